@@ -50,7 +50,7 @@ async def run_jobs(place: Stage, machines: list[str], count: int) -> None:
     await place.patch_all(PODS, [(name, {"status": status}, "status") for name in jobs], NAMESPACE)
 
 
-async def ask(place: Stage, name: str, queue: str, pods: int, gpus: int) -> float:
+async def submit_job(place: Stage, name: str, queue: str, pods: int, gpus: int) -> float:
     """Submit a job; when its first pod was sent."""
     await place.create_all(POD_GROUPS, [pod_group(name, queue, pods)], NAMESPACE)
     began = time.monotonic()
@@ -59,7 +59,7 @@ async def ask(place: Stage, name: str, queue: str, pods: int, gpus: int) -> floa
     return began
 
 
-def refused(pod: SeenPod) -> str:
+def unschedulable_message(pod: SeenPod) -> str:
     """Why a pod is not scheduled, as its condition says."""
     for each in pod.status.conditions:
         if each.type == names.CONDITION_POD_SCHEDULED and each.status == "False":
@@ -69,7 +69,7 @@ def refused(pod: SeenPod) -> str:
 
 async def measure(place: Stage, options: argparse.Namespace) -> None:
     """Set the stage, and ask twice."""
-    machines = await place.furnish(
+    machines = await place.set_up(
         options.nodes, [shared_queue(_BUSY, options.pods / 2), shared_queue(_POOR, options.pods / 2)]
     )
     await run_jobs(place, machines, options.pods)
@@ -80,28 +80,28 @@ async def measure(place: Stage, options: argparse.Namespace) -> None:
     before = await place.revision()
     began = await place.start(options.run or [])
     while await place.revision() < before + options.pods // 2 and time.monotonic() - began < options.warm_up:
-        place.must_live()
+        place.check_alive()
         await asyncio.sleep(0.2)
-    calm, _ = await place.silence()
+    calm, _ = await place.wait_until_idle()
     print(f"{options.nodes} nodes, {options.pods} running jobs: calm {calm - began:.1f} s after the start")
 
-    began = await ask(place, "reclaims", _POOR, 1, 1)
+    began = await submit_job(place, "reclaims", _POOR, 1, 1)
     await store.wait_until(lambda pods: any(pod.metadata.deletion_timestamp for pod in pods.values()), options.patience)
     print(f"  a victim is deleted after    {time.monotonic() - began:6.2f} s", flush=True)
-    await place.silence()
+    await place.wait_until_idle()
 
     for queue in (_POOR, _BUSY):
         reasons: list[str] = []
 
         def told(pods: Store[SeenPod], queue: str = queue, reasons: list[str] = reasons) -> bool:
             mine = [pod for pod in pods.values() if pod.metadata.name.startswith(f"never-{queue}-")]
-            reasons[:] = [text for pod in mine if (text := refused(pod))]
+            reasons[:] = [text for pod in mine if (text := unschedulable_message(pod))]
             return bool(reasons)
 
-        began = await ask(place, f"never-{queue}", queue, 10, _GPUS)
+        began = await submit_job(place, f"never-{queue}", queue, 10, _GPUS)
         await store.wait_until(told, options.patience)
         print(f"  what can never fit is told   {time.monotonic() - began:6.2f} s ({queue}: {reasons[0]})", flush=True)
-        await place.silence()
+        await place.wait_until_idle()
     for line in place.costs():
         print(line)
     await caches.stop()

@@ -29,7 +29,7 @@ _QUEUE = "bench"
 async def measure(place: Stage, options: argparse.Namespace) -> None:
     """Set the stage, start the programs, and print what it took."""
     pods, size = options.pods, options.gangs
-    await place.furnish(options.nodes, [shared_queue(_QUEUE, pods)])
+    await place.set_up(options.nodes, [shared_queue(_QUEUE, pods)])
     groups = [f"gang-{number}" for number in range(-(-pods // size))] if size else []
     sizes = [min(size, pods - size * number) for number in range(len(groups))]
     gangs = [pod_group(name, _QUEUE, minimum) for name, minimum in zip(groups, sizes, strict=True)]
@@ -57,14 +57,14 @@ async def measure(place: Stage, options: argparse.Namespace) -> None:
     before = await place.revision()
     began = await place.start(options.run or [])
     while not all_bound.is_set():
-        place.must_live()
+        place.check_alive()
         if time.monotonic() - began > options.patience:
             print(f"after {options.patience} s {len(bound)} of {pods} pods are bound", flush=True)
             break
         await asyncio.wait([asyncio.ensure_future(all_bound.wait())], timeout=1.0)
         print(f"\r{len(bound)} of {pods} pods bound", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    ended, revision = await place.silence()
+    ended, revision = await place.wait_until_idle()
     what = f"gangs of {size}" if size else "pods"
     print(f"{options.nodes} nodes, {pods} one-GPU {what}")
     print(f"  bound                    {len(bound) / (last_s - began):6.1f} a second ({last_s - began:.1f} s)")

@@ -75,11 +75,11 @@ def _queue(name: str, parent: str = "") -> WireObject:
 
 def _group(namespace: str, name: str, spec: Raw) -> WireObject:
     metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}"}
-    whole = {"queue": namespace, "minMember": 1, **spec}
+    group_spec = {"queue": namespace, "minMember": 1, **spec}
     if "subGroups" in spec:
-        del whole["minMember"]
+        del group_spec["minMember"]
     return _decoded(
-        {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": metadata, "spec": whole}
+        {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": metadata, "spec": group_spec}
     )
 
 
@@ -141,11 +141,11 @@ def _weighed(terms: list[Raw]) -> list[Raw]:
 
 
 def _affine(affinity: Callable[[int], Raw], *, running: bool = False) -> list[WireObject]:
-    found: list[WireObject] = []
+    objects: list[WireObject] = []
     for pod in range(150):
         node = f"node-{pod:05}" if running else ""
-        found += _job(ATTACKER, f"crowd-{pod:03}", affinity=affinity(pod), labels={"app": f"app-{pod}-0"}, node=node)
-    return found
+        objects += _job(ATTACKER, f"crowd-{pod:03}", affinity=affinity(pod), labels={"app": f"app-{pod}-0"}, node=node)
+    return objects
 
 
 def preferred_affinity(nodes: int) -> list[WireObject]:
@@ -208,35 +208,35 @@ def wide_selectors(nodes: int) -> list[WireObject]:
 
 def unknown_topology(nodes: int) -> list[WireObject]:
     """20 PodGroups of 2,000 subgroups that each name a topology that does not exist; a pod in the last of each."""
-    found: list[WireObject] = []
+    objects: list[WireObject] = []
     wanted = {"topology": "nowhere", "requiredTopologyLevel": "rack"}
     for number in range(20):
         group = f"crowd-{number:03}"
         subgroups = [{"name": f"s{index}", "minMember": 0, "topologyConstraint": wanted} for index in range(2000)]
-        found.append(_group(ATTACKER, group, {"subGroups": subgroups, "topologyConstraint": wanted}))
+        objects.append(_group(ATTACKER, group, {"subGroups": subgroups, "topologyConstraint": wanted}))
         for index in (0, 1, 1000, 1999):
             pod = f"{group}-{index}"
-            found.append(_pod(ATTACKER, group, pod, labels={names.SUBGROUP_LABEL: f"s{index}"}))
-    return found
+            objects.append(_pod(ATTACKER, group, pod, labels={names.SUBGROUP_LABEL: f"s{index}"}))
+    return objects
 
 
 def subgroup_pods(nodes: int) -> list[WireObject]:
     """4 PodGroups of 1,000 subgroups with a pod each, each naming a topology that does not exist."""
-    found: list[WireObject] = []
+    objects: list[WireObject] = []
     wanted = {"topology": "nowhere", "requiredTopologyLevel": "rack"}
     for number in range(4):
         group = f"crowd-{number:03}"
         subgroups = [{"name": f"s{index}", "minMember": 1, "topologyConstraint": wanted} for index in range(1000)]
-        found.append(_group(ATTACKER, group, {"subGroups": subgroups}))
+        objects.append(_group(ATTACKER, group, {"subGroups": subgroups}))
         for index in range(1000):
             pod = f"{group}-{index}"
-            found.append(_pod(ATTACKER, group, pod, labels={names.SUBGROUP_LABEL: f"s{index}"}))
-    return found
+            objects.append(_pod(ATTACKER, group, pod, labels={names.SUBGROUP_LABEL: f"s{index}"}))
+    return objects
 
 
 def subgroup_trees(nodes: int) -> list[WireObject]:
     """10 PodGroups whose subgroups are a binary tree of 16,382, with pods in two leaves."""
-    found: list[WireObject] = []
+    objects: list[WireObject] = []
     for number in range(10):
         group = f"crowd-{number:03}"
         subgroups: list[Raw] = []
@@ -244,16 +244,16 @@ def subgroup_trees(nodes: int) -> list[WireObject]:
             parent = {"parent": f"s{index // 2}"} if index >= 4 else {}
             least = {"minMember": 0} if index >= 8192 else {"minSubGroup": 1}
             subgroups.append({"name": f"s{index}", **parent, **least})
-        found.append(_group(ATTACKER, group, {"subGroups": subgroups, "minSubGroup": 1}))
+        objects.append(_group(ATTACKER, group, {"subGroups": subgroups, "minSubGroup": 1}))
         for index in (8192, 16383):
             pod = f"{group}-{index}"
-            found.append(_pod(ATTACKER, group, pod, labels={names.SUBGROUP_LABEL: f"s{index}"}))
-    return found
+            objects.append(_pod(ATTACKER, group, pod, labels={names.SUBGROUP_LABEL: f"s{index}"}))
+    return objects
 
 
 def bounded_trees(nodes: int) -> list[WireObject]:
     """40 PodGroups with as many subgroups as are allowed, in a tree, with pods in all leaves of one of them."""
-    found: list[WireObject] = []
+    objects: list[WireObject] = []
     for number in range(40):
         group = f"crowd-{number:03}"
         subgroups: list[Raw] = []
@@ -261,42 +261,42 @@ def bounded_trees(nodes: int) -> list[WireObject]:
             parent = {"parent": f"s{index // 2}"} if index >= 4 else {}
             least = {"minMember": 1} if index >= 512 else {}
             subgroups.append({"name": f"s{index}", **parent, **least})
-        found.append(_group(ATTACKER, group, {"subGroups": subgroups}))
+        objects.append(_group(ATTACKER, group, {"subGroups": subgroups}))
         for index in range(512, 1024 if not number else 640):
             pod = f"{group}-{index}"
-            found.append(_pod(ATTACKER, group, pod, labels={names.SUBGROUP_LABEL: f"s{index}"}))
-    return found
+            objects.append(_pod(ATTACKER, group, pod, labels={names.SUBGROUP_LABEL: f"s{index}"}))
+    return objects
 
 
 def invented_names(nodes: int) -> list[WireObject]:
     """400 pods that ask for 100 resources each that no node has."""
-    found: list[WireObject] = []
+    objects: list[WireObject] = []
     for pod in range(400):
         requests = {f"example.com/thing-{pod}-{number}": "1" for number in range(100)}
-        found += _job(ATTACKER, f"crowd-{pod:03}", requests=requests)
-    return found
+        objects += _job(ATTACKER, f"crowd-{pod:03}", requests=requests)
+    return objects
 
 
 def shares(nodes: int) -> list[WireObject]:
     """600 pods with a different part of a GPU each."""
-    found: list[WireObject] = []
+    objects: list[WireObject] = []
     for pod in range(600):
         portion = f"{0.1 + pod / 1000:.3f}"
-        found += _job(ATTACKER, f"crowd-{pod:03}", annotations={names.GPU_FRACTION_ANNOTATION: portion})
-    return found
+        objects += _job(ATTACKER, f"crowd-{pod:03}", annotations={names.GPU_FRACTION_ANNOTATION: portion})
+    return objects
 
 
 def node_selectors(nodes: int) -> list[WireObject]:
     """600 pods with 50 node affinity terms of their own each."""
-    found: list[WireObject] = []
+    objects: list[WireObject] = []
     for pod in range(600):
         terms = [
             {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": [f"v{pod}-{number}"]}]}
             for number in range(50)
         ]
         affinity = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}
-        found += _job(ATTACKER, f"crowd-{pod:03}", affinity=affinity)
-    return found
+        objects += _job(ATTACKER, f"crowd-{pod:03}", affinity=affinity)
+    return objects
 
 
 ATTACKS: dict[str, Callable[[int], list[WireObject]]] = {
@@ -334,16 +334,16 @@ def _peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def measure(nodes: int, crowd: list[WireObject]) -> Raw:
+def measure(nodes: int, attack_objects: list[WireObject]) -> Raw:
     """Cycles of a cluster with these objects."""
     tables = _cluster(nodes)
-    for item in crowd:
+    for item in attack_objects:
         tables.apply(item)
-    pods = [item for item in crowd if type(item).__name__ == "Pod"]
+    pods = [item for item in attack_objects if type(item).__name__ == "Pod"]
     policy, memory = default_configuration().policy, CycleMemory()
     gc.collect()
     before = _peak_mib()
-    taken: list[float] = []
+    seconds: list[float] = []
     placed = units = 0
     for number in range(1 + _STEADY_CYCLES):
         name = f"new-{number}"
@@ -360,7 +360,7 @@ def measure(nodes: int, crowd: list[WireObject]) -> Raw:
                 tables.apply(item)
             plan = schedule(tables.snapshot(_NOW_NS + number), policy, memory)
             policy = replace_policy(policy, resume=dict(plan.resume or ()))
-            taken.append(thread_time() - began)
+            seconds.append(thread_time() - began)
         units = plan.work
         for bind in plan.binds:
             if bind.namespace == HONEST and bind.pod == name:
@@ -368,9 +368,9 @@ def measure(nodes: int, crowd: list[WireObject]) -> Raw:
                 for item in _job(HONEST, name, requests={"nvidia.com/gpu": "1"}, node=bind.node):
                     tables.apply(item)
     return {
-        "first_ms": 1000 * taken[0],
-        "steady_ms": 1000 * median(taken[1:]),
-        "worst_ms": 1000 * max(taken[1:]),
+        "first_ms": 1000 * seconds[0],
+        "steady_ms": 1000 * median(seconds[1:]),
+        "worst_ms": 1000 * max(seconds[1:]),
         "peak_mib": _peak_mib() - before,
         "placed": placed,
         "attackers": sum(bind.namespace == ATTACKER for bind in plan.binds),
@@ -397,16 +397,16 @@ def main() -> int:
     # A process each, so that peaks of memory are their own.
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for name in ("", *chosen):
-            found = pool.map(_one, [(options.nodes, name)])[0]
-            line = {"attack": name or "none", "nodes": options.nodes, **found}
+            result = pool.map(_one, [(options.nodes, name)])[0]
+            line = {"attack": name or "none", "nodes": options.nodes, **result}
             if options.json:
                 print(json.dumps({key: round(v, 1) if isinstance(v, float) else v for key, v in line.items()}))
             else:
                 print(
-                    f"{line['attack']:15} first {found['first_ms']:8.1f} ms  steady {found['steady_ms']:8.1f} ms  "
-                    f"worst {found['worst_ms']:8.1f} ms  memory +{found['peak_mib']:6.0f} MiB  "
-                    f"honest {found['placed']}/{1 + _STEADY_CYCLES}  of the attacker {found['attackers']}  "
-                    f"units {found['units']}"
+                    f"{line['attack']:15} first {result['first_ms']:8.1f} ms  steady {result['steady_ms']:8.1f} ms  "
+                    f"worst {result['worst_ms']:8.1f} ms  memory +{result['peak_mib']:6.0f} MiB  "
+                    f"honest {result['placed']}/{1 + _STEADY_CYCLES}  of the attacker {result['attackers']}  "
+                    f"units {result['units']}"
                 )
             sys.stdout.flush()
     return 0

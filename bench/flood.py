@@ -30,7 +30,7 @@ from pykai.kube.credentials import connect
 from pykai.kube.errors import AlreadyExists, KubeError
 from pykai.kube.resources import NAMESPACES, NODES, PODS, QUEUES
 from pykai.lab.machines.nodes import MachineKind, node_objects
-from pykai.lab.story import QueueEntry, Share, queue_object
+from pykai.lab.story import QueueEntry, ResourceShare, queue_object
 
 _AT_ONCE = 64
 
@@ -87,7 +87,7 @@ async def flood(client: Client, nodes: int, pods: int) -> dict[str, float]:
     """Create everything and wait until it is bound, then until it runs; seconds from the first pod."""
     now = format_timestamp(time.time_ns())
     await create_all(client, NODES, node_objects(MachineKind(count=nodes, name="flood-{}", gpus=8), now))
-    await create_all(client, QUEUES, [queue_object(QueueEntry(name="flood", gpu=Share(quota=pods)))])
+    await create_all(client, QUEUES, [queue_object(QueueEntry(name="flood", gpu=ResourceShare(quota=pods)))])
     await create_all(client, NAMESPACES, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "flood"}}])
     caches = Caches(client)
     store = caches.store(PODS, BoundPod, namespace="flood")

@@ -31,7 +31,7 @@ from pykai.kube.errors import AlreadyExists
 from pykai.kube.resources import NAMESPACES, NODES, QUEUES, Resource
 from pykai.kube.transport import Request, Transport
 from pykai.lab.machines.nodes import MachineKind, node_objects
-from pykai.lab.story import QueueEntry, Share, queue_object
+from pykai.lab.story import QueueEntry, ResourceShare, queue_object
 from pykai.operator.install import installation
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.plane import install
@@ -40,9 +40,11 @@ Document = dict[str, Any]
 NAMESPACE = "bench"
 _AT_ONCE = 32
 _SERVICES = ("podgrouper", "scheduler", "binder", "podgroups", "queues")
-OURS = [f"{shlex.quote(sys.executable)} -m pykai run {name} --kubeconfig {{kubeconfig}}" for name in _SERVICES]
+SERVICE_COMMANDS = [
+    f"{shlex.quote(sys.executable)} -m pykai run {name} --kubeconfig {{kubeconfig}}" for name in _SERVICES
+]
 #: no write for so long: everything that was to be written is
-SILENCE_S = 2.0
+IDLE_S = 2.0
 _LOOK_EVERY_S = 0.1
 
 
@@ -94,7 +96,7 @@ class Stage:
     async def start(self, commands: Sequence[str]) -> float:
         """Start the programs; when the first one was."""
         began = time.monotonic()
-        for command in commands or OURS:
+        for command in commands or SERVICE_COMMANDS:
             words = shlex.split(command.format(kubeconfig=shlex.quote(str(self.kubeconfig))))
             name = _name(words)
             with (self.folder / f"{name}.log").open("wb") as log:
@@ -114,21 +116,21 @@ class Stage:
         answer = await self.transport.send(Request("GET", "/api/v1/namespaces", {"limit": "1"}))
         return int(msgspec.json.decode(answer.body)["metadata"]["resourceVersion"])
 
-    async def silence(self) -> tuple[float, int]:
+    async def wait_until_idle(self) -> tuple[float, int]:
         """Wait until nothing is written any more; when the last write was seen, and the revision then.
 
         Single writes do not count: the API server renews leases of its own.
         """
         last, at = await self.revision(), time.monotonic()
-        while time.monotonic() - at < SILENCE_S:
-            self.must_live()
+        while time.monotonic() - at < IDLE_S:
+            self.check_alive()
             await asyncio.sleep(_LOOK_EVERY_S)
             now = await self.revision()
             if now > last + 1:
                 last, at = now, time.monotonic()
         return at, last
 
-    def must_live(self) -> None:
+    def check_alive(self) -> None:
         """Raise where a program has ended."""
         for name, process in self.processes.items():
             if process.returncode is not None:
@@ -167,31 +169,31 @@ class Stage:
 
         await asyncio.gather(*(worker() for _ in range(_AT_ONCE)))
 
-    async def furnish(self, nodes: int, queues: Sequence[QueueEntry]) -> list[str]:
+    async def set_up(self, nodes: int, queues: Sequence[QueueEntry]) -> list[str]:
         """Our definitions, machines of eight GPUs, queues and a namespace; the names of the machines."""
         await install(self.transport, installation())
         await self.create_all(NAMESPACES, [{"metadata": {"name": NAMESPACE}}])
         machines = node_objects(MachineKind(count=nodes, name="bench-{}", gpus=8), format_timestamp(time.time_ns()))
         await self.create_all(NODES, machines)
-        found = [machine["metadata"]["name"] for machine in machines]
+        node_names = [machine["metadata"]["name"] for machine in machines]
         # There is no controller that would take away the taint new nodes get.
-        await self.patch_all(NODES, [(name, {"spec": {"taints": None}}, "") for name in found])
+        await self.patch_all(NODES, [(name, {"spec": {"taints": None}}, "") for name in node_names])
         await self.create_all(QUEUES, [queue_object(entry) for entry in queues])
-        return found
+        return node_names
 
 
 def gpu_pod(
     name: str, queue: str, *, gpus: int = 1, scheduler: str = names.SCHEDULER_NAME, group: str = ""
 ) -> Document:
     """A pod that asks for GPUs; with a group it needs no grouper."""
-    asked = {
+    resources = {
         "requests": {"cpu": "1", "memory": "1Gi", names.NVIDIA_GPU: str(gpus)},
         "limits": {names.NVIDIA_GPU: str(gpus)},
     }
     metadata: Document = {"name": name, "labels": {names.QUEUE_LABEL: queue}}
     if group:
         metadata["annotations"] = {names.POD_GROUP_ANNOTATION: group}
-    containers = [{"name": "main", "image": "none", "resources": asked}]
+    containers = [{"name": "main", "image": "none", "resources": resources}]
     spec = {"schedulerName": scheduler, "terminationGracePeriodSeconds": 0, "containers": containers}
     return {"metadata": metadata, "spec": spec}
 
@@ -206,7 +208,7 @@ def pod_group(name: str, queue: str, minimum: int = 1) -> Document:
 
 def shared_queue(name: str, quota: float) -> QueueEntry:
     """A queue with a quota of GPUs."""
-    return QueueEntry(name=name, gpu=Share(quota=quota))
+    return QueueEntry(name=name, gpu=ResourceShare(quota=quota))
 
 
 @contextlib.asynccontextmanager
@@ -221,11 +223,11 @@ async def stage(options: argparse.Namespace) -> AsyncIterator[Stage]:
             plane = stack.enter_context(ControlPlane(folder / "plane", audit=options.audit))
             path = plane.kubeconfig
         transport = connect(path)
-        made = Stage(path, folder, transport, Client(transport), plane=plane)
+        running_stage = Stage(path, folder, transport, Client(transport), plane=plane)
         try:
-            yield made
+            yield running_stage
         finally:
-            await made.stop()
+            await running_stage.stop()
             await transport.close()
 
 

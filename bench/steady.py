@@ -35,7 +35,7 @@ from pykai.kube.resources import POD_GROUPS, PODS
 from pykai.kube.runtime import Runtime
 from pykai.lab.apiserver.server import ApiServer
 from pykai.lab.machines.nodes import MachineKind, node_objects
-from pykai.lab.story import QueueEntry, Share, queue_object
+from pykai.lab.story import QueueEntry, ResourceShare, queue_object
 from pykai.operator.install import installation
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import make_scheduler
@@ -79,15 +79,15 @@ def group(name: str, queue: str) -> Document:
     }
 
 
-def objects(nodes: int, waiting: int) -> Iterator[Document]:
+def cluster_objects(nodes: int, waiting: int) -> Iterator[Document]:
     """The whole cluster: GPU nodes that are full, a few CPU nodes, queues, and those who wait."""
     now = format_timestamp(time.time_ns())
     yield from node_objects(MachineKind(count=nodes, name="gpu-{}", gpus=_GPUS), now)
     yield from node_objects(MachineKind(count=16, name="cpu-{}"), now)
     quota = nodes * _GPUS / _QUEUES
-    yield queue_object(QueueEntry(name="all", gpu=Share(quota=nodes * _GPUS)))
+    yield queue_object(QueueEntry(name="all", gpu=ResourceShare(quota=nodes * _GPUS)))
     for number in range(_QUEUES):
-        yield queue_object(QueueEntry(name=f"queue-{number}", parent="all", gpu=Share(quota=quota)))
+        yield queue_object(QueueEntry(name=f"queue-{number}", parent="all", gpu=ResourceShare(quota=quota)))
     for number in range(nodes * _GPUS):
         name, queue = f"run-{number}", f"queue-{number % _QUEUES}"
         yield group(name, queue)
@@ -98,7 +98,7 @@ def objects(nodes: int, waiting: int) -> Iterator[Document]:
         yield pod(name, queue=queue, gpus=1 + number % 4)
 
 
-class Steady:
+class SteadyCluster:
     """The cluster and its scheduler."""
 
     def __init__(self, server: ApiServer, nodes: int) -> None:
@@ -112,14 +112,14 @@ class Steady:
             self.runtime, read_flags({"schedule-period": "1h", "version": "false"}), endpoints=False
         )
         self.seconds: list[float] = []
-        self.ended = asyncio.Event()
+        self.cycle_ended = asyncio.Event()
         inner = self.scheduler.loop.cycle
 
         async def timed() -> Any:
             began = time.perf_counter()
             plan = await inner()
             self.seconds.append(time.perf_counter() - began)
-            self.ended.set()
+            self.cycle_ended.set()
             return plan
 
         self.scheduler.loop.cycle = timed  # type: ignore[method-assign]
@@ -131,7 +131,7 @@ class Steady:
         """Put objects straight into storage."""
         count = 0
         for document in documents:
-            kind = self.server.registry.named(document["apiVersion"], document["kind"])
+            kind = self.server.registry.by_kind(document["apiVersion"], document["kind"])
             assert kind is not None
             self.server.writer.write(kind, document)
             count += 1
@@ -139,7 +139,7 @@ class Steady:
 
     def change(self, key: str, change: Document) -> None:
         """Replace parts of a stored pod."""
-        kind = self.server.registry.named("v1", "Pod")
+        kind = self.server.registry.by_kind("v1", "Pod")
         assert kind is not None
         record = self.server.storage.get(kind.store, key)
         assert record is not None
@@ -148,14 +148,14 @@ class Steady:
 
     def remove(self, name: str) -> None:
         """Take a pod of another scheduler out of storage."""
-        kind = self.server.registry.named("v1", "Pod")
+        kind = self.server.registry.by_kind("v1", "Pod")
         assert kind is not None
         self.server.storage.remove(kind.store, f"default/{name}")
         self.foreign.remove(name)
 
     async def batch(self, kind: str, events: int) -> float:
         """So many events, then the cycle that follows; its seconds."""
-        self.ended.clear()
+        self.cycle_ended.clear()
         number = next(self._serial)
         for each in range(events):
             at = (number * events + each) % (self.nodes * _GPUS)
@@ -173,13 +173,13 @@ class Steady:
         await self.client.get(PODS, "run-0", "default", into=Pod)
         before = len(self.seconds)
         try:
-            await asyncio.wait_for(self.ended.wait(), 0.3)
+            await asyncio.wait_for(self.cycle_ended.wait(), 0.3)
         except TimeoutError:
             # Nothing that a cycle would see: that is what it costs.
             return 0.0
         return sum(self.seconds[before:]) or self.seconds[-1]
 
-    async def one_more(self) -> float:
+    async def bind_new_pod(self) -> float:
         """Create a pod that fits; seconds until it is bound."""
         store = self.runtime.caches.store(PODS, Pod, field_selector="status.phase!=Failed")
         began = time.perf_counter()
@@ -197,21 +197,21 @@ async def main() -> int:
     parser.add_argument("--events", type=int, default=100)
     options = parser.parse_args()
     server = await ApiServer.open(clock=Clock(), objects=installation())
-    steady = Steady(server, options.nodes)
+    steady = SteadyCluster(server, options.nodes)
     began = time.perf_counter()
-    count = steady.load(objects(options.nodes, options.waiting))
+    count = steady.load(cluster_objects(options.nodes, options.waiting))
     print(f"{count} objects stored in {time.perf_counter() - began:.1f} s", flush=True)
     stop = asyncio.Event()
     began = time.perf_counter()
     running = asyncio.create_task(steady.scheduler.run(stop))
-    await steady.ended.wait()
+    await steady.cycle_ended.wait()
     print(f"first cycle {steady.seconds[0]:.2f} s, {time.perf_counter() - began:.1f} s after the start", flush=True)
     await asyncio.sleep(3)
     for kind in ("touched", "relabelled", "turnover"):
         seconds = [await steady.batch(kind, options.events) for _ in range(options.cycles)]
         p95 = statistics.quantiles(seconds, n=20)[-1] * 1000
         print(f"{kind:12} median {statistics.median(seconds) * 1000:6.1f} ms, p95 {p95:6.1f} ms", flush=True)
-    print(f"one new pod bound after {await steady.one_more() * 1000:.0f} ms")
+    print(f"one new pod bound after {await steady.bind_new_pod() * 1000:.0f} ms")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB, server and scheduler")
     stop.set()
     await running

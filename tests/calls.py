@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 
 
-def calls(work: Callable[[], object]) -> int:
+def count_calls(work: Callable[[], object]) -> int:
     """How many functions are called."""
     count = 0
 
@@ -25,7 +25,7 @@ def calls(work: Callable[[], object]) -> int:
     return count
 
 
-async def turns(work: Awaitable[object]) -> int:
+async def count_loop_turns(work: Awaitable[object]) -> int:
     """How often others get their turn before this ends."""
     count = 0
 

@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 _LEFT_OUT = pytest.StashKey[list[pytest.Item]]()
-_COMPLAINTS = pytest.StashKey[list[str]]()
+_RIGHTS_PROBLEMS = pytest.StashKey[list[str]]()
 #: the tests that together use every right of our services
 _USING_RIGHTS = ("services", "cluster")
 
@@ -67,19 +67,21 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     from pykai.operator.roles import ROLES
     from tests.cluster.controlplane import AUDIT_LOGS, requests_in
-    from tests.cluster.rights import complaints
+    from tests.cluster.rights import rights_problems
 
     requests = chain.from_iterable(requests_in(log) for log in AUDIT_LOGS if log.exists())
-    whole = not session.testsfailed and _is_whole(session.config)
-    found = [f"RIGHTS: {each}" for each in complaints(requests, ROLES, whole=whole)]
-    if whole and _embedded_only(session.config) > EMBEDDED_ONLY_LIMIT:
-        found.append(f"more than {EMBEDDED_ONLY_LIMIT} % of the tests that need a server run on the embedded one only")
-    session.config.stash[_COMPLAINTS] = found
-    if found and session.exitstatus == pytest.ExitCode.OK:
+    is_complete_run = not session.testsfailed and _is_complete_run(session.config)
+    problems = [f"RIGHTS: {each}" for each in rights_problems(requests, ROLES, is_complete_run=is_complete_run)]
+    if is_complete_run and _embedded_only(session.config) > EMBEDDED_ONLY_LIMIT:
+        problems.append(
+            f"more than {EMBEDDED_ONLY_LIMIT} % of the tests that need a server run on the embedded one only"
+        )
+    session.config.stash[_RIGHTS_PROBLEMS] = problems
+    if problems and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _is_whole(config: pytest.Config) -> bool:
+def _is_complete_run(config: pytest.Config) -> bool:
     """Whether all tests run that use rights, none of them left out on the command line."""
     if config.option.keyword or config.option.markexpr or config.getoption("lf", False):
         return False
@@ -101,5 +103,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         f"{servers.opened} servers asked for, all of them real; {len(config.stash.get(_LEFT_OUT, []))} tests need the "
         f"embedded one ({_embedded_only(config):.1f} %, at most {EMBEDDED_ONLY_LIMIT} % may)"
     )
-    for complaint in config.stash.get(_COMPLAINTS, []):
+    for complaint in config.stash.get(_RIGHTS_PROBLEMS, []):
         terminalreporter.write_line(complaint, red=True)

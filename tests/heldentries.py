@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sized
 
 
-def held(thing: object) -> dict[str, int]:
+def entry_counts(thing: object) -> dict[str, int]:
     """Attribute -> how many entries it has, of those that have any."""
     return {
         name: len(value)

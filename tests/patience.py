@@ -40,7 +40,7 @@ def waited_s() -> float:
     return total_ns / 1e9
 
 
-class Unhurried:
+class SchedulableTimeClock:
     """A clock that stands still while this process is kept from running."""
 
     def __init__(self, wall: Callable[[], float] = time.monotonic, waited: Callable[[], float] = waited_s) -> None:
@@ -62,11 +62,11 @@ class Unhurried:
         return self._last_s
 
 
-class UnhurriedLoop(asyncio.SelectorEventLoop):
+class SchedulableTimeLoop(asyncio.SelectorEventLoop):
     """An event loop on that clock."""
 
     def __init__(self) -> None:
-        self._clock = Unhurried()
+        self._clock = SchedulableTimeClock()
         super().__init__()
 
     def time(self) -> float:
@@ -76,7 +76,7 @@ class UnhurriedLoop(asyncio.SelectorEventLoop):
 
 class _Policy(asyncio.DefaultEventLoopPolicy):
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return UnhurriedLoop()
+        return SchedulableTimeLoop()
 
 
 def install() -> None:

@@ -63,7 +63,7 @@ class Module:
         return self.imports[RUNTIME] | self.imports[TYPE_ONLY]
 
 
-class _Reader(ast.NodeVisitor):
+class _TableReader(ast.NodeVisitor):
     """Fills one `Module`."""
 
     def __init__(self, module: Module, modules: Mapping[str, Path]) -> None:
@@ -163,7 +163,7 @@ def read_tree(root: Path) -> dict[str, Module]:
     for name, path in names.items():
         text = path.read_text(encoding="utf-8")
         modules[name] = Module(name, path, len(text.splitlines()))
-        _Reader(modules[name], names).visit(ast.parse(text, str(path)))
+        _TableReader(modules[name], names).visit(ast.parse(text, str(path)))
     return modules
 
 

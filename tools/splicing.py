@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from tools.anchors import EXACT, Binding, Freedom, Place, Source, Unanchored, same
 
-_SAME = Freedom(EXACT.names, EXACT.texts, bodies=False)
+_STATUS_ALIASES = Freedom(EXACT.names, EXACT.texts, bodies=False)
 
 
 def spliced(place: Place, nodes: Sequence[ast.expr] | Sequence[ast.stmt]) -> str:
@@ -54,7 +54,7 @@ def _is_wanted(text: str, place: Place) -> bool:
     if len(place.steps) > 1 and len(is_so) == len(wanted):
         index = place.steps[0][2]
         is_so, wanted = [is_so[index]], [wanted[index]]  # type: ignore[index]
-    return same(wanted, is_so, _SAME, Binding())
+    return same(wanted, is_so, _STATUS_ALIASES, Binding())
 
 
 def _attempts(place: Place, nodes: Sequence[ast.AST], before: object) -> Iterator[str]:

@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-from tests.attack.catalogue import ATTACKS, attacked, report
+from tests.attack.catalogue import ATTACKS, report, run_attack_in_process
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
             print(f"{each.point:>3}  {each.tried}")
         return 0
     broken = []
-    run = partial(attacked, policies=options.policies)
+    run = partial(run_attack_in_process, policies=options.policies)
     # A process for each: what one attack leaves in memory is not the next one's.
     with ProcessPoolExecutor(options.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
         for each, ended in zip(chosen, pool.map(run, [each.point for each in chosen]), strict=True):

@@ -9,14 +9,14 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.timestamp import format_timestamp
 from pykai.kube.store import Store
-from pykai.lab.story import Machines, QueueEntry, Share
-from tests.attack.target import HONEST, TENANT, Outcome, Target, document, pod, pod_group, target
+from pykai.lab.story import MachineEntry, QueueEntry, ResourceShare
+from tests.attack.target import HONEST, TENANT, AttackOutcome, Target, document, pod, pod_group, target
 
 
 @asynccontextmanager
 async def fast_machine() -> AsyncIterator[Target]:
     """One machine with eight GPUs, a minute a second."""
-    async with target([Machines(name="gold", gpus=8, model="NVIDIA-H100")], speed=60) as cluster:
+    async with target([MachineEntry(name="gold", gpus=8, model="NVIDIA-H100")], speed=60) as cluster:
         yield cluster
 
 
@@ -24,10 +24,10 @@ async def fast_machine() -> AsyncIterator[Target]:
 async def shared_machine() -> AsyncIterator[Target]:
     """The same; the tenant has quota for the machine, the honest queue uses it while it is free."""
     queues = [
-        QueueEntry(name=TENANT, parent="root", gpu=Share(quota=8)),
-        QueueEntry(name=HONEST, parent="root", gpu=Share(quota=0)),
+        QueueEntry(name=TENANT, parent="root", gpu=ResourceShare(quota=8)),
+        QueueEntry(name=HONEST, parent="root", gpu=ResourceShare(quota=0)),
     ]
-    async with target([Machines(name="gold", gpus=8, model="NVIDIA-H100")], queues=queues, speed=60) as cluster:
+    async with target([MachineEntry(name="gold", gpus=8, model="NVIDIA-H100")], queues=queues, speed=60) as cluster:
         yield cluster
 
 
@@ -35,16 +35,16 @@ async def shared_machine() -> AsyncIterator[Target]:
 async def protected_machine() -> AsyncIterator[Target]:
     """The same the other way round: the honest queue has the quota; running work is safe for a minute."""
     queues = [
-        QueueEntry(name=TENANT, parent="root", gpu=Share(quota=0)),
-        QueueEntry(name=HONEST, parent="root", gpu=Share(quota=8)),
+        QueueEntry(name=TENANT, parent="root", gpu=ResourceShare(quota=0)),
+        QueueEntry(name=HONEST, parent="root", gpu=ResourceShare(quota=8)),
     ]
-    async with target([Machines(name="gold", gpus=8, model="NVIDIA-H100")], queues=queues, speed=60) as cluster:
+    async with target([MachineEntry(name="gold", gpus=8, model="NVIDIA-H100")], queues=queues, speed=60) as cluster:
         for name in (TENANT, HONEST):
             await cluster.admin.patch("Queue", name, {"spec": {"reclaimMinRuntime": "1m"}}, "")
         yield cluster
 
 
-async def long_deletion(cluster: Target) -> Outcome:
+async def long_deletion(cluster: Target) -> AttackOutcome:
     """Start two GPUs' worth, delete it with an hour of grace, start again, four times; the limit is 2."""
     slow = {names.STOP_SECONDS_ANNOTATION: "3600"}
     for round_number in range(4):
@@ -59,12 +59,12 @@ async def long_deletion(cluster: Target) -> Outcome:
         await cluster.until(run, 4)
         for name in mine:
             await cluster.tenant.delete("Pod", name)
-        await cluster.passes(180)
+        await cluster.advance(180)
     held = len([each for each in cluster.on_nodes(prefix="round-") if each.status.phase == "Running"])
-    return Outcome(held <= 2, f"{held} GPUs are held with a limit of 2")
+    return AttackOutcome(held <= 2, f"{held} GPUs are held with a limit of 2")
 
 
-async def endless_evictions(cluster: Target) -> Outcome:
+async def endless_evictions(cluster: Target) -> AttackOutcome:
     """A pod that reclaims its quota and can never be bound, for 25 minutes; an honest job is evicted each time."""
     job = {
         "apiVersion": "apps/v1",
@@ -89,7 +89,7 @@ async def endless_evictions(cluster: Target) -> Outcome:
         return any(each.metadata.namespace == HONEST and each.status.phase == "Running" for each in store.values())
 
     if not await cluster.until(runs):
-        return Outcome(False, "the honest job did not start")
+        return AttackOutcome(False, "the honest job did not start")
     seen: set[str] = {each.metadata.uid for each in cluster.of(HONEST)}
     # An immutable ConfigMap where the binder writes its own: no bind can ever succeed.
     for name in ("wall-0", "wall-0-evar"):
@@ -103,10 +103,10 @@ async def endless_evictions(cluster: Target) -> Outcome:
 
     await cluster.holds_for(25 * 60, count)
     evictions = len(seen) - 1
-    return Outcome(evictions <= 3, f"the honest job was evicted {evictions} times in 25 minutes")
+    return AttackOutcome(evictions <= 3, f"the honest job was evicted {evictions} times in 25 minutes")
 
 
-async def forged_start(cluster: Target) -> Outcome:
+async def forged_start(cluster: Target) -> AttackOutcome:
     """Eight GPUs over quota whose start time is set to now again and again; the owner of the quota wants them back."""
     await cluster.tenant.create(pod_group("squatter", priorityClassName="train"))
     await cluster.tenant.create(pod("squatter", group="squatter", gpus=8))
@@ -116,7 +116,7 @@ async def forged_start(cluster: Target) -> Outcome:
         return found is not None and found.status.phase == "Running"
 
     if not await cluster.until(runs):
-        return Outcome(False, "the squatter did not start")
+        return AttackOutcome(False, "the squatter did not start")
 
     async def restart() -> None:
         now = format_timestamp(int(cluster.cluster.runtime.clock.now().timestamp()) * 1_000_000_000)
@@ -127,10 +127,10 @@ async def forged_start(cluster: Target) -> Outcome:
         found = store.get(f"{HONEST}/owner")
         return found is not None and bool(found.spec.node_name)
 
-    async with cluster.meanwhile(restart, every_s=20):
-        await cluster.passes(90)
+    async with cluster.repeating(restart, every_s=20):
+        await cluster.advance(90)
         await cluster.admin.create(pod("owner", namespace=HONEST, queue=HONEST, gpus=8))
         kept = await cluster.until(owned)
-    return Outcome(
+    return AttackOutcome(
         kept, "the owner got its quota back" if kept else "the owner still waits for its quota after an hour"
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pykai.observe.logs import set_up_logging
 from tests.attack import accounting, crowds, forging
-from tests.attack.target import POLICIES, Document, Felt, Outcome, Target
+from tests.attack.target import POLICIES, AttackOutcome, Document, Impact, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,19 +18,21 @@ class Attack:
     """One thing a tenant tries."""
 
     point: str
-    scenery: Callable[[], AbstractAsyncContextManager[Target]]
-    run: Callable[[Target], Awaitable[Outcome]]
+    cluster: Callable[[], AbstractAsyncContextManager[Target]]
+    run: Callable[[Target], Awaitable[AttackOutcome]]
     tried: str
 
 
 def _attack(
-    point: str, scenery: Callable[[], AbstractAsyncContextManager[Target]], run: Callable[[Target], Awaitable[Outcome]]
+    point: str,
+    scenery: Callable[[], AbstractAsyncContextManager[Target]],
+    run: Callable[[Target], Awaitable[AttackOutcome]],
 ) -> Attack:
     return Attack(point, scenery, run, (run.__doc__ or "").strip())
 
 
 def _crowd(point: str, objects: Callable[[], Iterator[Document]]) -> Attack:
-    async def run(cluster: Target) -> Outcome:
+    async def run(cluster: Target) -> AttackOutcome:
         return await crowds.crowd(cluster, objects())
 
     return Attack(point, crowds.thousand_nodes, run, (objects.__doc__ or "").strip())
@@ -58,29 +60,29 @@ ATTACKS = (
 )
 
 
-async def carry_out(attack: Attack) -> tuple[Outcome, Felt, Felt]:
+async def run_attack(attack: Attack) -> tuple[AttackOutcome, Impact, Impact]:
     """One attack on a cluster of its own, and what others felt before and during."""
-    async with attack.scenery() as cluster:
+    async with attack.cluster() as cluster:
         # The first cycles import and compile; they say nothing about attacks.
         await cluster.probe()
         before = await cluster.probe()
         outcome = await attack.run(cluster)
         during = await cluster.probe()
         for refusal in cluster.tenant.refusals[:1]:
-            outcome = Outcome(outcome.repelled, f"{outcome.happened} (the API server refused: {refusal[:160]})")
+            outcome = AttackOutcome(outcome.repelled, f"{outcome.happened} (the API server refused: {refusal[:160]})")
         return outcome, before, during
 
 
-def attacked(point: str, policies: bool) -> tuple[Outcome, Felt, Felt]:
+def run_attack_in_process(point: str, policies: bool) -> tuple[AttackOutcome, Impact, Impact]:
     """One attack, in a process of its own."""
     set_up_logging(0)
     # The services warn of what they refuse; here the report says it.
     logging.disable(logging.WARNING)
     POLICIES.set(policies)
-    return asyncio.run(carry_out(next(each for each in ATTACKS if each.point == point)))
+    return asyncio.run(run_attack(next(each for each in ATTACKS if each.point == point)))
 
 
-def report(attack: Attack, outcome: Outcome, before: Felt, during: Felt) -> str:
+def report(attack: Attack, outcome: AttackOutcome, before: Impact, during: Impact) -> str:
     """Four lines about an attack."""
     return "\n".join(
         (

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pykai.api import names
-from pykai.lab.story import Machines
-from tests.attack.target import Document, Outcome, Target, pod, pod_group, target
+from pykai.lab.story import MachineEntry
+from tests.attack.target import AttackOutcome, Document, Target, pod, pod_group, target
 
 #: how much longer a cycle of the others may take, in milliseconds
 TOLERATED_MS = 100.0
@@ -18,7 +18,9 @@ TOLERATED_MS = 100.0
 @asynccontextmanager
 async def thousand_nodes() -> AsyncIterator[Target]:
     """A thousand machines with eight GPUs each."""
-    async with target([Machines(name="n", count=1000, gpus=8, model="NVIDIA-H100", per_rack=10)], speed=1) as cluster:
+    async with target(
+        [MachineEntry(name="n", count=1000, gpus=8, model="NVIDIA-H100", per_rack=10)], speed=1
+    ) as cluster:
         yield cluster
 
 
@@ -85,7 +87,7 @@ def shares() -> Iterator[Document]:
         yield pod(f"share-{number}", annotations={names.GPU_MEMORY_ANNOTATION: str(1000 + 7 * number)})
 
 
-async def crowd(cluster: Target, objects: Iterator[Document]) -> Outcome:
+async def crowd(cluster: Target, objects: Iterator[Document]) -> AttackOutcome:
     """Submit everything, 32 at a time, then see what others feel."""
     before = await cluster.probe()
 
@@ -98,4 +100,4 @@ async def crowd(cluster: Target, objects: Iterator[Document]) -> Outcome:
     longer = during.cycle_ms - before.cycle_ms
     refused = len(cluster.tenant.refusals)
     text = f"a cycle takes {longer:+.0f} ms" + (f"; {refused} objects were refused" if refused else "")
-    return Outcome(longer <= TOLERATED_MS, text)
+    return AttackOutcome(longer <= TOLERATED_MS, text)

@@ -34,8 +34,8 @@ from pykai.kube.client import Client
 from pykai.kube.errors import KubeError, NotFound
 from pykai.kube.resources import Resource
 from pykai.kube.store import Change, Store
-from pykai.lab.cluster import LivingCluster, LivingOptions
-from pykai.lab.story import Machines, QueueEntry, Share, Story
+from pykai.lab.cluster import LabCluster, LabOptions
+from pykai.lab.story import MachineEntry, QueueEntry, ResourceShare, Story
 from pykai.operator.install import installation
 
 Document = dict[str, Any]
@@ -52,7 +52,7 @@ PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Felt:
+class Impact:
     """What honest users felt during a probe."""
 
     #: processor milliseconds of each cycle
@@ -72,7 +72,7 @@ class Felt:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AttackOutcome:
     """How an attack ended."""
 
     #: whether the cluster withstood it
@@ -136,7 +136,7 @@ def pod_group(
 
 
 @dataclass
-class Person:
+class ActorClient:
     """A client that reads like what its owner does."""
 
     client: Client
@@ -169,10 +169,10 @@ class Person:
 class Target:
     """The cluster, seen from outside."""
 
-    def __init__(self, cluster: LivingCluster) -> None:
+    def __init__(self, cluster: LabCluster) -> None:
         self.cluster = cluster
-        self.admin = Person(Client(cluster.server.transport()))
-        self.tenant = Person(Client(cluster.server.transport(f"system:serviceaccount:{TENANT}:default")))
+        self.admin = ActorClient(Client(cluster.server.transport()))
+        self.tenant = ActorClient(Client(cluster.server.transport(f"system:serviceaccount:{TENANT}:default")))
         self.caches = Caches(self.admin.client)
         self.pods: Store[Pod] = self.caches.store(resources.PODS, Pod)
         #: key of every pod that was ever bound -> its node, also if it was gone a moment later
@@ -181,7 +181,7 @@ class Target:
         self.cycles: list[float] = []
         self._probes = 0
         self._worked_ms = 0.0
-        cluster.scheduler.loop.plan_listeners.append(lambda _: self.read_meter())
+        cluster.scheduler.loop.plan_listeners.append(lambda _: self.record_engine_time())
 
     def _note_bind(self, change: Change[Pod]) -> None:
         if change.new is not None and change.new.spec.node_name:
@@ -191,7 +191,7 @@ class Target:
         """Names of the tenant's pods that had a node at some time."""
         return sorted(key for key in self.bound if key.startswith(f"{TENANT}/{prefix}"))
 
-    def read_meter(self) -> None:
+    def record_engine_time(self) -> None:
         """Take down what the engine's thread has worked since the last time."""
         worked_ms = sum(
             1000.0 * time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
@@ -207,13 +207,13 @@ class Target:
         return self.cluster.options.speed
 
     @asynccontextmanager
-    async def meanwhile(self, act: Callable[[], Awaitable[None]], every_s: float) -> AsyncIterator[None]:
+    async def repeating(self, act: Callable[[], Awaitable[None]], every_s: float) -> AsyncIterator[None]:
         """Repeat something every so many cluster seconds while the block runs."""
 
         async def again() -> None:
             while True:
                 await act()
-                await self.passes(every_s)
+                await self.advance(every_s)
 
         task = asyncio.create_task(again())
         try:
@@ -223,7 +223,7 @@ class Target:
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def passes(self, cluster_s: float) -> None:
+    async def advance(self, cluster_s: float) -> None:
         """Let cluster time pass."""
         await asyncio.sleep(cluster_s / self.speed)
 
@@ -257,7 +257,7 @@ class Target:
         found = await self.admin.client.list_raw(resources.EVENTS, namespace=namespace)
         return [f"{each['reason']}: {each['message']}" for each in found]
 
-    async def probe(self, pods: int = 5) -> Felt:
+    async def probe(self, pods: int = 5) -> Impact:
         """Honest users submit pods, one after the other; what they feel."""
         self._probes += 1
         first = len(self.cycles)
@@ -277,8 +277,8 @@ class Target:
         for number in range(pods):
             await self.admin.delete("Pod", f"probe-{self._probes}-{number}", HONEST, grace_s=0)
         await asyncio.sleep(0.1)
-        self.read_meter()
-        return Felt(self.cycles[first:], binds)
+        self.record_engine_time()
+        return Impact(self.cycles[first:], binds)
 
 
 def tenant_rights() -> list[Document]:
@@ -303,34 +303,34 @@ def tenant_rights() -> list[Document]:
 
 @asynccontextmanager
 async def target(
-    machines: Sequence[Machines],
+    machines: Sequence[MachineEntry],
     *,
     queues: Sequence[QueueEntry] = (),
     speed: float = 20.0,
     objects: Sequence[Document] = (),
 ) -> AsyncIterator[Target]:
     """A cluster with these machines, the queues `honest` and `tenant` (limit 2 GPUs unless given), and all services."""
-    known = {each.name for each in queues}
-    usual = [
-        QueueEntry(name="root", gpu=Share(quota=-1)),
-        QueueEntry(name=HONEST, parent="root", gpu=Share(quota=-1)),
-        QueueEntry(name=TENANT, parent="root", gpu=Share(quota=2, limit=2)),
+    given_names = {each.name for each in queues}
+    default_queues = [
+        QueueEntry(name="root", gpu=ResourceShare(quota=-1)),
+        QueueEntry(name=HONEST, parent="root", gpu=ResourceShare(quota=-1)),
+        QueueEntry(name=TENANT, parent="root", gpu=ResourceShare(quota=2, limit=2)),
     ]
     story = Story(
         machines=list(machines),
-        queues=[*(each for each in usual if each.name not in known), *queues],
+        queues=[*(each for each in default_queues if each.name not in given_names), *queues],
         objects=[document("Namespace", HONEST), *objects],
     )
     installed = [*installation(DEFAULT_GUARD_SETTINGS if POLICIES.get() else None), *tenant_rights()]
-    cluster = await LivingCluster.start(LivingOptions(story=story, speed=speed, objects=installed))
+    cluster = await LabCluster.start(LabOptions(story=story, speed=speed, objects=installed))
     stop = asyncio.Event()
     running = asyncio.create_task(cluster.run(stop))
-    there = Target(cluster)
-    await there.caches.start()
+    attacked = Target(cluster)
+    await attacked.caches.start()
     try:
         await asyncio.wait_for(cluster.player.finished.wait(), PATIENCE_S)
-        yield there
+        yield attacked
     finally:
-        await there.caches.stop()
+        await attacked.caches.stop()
         stop.set()
         await running

@@ -11,7 +11,7 @@ from pykai.api.core import Node, Pod
 from pykai.api.decode import decode_object
 from pykai.api.scheduling import PodGroup
 from pykai.cli.board import draw, summary
-from pykai.cli.view import Cell, QueueView, View, WaitingView, look
+from pykai.cli.view import BoardView, GpuCell, QueueView, WaitingView, build_view
 
 
 def node(name: str, gpus: int) -> Node:
@@ -77,19 +77,27 @@ def test_gpus_belong_to_the_queues_of_their_pods() -> None:
         pod("done", node="n-1", gpus=1, group="g", phase="Succeeded"),
         pod("later", group="g", gpus=1),
     ]
-    view = look([node("n-1", 5)], pods, {"d/g": group("a"), "d/h": group("b")}, None)
-    assert view.nodes[0].cells == (Cell("a"), Cell("a"), Cell("a", leaving=True), Cell("b", 2), Cell())
+    view = build_view([node("n-1", 5)], pods, {"d/g": group("a"), "d/h": group("b")}, None)
+    assert view.nodes[0].cells == (
+        GpuCell("a"),
+        GpuCell("a"),
+        GpuCell("a", terminating=True),
+        GpuCell("b", 2),
+        GpuCell(),
+    )
     assert (view.gpus, view.gpus_used, view.running, view.pending) == (5, 4, 4, 1)
 
 
 def test_nodes_stand_in_reading_order() -> None:
-    view = look([node("n-10", 1), node("n-9", 1), node("a", 1)], [], {}, None)
+    view = build_view([node("n-10", 1), node("n-9", 1), node("a", 1)], [], {}, None)
     assert [each.name for each in view.nodes] == ["a", "n-9", "n-10"]
 
 
 def test_the_board_tells_queues_nodes_and_reasons() -> None:
-    view = View(
-        nodes=look([node("n-1", 2)], [pod("p", node="n-1", gpus=1, group="g")], {"d/g": group("vision")}, None).nodes,
+    view = BoardView(
+        nodes=build_view(
+            [node("n-1", 2)], [pod("p", node="n-1", gpus=1, group="g")], {"d/g": group("vision")}, None
+        ).nodes,
         queues=(
             QueueView("research", "Research", 0, 8, 8, 1, 4),
             QueueView("vision", "Vision", 1, None, 8, 1, 4),
@@ -99,7 +107,9 @@ def test_the_board_tells_queues_nodes_and_reasons() -> None:
         gpus_used=1,
     )
     console = Console(width=120, record=True, force_terminal=False, color_system=None)
-    console.print(draw(view, heading="A lab", told=["First.", "Vision trains."], footer="kubectl ...", most_waiting=2))
+    console.print(
+        draw(view, heading="A lab", story_lines=["First.", "Vision trains."], footer="kubectl ...", most_waiting=2)
+    )
     text = console.export_text()
     for part in (
         "A lab",

@@ -15,7 +15,7 @@ from pykai.core.actions import ACTIONS
 from pykai.core.cluster.tables import Tables
 from pykai.core.report.decisions import Plan
 from pykai.core.schedule import schedule
-from pykai.lab.demo import NOW_NS, lab
+from pykai.lab.demo import NOW_NS, demo_objects
 from pykai.scheduler.config.configuration import default_configuration
 from tests.patience import PROGRAM_S
 
@@ -29,7 +29,7 @@ def output() -> str:
 
 @cache
 def plan() -> Plan:
-    return schedule(Tables(None, lab()).snapshot(NOW_NS), default_configuration().policy)
+    return schedule(Tables(None, demo_objects()).snapshot(NOW_NS), default_configuration().policy)
 
 
 def rows(output: str, title: str) -> dict[str, list[str]]:
@@ -166,7 +166,7 @@ def test_the_summary_counts_pods_and_jobs(output: str) -> None:
 
 def test_the_laboratory_is_readable_and_its_books_are_right() -> None:
     policy = replace(default_configuration().policy, validate=True)
-    plan = schedule(Tables(None, lab()).snapshot(NOW_NS), policy)
+    plan = schedule(Tables(None, demo_objects()).snapshot(NOW_NS), policy)
     assert plan.problems == ()
     assert plan.orphans == ()
 

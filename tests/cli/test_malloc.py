@@ -11,7 +11,7 @@ import pytest
 #: prints how many large blocks are mapped by themselves after many of that size were taken and freed
 MAPPED = """
 import ctypes, sys
-from pykai.cli.malloc import LARGE, keep_large_blocks_apart
+from pykai.cli.malloc import MMAP_THRESHOLD, fix_mmap_threshold
 
 class Info(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd a b c d e".split()]
@@ -19,11 +19,11 @@ class Info(ctypes.Structure):
 mapped = ctypes.CDLL(None).mallinfo2
 mapped.restype = Info
 if sys.argv[1] == "apart":
-    assert keep_large_blocks_apart()
+    assert fix_mmap_threshold()
 for _ in range(10):
-    bytes(LARGE + 32)
+    bytes(MMAP_THRESHOLD + 32)
 before = mapped().hblks
-kept = [bytes(LARGE + 32) for _ in range(10)]
+kept = [bytes(MMAP_THRESHOLD + 32) for _ in range(10)]
 print(mapped().hblks - before)
 """
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
-from pykai.cli.run import ALL, PARTS, idle_flags, parse_given, run
+from pykai.cli.run import ALL, RUNNABLE_SERVICES, flags_without_effect, parse_flags, run
 from pykai.cli.up import up
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -20,11 +20,11 @@ from pykai.kube.options import OptionError
 from pykai.kube.runtime import Runtime
 from pykai.lab.apiserver.server import ApiServer
 from pykai.lab.machines.options import MachineOptions, read_options
-from pykai.lab.machines.podbehaviour import Habits
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
 
 
 def test_flags_are_read_in_every_spelling_go_knows() -> None:
-    given = parse_given(["--schedule-period", "1s", "-v=5", "--leader-elect", "--max-consolidation-preemptees", "-1"])
+    given = parse_flags(["--schedule-period", "1s", "-v=5", "--leader-elect", "--max-consolidation-preemptees", "-1"])
     assert given == {
         "schedule-period": "1s",
         "v": "5",
@@ -34,12 +34,12 @@ def test_flags_are_read_in_every_spelling_go_knows() -> None:
 
 
 def test_a_switch_at_the_end_is_on() -> None:
-    assert parse_given(["--leader-elect"]) == {"leader-elect": "true"}
+    assert parse_flags(["--leader-elect"]) == {"leader-elect": "true"}
 
 
 def test_a_value_without_a_flag_is_an_error() -> None:
     with pytest.raises(click.UsageError, match="'stray' is neither"):
-        parse_given(["--a", "1", "stray"])
+        parse_flags(["--a", "1", "stray"])
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ PART_9 = {
 @pytest.mark.parametrize("service", PART_9)
 def test_every_flag_of_operations_part_9_is_accepted(service: str) -> None:
     """operations:9"""
-    assert set(PART_9[service].split()) <= set(PARTS[service].flags())
+    assert set(PART_9[service].split()) <= set(RUNNABLE_SERVICES[service].flags())
 
 
 @pytest.mark.parametrize(
@@ -158,14 +158,14 @@ def test_a_flag_that_does_nothing_here_is_noted_in_the_log(service: str, flag: s
 
 def test_flags_that_work_are_not_noted() -> None:
     given = {"leader-elect": "true", "qps": "1", "metrics-bind-address": ":1", "metrics-namespace": "m", "v": "3"}
-    assert idle_flags(ALL, given) == []
-    assert idle_flags(ALL, {"feature-gates": "", "scheduler-name": "x", "enable-webhook": ""}) == [
+    assert flags_without_effect(ALL, given) == []
+    assert flags_without_effect(ALL, {"feature-gates": "", "scheduler-name": "x", "enable-webhook": ""}) == [
         "enable-webhook",
         "feature-gates",
     ]
 
 
-@pytest.mark.parametrize("service", PARTS)
+@pytest.mark.parametrize("service", RUNNABLE_SERVICES)
 def test_nobody_works_unelected_because_of_a_slip(service: str) -> None:
     result = CliRunner().invoke(run, [service, "--leader-elect=yes", "--kubeconfig", "/dev/null"])
     assert result.exit_code == 2
@@ -201,39 +201,45 @@ def kubeconfig_of_nobody(folder: Path) -> Path:
 
 @pytest.mark.parametrize("service", ["binder", "podgrouper", "podgroups", "queues", "admission"])
 def test_kais_flag_for_health_has_an_effect_wherever_it_is_known(service: str) -> None:
-    assert "health-probe-bind-address" in PARTS[service].addresses
+    assert "health-probe-bind-address" in RUNNABLE_SERVICES[service].addresses
 
 
 def test_all_stands_for_every_service_that_needs_nothing_but_a_cluster() -> None:
-    assert set(ALL) == set(PARTS) - {"machines", "admission"}
+    assert set(ALL) == set(RUNNABLE_SERVICES) - {"machines", "admission"}
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", RUNNABLE_SERVICES)
 def test_every_service_says_which_flags_it_knows(name: str) -> None:
-    flags = PARTS[name].flags()
-    assert set(PARTS[name].addresses) <= set(flags)
-    assert not PARTS[name].lease or "leader-elect" in flags
+    flags = RUNNABLE_SERVICES[name].flags()
+    assert set(RUNNABLE_SERVICES[name].addresses) <= set(flags)
+    assert not RUNNABLE_SERVICES[name].lease or "leader-elect" in flags
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", RUNNABLE_SERVICES)
 def test_help_lists_the_flags_of_the_service(name: str) -> None:
     result = CliRunner().invoke(run, [name, "--help"])
     assert result.exit_code == 0
     listed = set(re.findall(r"^  --([a-z-]+)", result.output.partition(f"Flags of {name}:")[2], re.MULTILINE))
-    assert listed == {*PARTS[name].flags(), "leader-elect", "namespace", "qps", "burst", "v", "log-json"}
+    assert listed == {*RUNNABLE_SERVICES[name].flags(), "leader-elect", "namespace", "qps", "burst", "v", "log-json"}
 
 
 def test_machines_are_told_what_they_are_to_play() -> None:
     flags = ["--default-run-seconds", "5", "--controllers=false", "--all-nodes=false", "--default-scheduler=false"]
-    given = parse_given([*flags, "--nodes=none", "--refused-pods", "0.25"])
-    assert set(given) == set(PARTS["machines"].flags())
+    given = parse_flags([*flags, "--nodes=none", "--refused-pods", "0.25"])
+    assert set(given) == set(RUNNABLE_SERVICES["machines"].flags())
     assert read_options(given) == MachineOptions(
-        Habits(run_s=5, refused=0.25), all_nodes=False, controllers=False, default_scheduler=False, nodes="none"
+        BehaviourDefaults(run_s=5, refused=0.25),
+        all_nodes=False,
+        controllers=False,
+        default_scheduler=False,
+        nodes="none",
     )
 
 
 def test_machines_play_everything_unless_told_otherwise() -> None:
-    assert read_options({}) == MachineOptions(Habits(), all_nodes=True, controllers=True, default_scheduler=True)
+    assert read_options({}) == MachineOptions(
+        BehaviourDefaults(), all_nodes=True, controllers=True, default_scheduler=True
+    )
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "soon"])
@@ -250,7 +256,7 @@ async def test_the_services_that_run_are_the_ones_chosen() -> None:
 
     def services(**given: str) -> set[str]:
         flags = {name.replace("_", "-"): value for name, value in given.items()}
-        return {service.name for service in PARTS["machines"].make(runtime, flags, CollectorRegistry())}
+        return {service.name for service in RUNNABLE_SERVICES["machines"].make(runtime, flags, CollectorRegistry())}
 
     everything = services()
     assert {"machines", "default-scheduler"} < everything

@@ -39,7 +39,7 @@ from tools import kubernetes
 
 ETCD, API_SERVER, CONTROLLERS, SCHEDULER = "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 #: how long a program may take to answer its first request
-_PATIENCE_S = 90.0
+_START_TIMEOUT_S = 90.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 #: the audit logs of all control planes that this process has started; what became of them is for the reader to see
@@ -287,14 +287,14 @@ class ControlPlane:
         )
 
     def _await(self, program: str) -> None:
-        until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < until:
             if (status := self._processes[program].poll()) is not None:
-                raise ControlPlaneFailed(f"{program} ended with status {status}:\n{self._last_words(program)}")
+                raise ControlPlaneFailed(f"{program} ended with status {status}:\n{self._log_tail(program)}")
             if self._answers(program):
                 return
             time.sleep(0.05)
-        raise ControlPlaneFailed(f"{program} did not answer in {_PATIENCE_S:.0f} s:\n{self._last_words(program)}")
+        raise ControlPlaneFailed(f"{program} did not answer in {_START_TIMEOUT_S:.0f} s:\n{self._log_tail(program)}")
 
     def _answers(self, program: str) -> bool:
         try:
@@ -320,7 +320,7 @@ class ControlPlane:
         with urllib.request.urlopen(request, timeout=10, context=context) as answer:
             return bytes(answer.read())
 
-    def _last_words(self, program: str) -> str:
+    def _log_tail(self, program: str) -> str:
         lines = (self.folder / f"{program}.log").read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-15:])
 

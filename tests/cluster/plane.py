@@ -24,7 +24,7 @@ from pykai.kube.transport import Request, Transport
 from pykai.lab.machines.nodes import runtime_class
 from pykai.operator.install import installation
 from pykai.operator.roles import ROLES
-from pykai.operator.webhooks import webhooks
+from pykai.operator.webhooks import webhook_configurations
 from pykai.webhooks.admission import random_letters
 from pykai.webhooks.server import AdmissionServer
 from tests.cluster.controlplane import API_SERVER, ControlPlane
@@ -166,7 +166,7 @@ def admission(
 
 def registration(address: str, authority: bytes, namespaces: Mapping[str, Any]) -> dict[str, Any]:
     """What makes the API server ask our webhook about new pods in the namespaces of a selector."""
-    mutating, _ = webhooks(address, authority)
+    mutating, _ = webhook_configurations(address, authority)
     (hook,) = mutating["webhooks"]
     hook["namespaceSelector"] = namespaces
     return mutating

@@ -29,10 +29,10 @@ from pykai.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, SERVICE_A
 from pykai.kube.runtime import Runtime, Service, run_services
 from pykai.kube.store import Store
 from pykai.kube.transport import Transport
-from pykai.lab.machines import furnish
-from pykai.lab.machines.kubelets import Machines
+from pykai.lab.machines import create_nodes
+from pykai.lab.machines.kubelets import Kubelets
 from pykai.lab.machines.nodes import MachineKind
-from pykai.lab.machines.podbehaviour import Habits
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
 from pykai.operator.install import installation
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import make_podgrouper
@@ -47,8 +47,8 @@ Document = dict[str, Any]
 Wrap = Callable[[Transport], Transport]
 
 #: how long anything may take on a busy machine
-PATIENCE_S = 900.0
-QUICK = Habits(start_s=0.05, run_s=1.0, stop_s=0.05, init_s=0.05, reservation_start_s=0.05)
+TIMEOUT_S = 900.0
+QUICK_BEHAVIOUR = BehaviourDefaults(start_s=0.05, run_s=1.0, stop_s=0.05, init_s=0.05, reservation_start_s=0.05)
 #: the queue of all workloads, with all it may need
 QUEUE = "team"
 #: what tests wait for
@@ -70,7 +70,7 @@ _WATCHED = (
 log = logging.getLogger(__name__)
 
 
-class LivingPlane:
+class RealCluster:
     """The cluster as its users see it."""
 
     def __init__(self, plane: ControlPlane, client: Client) -> None:
@@ -97,7 +97,7 @@ class LivingPlane:
         """A new namespace in which pods can be created; `admitted`: through our webhook."""
         labels = {"kai.test/admitted": "true"} if admitted else {}
         await self.client.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
-        await self.that(SERVICE_ACCOUNTS, lambda: f"{name}/default" in self.stores[SERVICE_ACCOUNTS])
+        await self.wait_for(SERVICE_ACCOUNTS, lambda: f"{name}/default" in self.stores[SERVICE_ACCOUNTS])
         return name
 
     async def create(self, resource: Resource, obj: Mapping[str, Any], namespace: str = "") -> Document:
@@ -112,15 +112,15 @@ class LivingPlane:
         version = int(written["metadata"]["resourceVersion"])
         await self.until(resource, name, namespace, lambda found: int(found["metadata"]["resourceVersion"]) >= version)
 
-    async def that(self, resource: Resource, holds: Callable[[], bool]) -> None:
+    async def wait_for(self, resource: Resource, holds: Callable[[], bool]) -> None:
         """Wait, change by change of a kind, until something holds."""
-        await self.stores[resource].wait_until(lambda _: holds(), PATIENCE_S)
+        await self.stores[resource].wait_until(lambda _: holds(), TIMEOUT_S)
 
     async def until(self, resource: Resource, name: str, namespace: str, holds: Callable[[Document], bool]) -> Document:
         """Wait until one object is as wanted."""
         store, key = self.stores[resource], resource.key(namespace, name)
         try:
-            await store.wait_until(lambda _: (found := store.get(key)) is not None and holds(found), PATIENCE_S)
+            await store.wait_until(lambda _: (found := store.get(key)) is not None and holds(found), TIMEOUT_S)
         except TimeoutError as error:
             raise AssertionError(f"{resource.kind} {key} is {store.get(key)}") from error
         found = store.get(key)
@@ -130,7 +130,7 @@ class LivingPlane:
     async def gone(self, resource: Resource, namespace: str = "") -> None:
         """Wait until nothing of a kind is left, in a namespace or at all."""
         try:
-            await self.that(resource, lambda: not self.all(resource, namespace))
+            await self.wait_for(resource, lambda: not self.all(resource, namespace))
         except TimeoutError as error:
             left = [f"{each['metadata']}" for each in self.all(resource, namespace)]
             raise AssertionError("\n".join([f"{resource.plural} left over:", *left])) from error
@@ -138,7 +138,7 @@ class LivingPlane:
     async def running(self, namespace: str, count: int) -> list[Document]:
         """Wait until so many pods of a namespace run."""
         try:
-            await self.that(resources.PODS, lambda: len(self.pods(namespace, "Running")) == count)
+            await self.wait_for(resources.PODS, lambda: len(self.pods(namespace, "Running")) == count)
         except TimeoutError as error:
             found = [f"{each['metadata']['name']}: {each['status']}" for each in self.pods(namespace)]
             raise AssertionError("\n".join([f"not {count} running pods:", *found])) from error
@@ -150,15 +150,15 @@ class LivingPlane:
 
 
 @asynccontextmanager
-async def living_cluster(
+async def real_cluster(
     folder: Path,
     machines: Sequence[MachineKind],
     *,
     default_scheduler: bool = False,
     audit: bool = False,
-    habits: Habits = QUICK,
+    habits: BehaviourDefaults = QUICK_BEHAVIOUR,
     wrap: Mapping[str, Callable[[Transport], Transport]] | None = None,
-) -> AsyncIterator[LivingPlane]:
+) -> AsyncIterator[RealCluster]:
     """Start everything, with these nodes; `wrap` puts something between a service and the server."""
     plane = ControlPlane(folder, controllers=("*",), scheduler=default_scheduler, service_accounts=True, audit=audit)
     selected = {"matchLabels": {"kai.test/admitted": "true"}}
@@ -173,8 +173,8 @@ async def living_cluster(
         await client.create(resources.QUEUES, _queue())
         plane.start_controllers()
         clock = Clock()
-        await furnish(client, clock, machines)
-        cluster = LivingPlane(plane, client)
+        await create_nodes(client, clock, machines)
+        cluster = RealCluster(plane, client)
         await cluster.caches.start()
         stack.push_async_callback(cluster.caches.stop)
         await cluster.caches.wait_for_sync()
@@ -185,14 +185,14 @@ async def living_cluster(
         for account, make in _SERVICES.items():
             transport = connect(plane.kubeconfig_of(names.DEFAULT_NAMESPACE, account))
             connections.push_async_callback(transport.close)
-            runtime = _runtime((wrap or {}).get(account, _as_it_is)(transport), clock)
+            runtime = _runtime((wrap or {}).get(account, _unwrapped)(transport), clock)
             cluster.services.append(service := make(runtime))
             tasks.append(asyncio.create_task(run_services(runtime, [service], stop), name=account))
         runtime = _runtime(admin, clock)
-        cluster.services.append(kubelets := Machines(runtime, habits))
+        cluster.services.append(kubelets := Kubelets(runtime, habits))
         tasks.append(asyncio.create_task(run_services(runtime, [kubelets], stop), name="kubelets"))
         # The node lifecycle controller lets pods onto a node once its kubelet is ready.
-        await cluster.that(NODES, lambda: not any(node["spec"].get("taints") for node in cluster.all(NODES)))
+        await cluster.wait_for(NODES, lambda: not any(node["spec"].get("taints") for node in cluster.all(NODES)))
         yield cluster
 
 
@@ -206,7 +206,7 @@ def _queue() -> Document:
     return {"metadata": {"name": QUEUE}, "spec": {"resources": {"gpu": enough, "cpu": enough, "memory": enough}}}
 
 
-def _as_it_is(transport: Transport) -> Transport:
+def _unwrapped(transport: Transport) -> Transport:
     return transport
 
 
@@ -216,7 +216,7 @@ async def _ended(stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks)
 
 
-def scheduler_of(cluster: LivingPlane) -> Scheduler:
+def scheduler_of(cluster: RealCluster) -> Scheduler:
     """Our scheduler, to look into."""
     (found,) = (service for service in cluster.services if isinstance(service, Scheduler))
     return found
@@ -242,14 +242,14 @@ def template(
     **spec: Any,
 ) -> Document:
     """A pod template; `runs_s` is how long its containers run."""
-    noted = dict(annotations or {})
+    pod_annotations = dict(annotations or {})
     if runs_s is not None:
-        noted[names.RUN_SECONDS_ANNOTATION] = str(runs_s)
+        pod_annotations[names.RUN_SECONDS_ANNOTATION] = str(runs_s)
     labels = {names.QUEUE_LABEL: QUEUE, **(labels or {})}
-    asks = {**({names.NVIDIA_GPU: str(gpus)} if gpus else {}), **({"cpu": cpu} if cpu else {})}
-    container = {"name": "main", "image": "example", "resources": {"requests": asks, "limits": asks}}
+    requests = {**({names.NVIDIA_GPU: str(gpus)} if gpus else {}), **({"cpu": cpu} if cpu else {})}
+    container = {"name": "main", "image": "example", "resources": {"requests": requests, "limits": requests}}
     return {
-        "metadata": {"labels": labels, "annotations": noted},
+        "metadata": {"labels": labels, "annotations": pod_annotations},
         "spec": {"schedulerName": scheduler, "containers": [container], **spec},
     }
 
@@ -280,7 +280,7 @@ def job(
     }
 
 
-def has(condition: str) -> Callable[[Document], bool]:
+def has_condition(condition: str) -> Callable[[Document], bool]:
     """Whether an object has a condition that holds."""
 
     def holds(found: Document) -> bool:

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pykai.api import names
-from pykai.operator.roles import Rule
+from pykai.operator.roles import RoleRule
 
 Document = Mapping[str, Any]
-Table = Mapping[str, tuple[Rule, ...]]
+Table = Mapping[str, tuple[RoleRule, ...]]
 
 _DECISION = "authorization.k8s.io/decision"
 _ACCOUNTS = f"system:serviceaccount:{names.DEFAULT_NAMESPACE}:"
@@ -73,13 +73,13 @@ def unused(requests: Iterable[Document], table: Table) -> list[str]:
     return [str(right) for right in sorted(left)]
 
 
-def complaints(requests: Iterable[Document], table: Table, *, whole: bool) -> list[str]:
+def rights_problems(requests: Iterable[Document], table: Table, *, is_complete_run: bool) -> list[str]:
     """What is wrong with the rights of our services, after a run; only a `whole` one can say what nobody uses."""
     ours = [request for request in requests if _service(request) in table]
-    found = [f"forbidden, add a rule or mend the service: {each}" for each in forbidden(ours, table)]
-    if whole:
-        found += [f"never used, remove the rule or test its use: {each}" for each in unused(ours, table)]
-    return found
+    problems = [f"forbidden, add a rule or mend the service: {each}" for each in forbidden(ours, table)]
+    if is_complete_run:
+        problems += [f"never used, remove the rule or test its use: {each}" for each in unused(ours, table)]
+    return problems
 
 
 def allowed(table: Table) -> Iterator[Right]:

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from pykai.api import names
-from pykai.dev.soak.controlplanes import EmbeddedPlane
+from pykai.dev.soak.controlplanes import EmbeddedControlPlane
 from pykai.dev.soak.processes import SoakFailed
 from pykai.dev.soak.runner import Soak
 from pykai.kube.client import Client
@@ -42,10 +42,10 @@ ACCOUNTS = {
     "queues": "queue-controller",
     "admission": "admission",
 }
-_PATIENCE_S = 900.0
+_TIMEOUT_S = 900.0
 
 
-class RealPlane:
+class RealControlPlane:
     """A control plane with all of Kubernetes' controllers, ours installed."""
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +62,7 @@ class RealPlane:
             "--gpu-sharing-enabled=true",
         )
         return {
-            **EmbeddedPlane.flags,
+            **EmbeddedControlPlane.flags,
             "machines": ("--controllers=false", "--default-scheduler=false"),
             "admission": admission,
         }
@@ -90,7 +90,7 @@ class RealPlane:
         await asyncio.sleep(pause_s)
         await asyncio.to_thread(self._plane.start, API_SERVER)
 
-    def must_live(self) -> None:
+    def check_alive(self) -> None:
         for program in self._plane.programs:
             if not Path(f"/proc/{self._plane.pid(program)}/exe").exists():
                 raise SoakFailed(f"{program} ended by itself; see {self._plane.folder / program}.log")
@@ -122,7 +122,7 @@ class RealPlane:
 
 
 async def _until_there(client: Client, namespace: str, account: str) -> None:
-    async with asyncio.timeout(_PATIENCE_S):
+    async with asyncio.timeout(_TIMEOUT_S):
         while True:
             try:
                 await client.get_raw(SERVICE_ACCOUNTS, account, namespace)
@@ -149,7 +149,7 @@ def main() -> int:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="kai-soak-"))
     say = partial(print, flush=True)
     say(f"everything goes to {folder}")
-    plane = RealPlane(folder / "plane")
+    plane = RealControlPlane(folder / "plane")
     soak = Soak(
         folder,
         plane,

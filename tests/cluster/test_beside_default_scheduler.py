@@ -25,9 +25,9 @@ from pykai.api.core import Pod
 from pykai.kube.resources import JOBS, PODS, REPLICA_SETS, Resource
 from pykai.kube.transport import Request, Response, Stream, Transport
 from pykai.lab.machines.nodes import MachineKind
-from pykai.lab.machines.requests import Asks, amounts
+from pykai.lab.machines.requests import ResourceRequests, resource_amounts
 from pykai.scheduler.service import Scheduler
-from tests.cluster.realcluster import Document, LivingPlane, has, job, living_cluster, scheduler_of, template
+from tests.cluster.realcluster import Document, RealCluster, has_condition, job, real_cluster, scheduler_of, template
 
 pytestmark = [pytest.mark.cluster_only, pytest.mark.asyncio(loop_scope="module")]
 
@@ -81,7 +81,7 @@ class Witness:
             if (pod.spec.node_name or self._sent.get(other)) == node and pod.status.phase != "Succeeded":
                 used.update(_asks(pod))
                 there.append(f"{other} ({pod.spec.scheduler_name}, {pod.status.phase})")
-        has_room = amounts(machine.status.allocatable)
+        has_room = resource_amounts(machine.status.allocatable)
         for resource, asked in _asks(ours).items():
             if used[resource] + asked > has_room.get(resource, 0):
                 self.faults.append(
@@ -90,10 +90,10 @@ class Witness:
         self._sent[key] = node
 
 
-def _asks(pod: Pod) -> Asks:
+def _asks(pod: Pod) -> ResourceRequests:
     total: Counter[str] = Counter({names.PODS: 1})
     for container in pod.spec.containers:
-        total.update(amounts(container.resources.requests))
+        total.update(resource_amounts(container.resources.requests))
     return dict(total)
 
 
@@ -115,7 +115,7 @@ class _Watched:
         await self._inner.close()
 
 
-async def foreign_pods(cluster: LivingPlane) -> None:
+async def foreign_pods(cluster: RealCluster) -> None:
     """What stands on the nodes of any cluster: a daemon set, static pods, pods that ask for nothing."""
     agent = template(cpu="100m", scheduler="default-scheduler", labels={"app": "agent"})
     daemons = {"selector": {"matchLabels": {"app": "agent"}}, "template": agent}
@@ -133,7 +133,7 @@ async def foreign_pods(cluster: LivingPlane) -> None:
     await cluster.running("theirs", 2 * NODES)
 
 
-async def wave(cluster: LivingPlane, number: int) -> None:
+async def wave(cluster: RealCluster, number: int) -> None:
     """A hundred pods for each of the two schedulers, most of which end and are followed by others."""
     again = {"backoffLimit": 100}
     twice = {**again, "completions": 10}
@@ -148,7 +148,7 @@ async def wave(cluster: LivingPlane, number: int) -> None:
     await asyncio.gather(*(cluster.create(JOBS, each, space) for each, space in made))
 
 
-def lose_a_race(cluster: LivingPlane, witness: Witness) -> None:
+def lose_a_race(cluster: RealCluster, witness: Witness) -> None:
     """The first bind of the pod `loser` is overtaken on its way by a pod that nobody could know of."""
 
     async def others_are_quicker(pod: str, node: str) -> None:
@@ -160,7 +160,7 @@ def lose_a_race(cluster: LivingPlane, witness: Witness) -> None:
     witness.before = others_are_quicker
 
 
-async def test_no_bind_of_ours_overfills_what_we_know_of_a_node(cluster: LivingPlane, witness: Witness) -> None:
+async def test_no_bind_of_ours_overfills_what_we_know_of_a_node(cluster: RealCluster, witness: Witness) -> None:
     await foreign_pods(cluster)
     lose_a_race(cluster, witness)
     await cluster.create(JOBS, job("loser", gpus=4, runs_s=0.5), "ours")
@@ -169,9 +169,9 @@ async def test_no_bind_of_ours_overfills_what_we_know_of_a_node(cluster: LivingP
     await cluster.create(REPLICA_SETS, {"metadata": {"name": "shared"}, "spec": shared}, "shares")
     for number in range(WAVES):
         await wave(cluster, number)
-        await cluster.until(JOBS, f"cpu-{number}-0", "ours", has("Complete"))
+        await cluster.until(JOBS, f"cpu-{number}-0", "ours", has_condition("Complete"))
     for each in cluster.all(JOBS, "ours"):
-        await cluster.until(JOBS, each["metadata"]["name"], "ours", has("Complete"))
+        await cluster.until(JOBS, each["metadata"]["name"], "ours", has_condition("Complete"))
     await cluster.running("shares", SHARING)
     assert witness.faults == []
     assert witness.binds > WAVES * 100
@@ -185,10 +185,10 @@ def witness() -> Witness:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory, witness: Witness) -> AsyncIterator[LivingPlane]:
+async def cluster(tmp_path_factory: pytest.TempPathFactory, witness: Witness) -> AsyncIterator[RealCluster]:
     folder: Path = tmp_path_factory.mktemp("beside")
     wrap = {"scheduler": witness.between}
-    async with living_cluster(folder, MACHINES, default_scheduler=True, wrap=wrap) as made:
+    async with real_cluster(folder, MACHINES, default_scheduler=True, wrap=wrap) as made:
         witness.scheduler = scheduler_of(made)
         for space in ("ours", "theirs", "shares"):
             await made.namespace(space, admitted=space == "shares")

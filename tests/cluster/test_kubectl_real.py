@@ -26,7 +26,7 @@ from pykai.kube.clock import Clock
 from pykai.lab.apiserver.server import ApiServer
 from pykai.operator.install import installation
 from tests.cluster.controlplane import ControlPlane
-from tests.lab.kubectl import EXAMPLES, Done, Kubectl
+from tests.lab.kubectl import EXAMPLES, CommandResult, Kubectl
 from tests.patience import PROGRAM_S
 from tools import kubernetes
 
@@ -176,7 +176,7 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 
 def said(kubectl: Kubectl, *arguments: str, given: str) -> list[str]:
     """The lines that a command prints, which succeeds without a warning."""
-    done = kubectl.tried(*arguments, given=given)
+    done = kubectl.run(*arguments, given=given)
     assert (done.code, done.err) == (0, ""), done.err
     return done.out.splitlines()
 
@@ -239,7 +239,7 @@ _BY_NATURE = (
 )
 
 
-def shown(done: Done) -> list[str]:
+def shown(done: CommandResult) -> list[str]:
     """What a command said, without what differs by nature."""
     text = f"{done.code}\n{done.out}\n{done.err}"
     for pattern, word in _BY_NATURE:
@@ -249,7 +249,7 @@ def shown(done: Done) -> list[str]:
 
 def run(kubectl: Kubectl, command: str, given: str | None) -> list[str]:
     arguments = [word.replace("'", '"') if word[0] in "[{" else word for word in command.split()]
-    return shown(kubectl.tried(*arguments, given=given, environment={"EDITOR": "sed -i s/Vision/Visual/"}))
+    return shown(kubectl.run(*arguments, given=given, environment={"EDITOR": "sed -i s/Vision/Visual/"}))
 
 
 def test_kubectl_cannot_tell_the_servers_apart(kubectl: Kubectl, tmp_path: Path) -> None:

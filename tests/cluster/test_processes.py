@@ -23,13 +23,13 @@ from pykai.api import names
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.credentials import connect
-from pykai.lab.machines import furnish
+from pykai.lab.machines import create_nodes
 from pykai.lab.machines.nodes import MachineKind
 from pykai.operator.install import installation
 from pykai.operator.roles import ROLES
 from tests.cluster.controlplane import ControlPlane, free_port
 from tests.cluster.plane import install
-from tests.cluster.rights import complaints
+from tests.cluster.rights import rights_problems
 from tests.kube.certificates import Authority
 from tests.lab.kubectl import EXAMPLES, Kubectl
 from tools import kubernetes
@@ -59,7 +59,7 @@ async def _prepare(plane: ControlPlane) -> None:
     transport = connect(plane.kubeconfig)
     try:
         await install(transport, installation())
-        await furnish(Client(transport), Clock(), [MachineKind(count=5, gpus=8)])
+        await create_nodes(Client(transport), Clock(), [MachineKind(count=5, gpus=8)])
     finally:
         await transport.close()
 
@@ -129,14 +129,14 @@ def _await_asked(kubectl: Kubectl) -> None:
     """The API server reads its configurations now and then."""
     wrong = (EXAMPLES / "shared-gpu.yaml").read_text(encoding="utf-8").replace('"0.5"', '"2"')
     until_s = time.monotonic() + PATIENCE_S
-    while "denied the request" not in (last := kubectl.tried("apply", "--dry-run=server", "-f", "-", given=wrong)).err:
+    while "denied the request" not in (last := kubectl.run("apply", "--dry-run=server", "-f", "-", given=wrong)).err:
         assert time.monotonic() < until_s, last
 
 
 def await_condition(kubectl: Kubectl, *what: str) -> None:
     """`kubectl wait`, as often as a busy machine needs it."""
     until_s = time.monotonic() + PATIENCE_S
-    while (done := kubectl.tried("wait", *what, "--timeout=30m")).code:
+    while (done := kubectl.run("wait", *what, "--timeout=30m")).code:
         assert time.monotonic() < until_s, done.err
 
 
@@ -152,7 +152,7 @@ def test_examples_run_under_the_roles_of_the_services(plane: ControlPlane, tmp_p
         await_condition(kubectl, "--for=condition=Available", "deployment/chat")
         await_condition(kubectl, "--for=condition=Ready", "pod/notebook", "pod/pair-0", "pod/pair-1")
         await_condition(kubectl, "--for=condition=Ready", "pod/half-a", "pod/half-b")
-        refused = kubectl.tried("annotate", "pod/half-a", f"{names.GPU_FRACTION_ANNOTATION}=0.7", "--overwrite")
+        refused = kubectl.run("annotate", "pod/half-a", f"{names.GPU_FRACTION_ANNOTATION}=0.7", "--overwrite")
         assert "cannot be changed after the pod was created" in refused.err
         await_condition(kubectl, "--for=jsonpath={.status.allocated.nvidia\\.com/gpu}=4", "queue/language")
         groups = json.loads(kubectl("get", "podgroups", "-o", "json"))["items"]
@@ -165,6 +165,6 @@ def test_examples_run_under_the_roles_of_the_services(plane: ControlPlane, tmp_p
     leases = json.loads(kubectl("get", "leases", "-n", names.DEFAULT_NAMESPACE, "-o", "json"))["items"]
     assert [lease["spec"]["holderIdentity"] for lease in leases] == [""] * len(SERVICES)
     requests = list(plane.requests())
-    assert complaints(requests, ROLES, whole=False) == []
+    assert rights_problems(requests, ROLES, is_complete_run=False) == []
     users = {request["user"]["username"] for request in requests}
     assert {f"system:serviceaccount:{names.DEFAULT_NAMESPACE}:{account}" for account in SERVICES.values()} <= users

@@ -6,14 +6,14 @@ from typing import Any
 
 from pykai.api import names
 from pykai.operator.install import installation
-from pykai.operator.roles import LATER, ROLES, Rule
-from tests.cluster.rights import allowed, complaints, forbidden, unused
+from pykai.operator.roles import FUTURE_ROLES, ROLES, RoleRule
+from tests.cluster.rights import allowed, forbidden, rights_problems, unused
 
 TABLE = {
     "writer": (
-        Rule("", ("pods", "pods/status"), ("patch",)),
-        Rule("apps", ("deployments",), ("get",)),
-        Rule("", ("secrets",), ("list",), "home"),
+        RoleRule("", ("pods", "pods/status"), ("patch",)),
+        RoleRule("apps", ("deployments",), ("get",)),
+        RoleRule("", ("secrets",), ("list",), "home"),
     ),
     "idler": (),
 }
@@ -43,13 +43,13 @@ ENOUGH = [
 
 
 def test_what_everybody_uses_is_no_complaint() -> None:
-    assert complaints(ENOUGH, TABLE, whole=True) == []
+    assert rights_problems(ENOUGH, TABLE, is_complete_run=True) == []
 
 
 def test_a_right_that_nobody_uses_is_named_after_a_whole_run() -> None:
     assert unused(ENOUGH[1:-1], TABLE) == ["writer: patch pods", "writer: list secrets in home"]
-    assert complaints(ENOUGH[1:], TABLE, whole=False) == []
-    assert complaints(ENOUGH[1:], TABLE, whole=True) == [
+    assert rights_problems(ENOUGH[1:], TABLE, is_complete_run=False) == []
+    assert rights_problems(ENOUGH[1:], TABLE, is_complete_run=True) == [
         "never used, remove the rule or test its use: writer: patch pods"
     ]
     assert unused([*ENOUGH[:2], ENOUGH[3]], TABLE) == ["writer: get deployments.apps"]
@@ -62,7 +62,7 @@ def test_neither_others_nor_other_places_use_a_right() -> None:
 
 def test_what_authorization_refused_is_named_once() -> None:
     refused = asked("delete", "pods", decision="forbid", code=403)
-    assert complaints([*ENOUGH, refused, refused], TABLE, whole=False) == [
+    assert rights_problems([*ENOUGH, refused, refused], TABLE, is_complete_run=False) == [
         "forbidden, add a rule or mend the service: writer: delete /api/v1/pods (2 times)"
     ]
 
@@ -85,12 +85,12 @@ def test_refusals_of_admission_and_of_strangers_are_not_ours() -> None:
 def test_discovery_needs_no_rule() -> None:
     discovery = {**asked("get", "x"), "requestURI": "/apis/ray.io/v1"}
     del discovery["objectRef"]
-    assert complaints([*ENOUGH, discovery], TABLE, whole=True) == []
+    assert rights_problems([*ENOUGH, discovery], TABLE, is_complete_run=True) == []
 
 
 def test_no_right_is_given_twice_and_none_by_a_star() -> None:
     for service in ROLES:
-        rights = list(allowed({service: (*ROLES[service], *LATER.get(service, ()))}))
+        rights = list(allowed({service: (*ROLES[service], *FUTURE_ROLES.get(service, ()))}))
         assert len(rights) == len(set(rights))
         assert not [right for right in rights if "*" in (right.group, right.resource, right.verb)]
         everywhere = {right[:4] for right in rights if not right.namespace}
@@ -105,7 +105,7 @@ def test_what_is_installed_is_the_table() -> None:
                 for verb in rule["verbs"]:
                     place = role["metadata"].get("namespace", "")
                     granted.add((role["metadata"]["name"], *rule["apiGroups"], resource, verb, place))
-    table = {service: (*ROLES[service], *LATER.get(service, ())) for service in ROLES}
+    table = {service: (*ROLES[service], *FUTURE_ROLES.get(service, ())) for service in ROLES}
     ours = {(f"kai-{service}", *right) for service, *right in allowed(table)}
     assert ours == {each for each in granted if each[0] != names.RESERVATION_APP}
     bound = {

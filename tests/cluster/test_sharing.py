@@ -22,10 +22,10 @@ from pykai.kube.clock import Clock
 from pykai.kube.resources import CONFIG_MAPS, POD_GROUPS, PODS, QUEUES
 from pykai.kube.runtime import Runtime, Service, run_services
 from pykai.kube.store import Store
-from pykai.lab.machines import furnish, machines
+from pykai.lab.machines import create_nodes, machines
 from pykai.lab.machines.nodes import MachineKind
 from pykai.lab.machines.options import MachineOptions
-from pykai.lab.machines.podbehaviour import Habits
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import make_scheduler
 from tests.cluster.plane import ADMITTED_NAMESPACE
@@ -34,7 +34,7 @@ from tests.servers import Server, api_server
 pytestmark = [pytest.mark.cluster_only, pytest.mark.usefixtures("plane")]
 
 Document = dict[str, Any]
-QUICK = Habits(start_s=0.05, stop_s=0.05, reservation_start_s=0.05)
+QUICK = BehaviourDefaults(start_s=0.05, stop_s=0.05, reservation_start_s=0.05)
 
 
 @asynccontextmanager
@@ -98,7 +98,7 @@ async def test_three_halves_share_two_gpus_and_leave_nothing_behind() -> None:
         enough = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
         resources = {"gpu": enough, "cpu": enough, "memory": enough}
         await client.create(QUEUES, {"metadata": {"name": "team"}, "spec": {"resources": resources}})
-        await furnish(client, clock, [MachineKind(name="machine", gpus=2)])
+        await create_nodes(client, clock, [MachineKind(name="machine", gpus=2)])
         async with at_work(server, clock), seen(client) as (pods, maps):
             for name in ("a", "b", "c"):
                 await half_a_gpu(client, name)

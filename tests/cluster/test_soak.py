@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from pykai.dev.soak.runner import Soak
-from tests.cluster.soak import RealPlane
+from tests.cluster.soak import RealControlPlane
 
 
 @pytest.mark.cluster_only
 @pytest.mark.slow
 async def test_five_kills_and_a_restart_break_nothing(tmp_path: Path) -> None:
     said: list[str] = []
-    plane = RealPlane(tmp_path / "plane")
+    plane = RealControlPlane(tmp_path / "plane")
     soak = Soak(tmp_path, plane, kills=5, restarts=1, seconds=70, seed=3, at_once=6, say=said.append)
     report = await soak.run()
     print(report.text())

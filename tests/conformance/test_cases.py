@@ -11,7 +11,7 @@ import pytest
 
 from pykai.dev.cases import Case, read_cases
 from pykai.dev.conformance import run_case
-from pykai.dev.differences import compare
+from pykai.dev.differences import compare_outcomes
 from tests.conformance.casefolder import FOLDER, MISSING
 
 WHOLE = (
@@ -54,7 +54,7 @@ if FOLDER.is_dir():
     def test_the_end_is_as_recorded_or_as_good(case: Case) -> None:
         if different := run_case(case, validate=True):
             assert case.id in OTHERWISE, different
-            found = compare(case)
+            found = compare_outcomes(case)
             assert found.as_good, "\n".join(found.lines)
 
     def test_nearly_all_ends_are_as_recorded() -> None:

@@ -20,7 +20,7 @@ _MORE = ("numa", "podaffinity")
 
 def everything(built: Cluster) -> Policy:
     """All actions, and all plugins of the profile `kubernetes` and besides it."""
-    built.taking(*_ACTIONS)
+    built.with_actions(*_ACTIONS)
     more = built.configured({"tiers": [{"plugins": [{"name": name} for name in _MORE]}]}).policy()
     policy = built.configured({"profile": "kubernetes"}).policy()
     return replace(policy, plugins=(*policy.plugins, *more.plugins))
@@ -39,7 +39,7 @@ def beside_haven(nodes: int = 2) -> Cluster:
     return with_haven(cluster(nodes=nodes, gpus=2, labels={"zone": "z"}).queue("q"))
 
 
-def still_fine(built: Cluster) -> Result:
+def schedules_haven(built: Cluster) -> Result:
     """Runs a cycle with everything switched on and sees that the healthy gang was bound."""
     plugins = everything(built).plugins
     result = built.with_policy(plugins=plugins).schedule()
@@ -47,6 +47,6 @@ def still_fine(built: Cluster) -> Result:
     return result
 
 
-def told(result: Result, subject: str) -> str:
+def problems_of(result: Result, subject: str) -> str:
     """What the plan says is wrong with an object, line by line."""
     return "\n".join(problem for problem in result.plan.problems if problem.startswith(f"{subject}:"))

@@ -43,7 +43,7 @@ NOW_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 Raw = dict[str, Any]
 
 
-def stamp(age_s: float) -> str:
+def timestamp_before(age_s: float) -> str:
     """The timestamp `age_s` seconds before the cycle."""
     return format_timestamp(NOW_NS - int(age_s * 1e9))
 
@@ -76,13 +76,13 @@ def allocation_of(node: str, *devices: str, driver: str = "gpu.example.com", req
 
 
 @dataclass(frozen=True)
-class Part:
+class SubgroupSpec:
     """A subgroup: a leaf with pods, or a branch with parts of its own."""
 
     name: str
     #: minMember or minSubGroup, None leaves the field out
     minimum: int | None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SubgroupSpec, ...] = ()
     running: int = 0
     pending: int = 0
     gated: int = 0
@@ -92,17 +92,19 @@ class Part:
     spec: Raw = field(default_factory=dict)
 
 
-def leaf(name: str, minimum: int | None = 1, *, running: int = 0, pending: int = 0, gated: int = 0, **pod: Any) -> Part:
+def leaf(
+    name: str, minimum: int | None = 1, *, running: int = 0, pending: int = 0, gated: int = 0, **pod: Any
+) -> SubgroupSpec:
     """A subgroup of pods; `minimum` is its minMember."""
-    return Part(name, minimum, (), running, pending, gated, pod)
+    return SubgroupSpec(name, minimum, (), running, pending, gated, pod)
 
 
-def branch(name: str, *parts: Part, needs: int | None = None) -> Part:
+def branch(name: str, *parts: SubgroupSpec, needs: int | None = None) -> SubgroupSpec:
     """A subgroup of subgroups; `needs` is its minSubGroup."""
-    return Part(name, needs, parts)
+    return SubgroupSpec(name, needs, parts)
 
 
-def _with_parents(parts: tuple[Part, ...], parent: str = "") -> Iterator[tuple[Part, str]]:
+def _with_parents(parts: tuple[SubgroupSpec, ...], parent: str = "") -> Iterator[tuple[SubgroupSpec, str]]:
     for part in parts:
         yield part, parent
         yield from _with_parents(part.parts, part.name)
@@ -158,7 +160,7 @@ class Result:
 
     def verdicts(self, group: str, namespace: str = "default") -> dict[str, str]:
         """Action -> why it took nothing back for the group, as the word of its rule."""
-        record = self.left_out(group, namespace)
+        record = self.unscheduled(group, namespace)
         return {verdict.action: verdict.rule for verdict in record.verdicts} if record is not None else {}
 
     def order(self) -> list[str]:
@@ -186,7 +188,7 @@ class Result:
         contents: list[Any] = [grant.allocation for grant in grants if isinstance(grant.ledger, ZoneLedger)]
         return tuple((zone, dict(need)) for content in contents for zone, need in content)
 
-    def given_to(self, pod: str, namespace: str = "default") -> dict[str, list[str]]:
+    def allocated_devices(self, pod: str, namespace: str = "default") -> dict[str, list[str]]:
         """What the claims of a pod got, or were promised, by the pod's names for them: `pool/device`."""
         moved = self.session.state.placements.get(f"{namespace}/{pod}")
         found: dict[str, list[str]] = {}
@@ -206,7 +208,7 @@ class Result:
         contents: list[Any] = [grant.allocation for grant in grants if isinstance(grant.ledger, VolumeLedger)]
         return [share.volume for content in contents for share in content if share.volume]
 
-    def left_out(self, group: str, namespace: str = "default") -> Unscheduled | None:
+    def unscheduled(self, group: str, namespace: str = "default") -> Unscheduled | None:
         """The record of a group with pods left waiting."""
         for item in self.plan.unscheduled:
             if item.namespace == namespace and item.group == group:
@@ -215,7 +217,7 @@ class Result:
 
     def no_place(self, group: str, namespace: str = "default") -> NoPlace:
         """The only refusal of a group for which no node was found."""
-        record = self.left_out(group, namespace)
+        record = self.unscheduled(group, namespace)
         assert record is not None, f"{group} was placed"
         (refusal,) = record.refusals
         assert isinstance(refusal, NoPlace), refusal
@@ -230,7 +232,7 @@ class Result:
 
     def why(self, group: str, namespace: str = "default") -> str:
         """Why pods of the group wait, as people read it; "" when none does."""
-        record = self.left_out(group, namespace)
+        record = self.unscheduled(group, namespace)
         return group_text(record) if record is not None else ""
 
 
@@ -249,9 +251,9 @@ class Cluster:
 
     def _older(self, age: float | None) -> str:
         if age is not None:
-            return stamp(age)
+            return timestamp_before(age)
         self._age -= 1
-        return stamp(self._age)
+        return timestamp_before(self._age)
 
     def add(self, *objects: Raw) -> Cluster:
         """Raw Kubernetes objects."""
@@ -282,18 +284,18 @@ class Cluster:
         """One node; `gpu_memory` is the label in MiB, None leaves it out."""
         name = name or f"node-{self._nodes}"
         self._nodes += 1
-        marks = {"kubernetes.io/hostname": name, **(labels or {})}
+        node_labels = {"kubernetes.io/hostname": name, **(labels or {})}
         if gpus and gpu_memory is not None:
-            marks["nvidia.com/gpu.memory"] = str(gpu_memory)
-        offered = resource_list(cpu, memory, gpus, {"pods": pods, **(extra or {})})
+            node_labels["nvidia.com/gpu.memory"] = str(gpu_memory)
+        allocatable = resource_list(cpu, memory, gpus, {"pods": pods, **(extra or {})})
         return self.add(
             {
                 "apiVersion": "v1",
                 "kind": "Node",
-                "metadata": {"name": name, "labels": marks},
+                "metadata": {"name": name, "labels": node_labels},
                 "spec": {"unschedulable": unschedulable, "taints": taints or []},
                 "status": {
-                    "allocatable": offered,
+                    "allocatable": allocatable,
                     "conditions": [
                         {"type": kind, "status": value}
                         for kind, value in {"Ready": "True", **(conditions or {})}.items()
@@ -403,36 +405,36 @@ class Cluster:
         its QoS class, `numa` what the exporter saw it hold: zone -> amounts; `claims` are the volume claims it uses,
         `ephemeral` those made for it alone; `template` makes it a claim of so many GPUs (or of these requests), of
         which it has the devices `given`, and `shares` are claims of devices it names."""
-        notes = dict(annotations or {})
+        pod_annotations = dict(annotations or {})
         if numa is not None:
-            notes["kai.scheduler/numa-placement-observed"] = numa_record(numa)
-        marks = dict(labels or {})
+            pod_annotations["kai.scheduler/numa-placement-observed"] = numa_record(numa)
+        pod_labels = dict(labels or {})
         if group:
-            notes["pod-group-name"] = group
+            pod_annotations["pod-group-name"] = group
         for key, value in (
             ("gpu-fraction", fraction),
             ("gpu-memory", gpu_memory),
             ("gpu-fraction-num-devices", devices),
         ):
             if value is not None:
-                notes[key] = str(value)
+                pod_annotations[key] = str(value)
         on_devices = (device,) if isinstance(device, str) else device
         if len(on_devices) == 1:
-            marks["runai-gpu-group"] = on_devices[0]
+            pod_labels["runai-gpu-group"] = on_devices[0]
         for one in on_devices if len(on_devices) > 1 else ():
-            marks[f"runai-gpu-group/{one}"] = one
+            pod_labels[f"runai-gpu-group/{one}"] = one
         if subgroup:
-            marks["kai.scheduler/subgroup-name"] = subgroup
+            pod_labels["kai.scheduler/subgroup-name"] = subgroup
         meta: Raw = {
             "name": name,
             "uid": uid or name,
             "namespace": namespace,
-            "labels": marks,
-            "annotations": notes,
+            "labels": pod_labels,
+            "annotations": pod_annotations,
             "creationTimestamp": self._older(age),
         }
         if deleted is not None:
-            meta["deletionTimestamp"] = stamp(deleted)
+            meta["deletionTimestamp"] = timestamp_before(deleted)
         body: Raw = {
             "schedulerName": scheduler,
             "containers": [{"name": "main", "resources": {"requests": resource_list(cpu, memory, gpu, extra)}}],
@@ -487,7 +489,7 @@ class Cluster:
     def tree(
         self,
         name: str,
-        *parts: Part,
+        *parts: SubgroupSpec,
         needs: int | None = None,
         on: str = "node-0",
         queue: str = "q",
@@ -647,7 +649,7 @@ class Cluster:
         `claim`; `spec` are further fields as the wire spells them."""
         meta: Raw = {"name": name, "labels": dict(labels or {})}
         if deleted:
-            meta["deletionTimestamp"] = stamp(10)
+            meta["deletionTimestamp"] = timestamp_before(10)
         body: Raw = {"capacity": {"storage": size}, "accessModes": list(modes), "storageClassName": of or "", **spec}
         nodes = (on,) if isinstance(on, str) else on
         if nodes or zone:
@@ -689,7 +691,7 @@ class Cluster:
             notes["volume.kubernetes.io/selected-node"] = selected_node
         meta: Raw = {"name": name, "namespace": namespace, "uid": uid or name, "annotations": notes}
         if deleted:
-            meta["deletionTimestamp"] = stamp(10)
+            meta["deletionTimestamp"] = timestamp_before(10)
         if owner:
             meta["ownerReferences"] = [{"kind": "Pod", "uid": owner, "controller": True}]
         body: Raw = {
@@ -814,7 +816,7 @@ class Cluster:
         if queue is not None:
             meta["labels"] = {"kai.scheduler/queue": queue}
         if deleted:
-            meta["deletionTimestamp"] = stamp(10)
+            meta["deletionTimestamp"] = timestamp_before(10)
         exactly = {"deviceClassName": of, "allocationMode": "ExactCount", "count": count}
         wanted = requests if requests is not None else [{"name": "r", "exactly": exactly}]
         status: Raw = {"reservedFor": [{"resource": "pods", "name": uid, "uid": uid} for uid in users]}
@@ -839,7 +841,7 @@ class Cluster:
         self.configuration = configuration
         return self
 
-    def taking(self, *actions: str) -> Cluster:
+    def with_actions(self, *actions: str) -> Cluster:
         """Run these actions instead of allocate."""
         return self.with_policy(actions=actions)
 
@@ -893,7 +895,7 @@ def cluster(nodes: int = 0, **node: Any) -> Cluster:
     return Cluster().nodes(nodes, **node)
 
 
-def ask_of(session: Session, pod: str, namespace: str = "default") -> PlacementRequest:
+def placement_request_of(session: Session, pod: str, namespace: str = "default") -> PlacementRequest:
     """A waiting pod as the placement hooks of a session see it."""
     task = session.snapshot.tasks[f"{namespace}/{pod}"]
     gang = session.gang(session.snapshot.groups[task.group_key])
@@ -904,6 +906,6 @@ def ask_of(session: Session, pod: str, namespace: str = "default") -> PlacementR
 
 def scores_of(session: Session, pod: str, namespace: str = "default") -> dict[str, float]:
     """Node -> score of a waiting pod, for the nodes that fit."""
-    ranking = session.rankings.ranking_for(session.state, ask_of(session, pod, namespace), ALL_NODES)
+    ranking = session.rankings.ranking_for(session.state, placement_request_of(session, pod, namespace), ALL_NODES)
     scores = zip(session.snapshot.nodes.names, ranking.scores.tolist(), strict=True)
     return {node: score for node, score in scores if score != -inf}

@@ -21,14 +21,14 @@ def devices(nodes: int = 1, each: int = 2, **node: Any) -> Cluster:
     return world
 
 
-def wants(count: int = 1, of: str = "gpu", name: str = "r", **more: Any) -> Raw:
+def device_request(count: int = 1, of: str = "gpu", name: str = "r", **more: Any) -> Raw:
     """A request for some devices of a class."""
     return {"name": name, "exactly": {"deviceClassName": of, "allocationMode": "ExactCount", "count": count, **more}}
 
 
-def first_of(*ways: tuple[str, int]) -> Raw:
+def first_of(*alternatives: tuple[str, int]) -> Raw:
     """A prioritised list of classes and counts."""
-    listed = [{"name": f"way-{n}", "deviceClassName": of, "count": count} for n, (of, count) in enumerate(ways)]
+    listed = [{"name": f"way-{n}", "deviceClassName": of, "count": count} for n, (of, count) in enumerate(alternatives)]
     return {"name": "r", "firstAvailable": listed}
 
 

@@ -124,19 +124,21 @@ FAST = f'device.attributes["{DRIVER}"].?speed.orValue("") == "fast"'
 CLASSES = {item.metadata.name: item for item in (device_class("gpu"), device_class("fast", FAST))}
 
 
-def wants(count: int = 1, kind: str = "gpu", name: str = "r", selectors: Iterable[str] = (), **more: Any) -> Raw:
+def device_request(
+    count: int = 1, kind: str = "gpu", name: str = "r", selectors: Iterable[str] = (), **more: Any
+) -> Raw:
     """A request for some devices of a class."""
     return {"name": name, "exactly": _exact(count, kind, selectors, more)}
 
 
-def every(kind: str = "gpu", name: str = "r", selectors: Iterable[str] = (), **more: Any) -> Raw:
+def all_devices_request(kind: str = "gpu", name: str = "r", selectors: Iterable[str] = (), **more: Any) -> Raw:
     """A request for all devices of a class."""
-    return wants(0, kind, name, selectors, allocationMode="All", **more)
+    return device_request(0, kind, name, selectors, allocationMode="All", **more)
 
 
-def first_of(*ways: Raw, name: str = "r") -> Raw:
+def first_of(*alternatives: Raw, name: str = "r") -> Raw:
     """A prioritised list; its entries are made by `wants` and `every`."""
-    return {"name": name, "firstAvailable": [{"name": way["name"], **way["exactly"]} for way in ways]}
+    return {"name": name, "firstAvailable": [{"name": way["name"], **way["exactly"]} for way in alternatives]}
 
 
 def _exact(count: int, kind: str, selectors: Iterable[str], more: Mapping[str, Any]) -> Raw:
@@ -155,16 +157,16 @@ def spec_of(*requests: Raw, constraints: Iterable[Raw] = (), config: Iterable[Ra
     return msgspec.convert(raw, ResourceClaimSpec)
 
 
-def asks(
+def claim_request(
     *requests: Raw,
     constraints: Iterable[Raw] = (),
     config: Iterable[Raw] = (),
     classes: Mapping[str, DeviceClass] = CLASSES,
 ) -> ClaimRequest:
     """A claim that can be asked for."""
-    ask = ClaimRequest.of(spec_of(*requests, constraints=constraints, config=config), classes, "team/claim")
-    assert isinstance(ask, ClaimRequest), ask
-    return ask
+    request = ClaimRequest.of(spec_of(*requests, constraints=constraints, config=config), classes, "team/claim")
+    assert isinstance(request, ClaimRequest), request
+    return request
 
 
 def same(attribute: str, *requests: str) -> Raw:
@@ -177,37 +179,37 @@ def distinct(attribute: str, *requests: str) -> Raw:
     return {"distinctAttribute": f"{DRIVER}/{attribute}", "requests": list(requests)}
 
 
-def taken(inventory: Inventory, *names: str) -> BoolArray:
+def used_column(inventory: Inventory, *names: str) -> BoolArray:
     """The column of devices in use."""
     return np.array([identity.device in names for identity in inventory.ids], dtype=np.bool_)
 
 
-def grant(
+def allocated(
     inventory: Inventory, *claims: ClaimRequest, row: int = 0, used: Iterable[str] = (), steps: int = MAX_STEPS
 ) -> tuple[ClaimAllocation, ...]:
     """What claims get on a node where they fit."""
-    found = allocate(inventory, row, claims, taken(inventory, *used), steps=steps)
-    assert not isinstance(found, ClaimRefusal), found
-    return found
+    allocations = allocate(inventory, row, claims, used_column(inventory, *used), steps=steps)
+    assert not isinstance(allocations, ClaimRefusal), allocations
+    return allocations
 
 
 def devices_of(inventory: Inventory, *claims: ClaimRequest, row: int = 0, used: Iterable[str] = ()) -> list[str]:
     """Names of the devices that claims get, request by request."""
     return [
         inventory.ids[number].device
-        for allocation in grant(inventory, *claims, row=row, used=used)
+        for allocation in allocated(inventory, *claims, row=row, used=used)
         for given in allocation.requests
         for number in given.devices
     ]
 
 
-def refused(
+def refusal_text(
     inventory: Inventory, *claims: ClaimRequest, row: int = 0, used: Iterable[str] = (), steps: int = MAX_STEPS
 ) -> str:
     """Why claims get nothing on a node; "" when its devices do not suffice."""
-    found = allocate(inventory, row, claims, taken(inventory, *used), steps=steps)
-    assert isinstance(found, ClaimRefusal), found
-    return found.text
+    result = allocate(inventory, row, claims, used_column(inventory, *used), steps=steps)
+    assert isinstance(result, ClaimRefusal), result
+    return result.text
 
 
 def named(inventory: Inventory, *names: str) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ GPU = "nvidia.com/gpu"
 Amounts = Mapping[str, str | int]
 
 
-def of(gpu: int = 0, cpu: str | int = 0, memory: str | int = 0, **more: str | int) -> dict[str, str | int]:
+def amounts_of(gpu: int = 0, cpu: str | int = 0, memory: str | int = 0, **more: str | int) -> dict[str, str | int]:
     """Amounts of a zone or container, without those that are 0."""
     return {name: value for name, value in {GPU: gpu, "cpu": cpu, "memory": memory, **more}.items() if value != 0}
 
@@ -58,21 +58,21 @@ def containers(*regular: Amounts, init: tuple[Amounts, ...] = (), sidecars: tupl
     }
 
 
-def given(found: Cluster, *regular: Amounts, qos: str = "Guaranteed", **spec: Any) -> dict[int, dict[str, int]] | None:
+def given(built: Cluster, *regular: Amounts, qos: str = "Guaranteed", **spec: Any) -> dict[int, dict[str, int]] | None:
     """What a pod with these containers gets of which zone of its node, None when it has to wait.
 
     Cores are counted in thousandths.
     """
-    result: Result = found.gang("j", qos=qos, spec=containers(*regular, **spec)).schedule()
+    result: Result = built.gang("j", qos=qos, spec=containers(*regular, **spec)).schedule()
     return dict(result.zones_of("j-0")) if result.bound("j") else None
 
 
 def left_in(session: Session, name: str = "cpu", node: str = "n", *, idle: bool = True) -> list[int]:
     """What a pod could get of each zone of a node right now; cores in thousandths."""
-    (books,) = session.state.discrete_ledgers
+    (ledger,) = session.state.discrete_ledgers
     row = session.snapshot.nodes.rows[node]
-    left: Any = books.available([row], idle=idle)  # type: ignore[attr-defined]
-    return [int(amount) for amount in left[0, :, books._index[name]]]  # type: ignore[attr-defined]
+    left: Any = ledger.available([row], idle=idle)  # type: ignore[attr-defined]
+    return [int(amount) for amount in left[0, :, ledger._index[name]]]  # type: ignore[attr-defined]
 
 
 def zones_in(placement: Placement) -> list[int]:

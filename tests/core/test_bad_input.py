@@ -46,14 +46,14 @@ def test_queues_that_are_their_own_ancestors_are_left_out() -> None:
 
 def test_a_queue_that_is_its_own_parent_is_left_out() -> None:
     result = still_fine(healthy().queue("self", parent="self").gang("stuck", queue="self"))
-    assert result.left_out("stuck") is not None
+    assert result.unscheduled("stuck") is not None
     assert result.bound("stuck") == 0
 
 
 def test_a_queue_without_its_parent_is_left_out_with_everything_below_it() -> None:
     built = healthy().queue("lost", parent="gone").queue("below", parent="lost").gang("stuck", queue="below")
     result = still_fine(built)
-    record = result.left_out("stuck")
+    record = result.unscheduled("stuck")
     assert record is not None
     assert record.refusals == (NoQueue("below", "queue 'lost' has the parent 'gone', which does not exist"),)
     assert "'gone', which does not exist" in problem_about(result, "Queue/below")
@@ -164,7 +164,7 @@ def test_a_group_whose_subgroups_make_no_tree_waits(parts: list[Raw]) -> None:
     built = healthy().queue("q").group("broken", subGroups=parts).pod("p", group="broken", subgroup="a")
     result = still_fine(built.pod("plain", group="broken"))
     assert result.bound("broken") == 0
-    record = result.left_out("broken")
+    record = result.unscheduled("broken")
     assert record is not None
     assert any(isinstance(refusal, BrokenTree) for refusal in record.refusals)
     assert "The subgroups of the PodGroup are invalid: " in result.why("broken")
@@ -176,7 +176,7 @@ def test_a_pod_of_a_subgroup_that_does_not_exist_waits_and_its_group_runs() -> N
     built = healthy().queue("q").gang("job", 2, gpu=1).pod("lost", group="job", subgroup="typo", gpu=1)
     result = still_fine(built)
     assert result.bound_pods("job") == ["job-0", "job-1"]
-    record = result.left_out("job")
+    record = result.unscheduled("job")
     assert record is not None
     assert record.pending == 1
     assert record.refusals == (StrayPod("default/lost", "typo", "default/job"),)
@@ -189,7 +189,7 @@ def test_a_pod_of_a_missing_subgroup_does_not_count_towards_the_minimum() -> Non
 
 def test_a_lost_pod_of_another_scheduler_is_not_ours_to_speak_of() -> None:
     built = healthy().queue("q").gang("job", 2, gpu=9).pod("a", group="job", subgroup="typo")
-    record = still_fine(built.pod("b", group="job", subgroup="typo", scheduler="default-scheduler")).left_out("job")
+    record = still_fine(built.pod("b", group="job", subgroup="typo", scheduler="default-scheduler")).unscheduled("job")
     assert record is not None
     assert record.pending == 3
     assert [refusal.pod for refusal in record.refusals if isinstance(refusal, StrayPod)] == ["default/a"]

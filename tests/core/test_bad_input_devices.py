@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.core.badinput import beside_haven, still_fine, told
+from tests.core.badinput import beside_haven, problems_of, schedules_haven
 from tests.core.builders import Cluster, Raw, Result, allocation_of
-from tests.core.deviceclusters import wants
+from tests.core.deviceclusters import device_request
 
 BIG = 2**63 - 1
 DRIVER = "gpu.example.com"
@@ -39,18 +39,18 @@ def waits(result: Result) -> str:
 @pytest.mark.parametrize("resource", ["memory", "nvidia.com/gpu", "example.com/link"])
 def test_an_amount_that_cannot_be_read_waits_where_there_are_classes(resource: str) -> None:
     built = offering().device_class("link", extendedResourceName="example.com/link")
-    assert "cannot be read" in waits(still_fine(built.gang("odd", extra={resource: "x"})))
+    assert "cannot be read" in waits(schedules_haven(built.gang("odd", extra={resource: "x"})))
 
 
 @pytest.mark.parametrize("amount", ["1e30", str(10**40)])
 def test_an_absurd_amount_of_an_extended_resource_waits(amount: str) -> None:
     built = offering().device_class("link", extendedResourceName="example.com/link")
-    assert waits(still_fine(built.gang("odd", extra={"example.com/link": amount})))
+    assert waits(schedules_haven(built.gang("odd", extra={"example.com/link": amount})))
 
 
 @pytest.mark.parametrize("name", ["", "cpu", "nvidia.com/gpu", "é"])
 def test_a_class_behind_an_odd_resource_disturbs_nobody(name: str) -> None:
-    still_fine(offering().device_class("odd", extendedResourceName=name).gang("odd", gpu=1))
+    schedules_haven(offering().device_class("odd", extendedResourceName=name).gang("odd", gpu=1))
 
 
 # -- claims -----------------------------------------------------------------------------------------------------------
@@ -58,26 +58,32 @@ def test_a_class_behind_an_odd_resource_disturbs_nobody(name: str) -> None:
 
 @pytest.mark.parametrize("count", [33, 10**9, BIG])
 def test_a_claim_for_more_devices_than_one_may_have_waits(count: int) -> None:
-    assert "asks for more than 32 devices" in waits(still_fine(offering().gang("odd", template=count)))
+    assert "asks for more than 32 devices" in waits(schedules_haven(offering().gang("odd", template=count)))
 
 
 @pytest.mark.parametrize("count", [0, -1, -BIG - 1])
 def test_a_claim_for_less_than_one_device_is_for_one(count: int) -> None:
-    assert len(still_fine(offering().gang("odd", template=count)).given_to("odd-0")["devices"]) == 1
+    assert len(schedules_haven(offering().gang("odd", template=count)).allocated_devices("odd-0")["devices"]) == 1
 
 
 @pytest.mark.parametrize(
     "requests",
-    [[{"name": "r"}], [{}], [wants(BIG), wants(BIG, name="s")], [wants(of="gone")], [wants(allocationMode="Odd")]],
+    [
+        [{"name": "r"}],
+        [{}],
+        [device_request(BIG), device_request(BIG, name="s")],
+        [device_request(of="gone")],
+        [device_request(allocationMode="Odd")],
+    ],
     ids=str,
 )
 def test_a_claim_that_no_node_can_satisfy_waits(requests: list[Raw]) -> None:
-    assert "DynamicResources" in waits(still_fine(offering().gang("odd", template=requests)))
+    assert "DynamicResources" in waits(schedules_haven(offering().gang("odd", template=requests)))
 
 
-@pytest.mark.parametrize("requests", [[], [wants(), wants()]], ids=["none", "one name twice"])
+@pytest.mark.parametrize("requests", [[], [device_request(), device_request()]], ids=["none", "one name twice"])
 def test_an_odd_list_of_requests_disturbs_nobody(requests: list[Raw]) -> None:
-    still_fine(offering().gang("odd", template=requests))
+    schedules_haven(offering().gang("odd", template=requests))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +93,7 @@ def test_an_odd_list_of_requests_disturbs_nobody(requests: list[Raw]) -> None:
 )
 def test_an_odd_constraint_disturbs_nobody(constraints: list[Raw]) -> None:
     built = offering().device_claim("c", count=2, queue="q", constraints=constraints)
-    still_fine(built.gang("odd", shares=("c",)))
+    schedules_haven(built.gang("odd", shares=("c",)))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,9 @@ def test_an_odd_constraint_disturbs_nobody(constraints: list[Raw]) -> None:
     ids=str,
 )
 def test_a_pod_that_names_no_claim_waits(entries: list[Raw]) -> None:
-    assert "no resource claim name found" in waits(still_fine(offering().gang("odd", spec={"resourceClaims": entries})))
+    assert "no resource claim name found" in waits(
+        schedules_haven(offering().gang("odd", spec={"resourceClaims": entries}))
+    )
 
 
 def test_claims_made_for_each_others_pods_are_not_used() -> None:
@@ -106,7 +114,7 @@ def test_claims_made_for_each_others_pods_are_not_used() -> None:
         other["metadata"]["ownerReferences"],
         one["metadata"]["ownerReferences"],
     )
-    result = still_fine(built)
+    result = schedules_haven(built)
     assert "was not created for pod" in waits(result)
     assert "was not created for pod" in result.why("other")
 
@@ -115,19 +123,19 @@ def test_claims_made_for_each_others_pods_are_not_used() -> None:
 def test_owners_without_a_uid_disturb_nobody(owners: list[Raw]) -> None:
     built = offering().gang("odd", template=1)
     claims(built)[0]["metadata"]["ownerReferences"] = owners
-    still_fine(built)
+    schedules_haven(built)
 
 
 @pytest.mark.parametrize("users", [[{}], [{"resource": "odd", "uid": ""}] * 300], ids=len)
 def test_reservations_for_nobody_disturb_nobody(users: list[Raw]) -> None:
     built = offering().device_claim("c", queue="q").gang("odd", shares=("c",))
     claims(built)[0]["status"]["reservedFor"] = users
-    still_fine(built)
+    schedules_haven(built)
 
 
 def test_a_claim_reserved_for_too_many_waits() -> None:
     built = offering().device_claim("c", queue="q", users=tuple(f"u{n}" for n in range(300)), given=("gpu-0",))
-    assert "maximum number of consumers" in waits(still_fine(built.gang("odd", shares=("c",))))
+    assert "maximum number of consumers" in waits(schedules_haven(built.gang("odd", shares=("c",))))
 
 
 # -- what claims have -------------------------------------------------------------------------------------------------
@@ -138,7 +146,7 @@ def test_a_claim_reserved_for_too_many_waits() -> None:
 )
 def test_a_claim_may_have_devices_that_make_no_sense(given: tuple[str, ...]) -> None:
     built = offering().device_claim("c", queue="q", given=given, on="node-0").gang("old", shares=("c",), on="node-0")
-    still_fine(built.gang("odd", shares=("c",)).gang("other", template=1))
+    schedules_haven(built.gang("odd", shares=("c",)).gang("other", template=1))
 
 
 def test_two_claims_that_have_one_device_keep_it_from_others() -> None:
@@ -147,14 +155,14 @@ def test_two_claims_that_have_one_device_keep_it_from_others() -> None:
         built.device_claim(name, queue="q", given=("gpu-0",), on="node-0").gang(
             f"old-{name}", shares=(name,), on="node-0"
         )
-    assert waits(still_fine(built.gang("odd", template=1, preemptible=False)))
+    assert waits(schedules_haven(built.gang("odd", template=1, preemptible=False)))
 
 
 def test_a_claim_whose_nodes_cannot_be_told_is_used_nowhere() -> None:
     for selector in ({}, {"nodeSelectorTerms": [{"matchExpressions": [{"key": "", "operator": "?"}]}]}):
         built = offering().device_claim("c", queue="q", given=("gpu-0",)).gang("odd", shares=("c",))
         claims(built)[0]["status"]["allocation"]["nodeSelector"] = selector
-        assert "node selector does not match node" in waits(still_fine(built))
+        assert "node selector does not match node" in waits(schedules_haven(built))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +177,7 @@ def test_a_claim_whose_nodes_cannot_be_told_is_used_nowhere() -> None:
 )
 def test_a_request_to_bind_may_give_what_is_not_there(written: dict[str, Raw]) -> None:
     built = offering().gang("odd", template=1).bind_request("odd-0", "node-0", claims=written)
-    still_fine(built.bind_request("ghost", "node-0", claims=written).gang("other", template=1))
+    schedules_haven(built.bind_request("ghost", "node-0", claims=written).gang("other", template=1))
 
 
 # -- slices -----------------------------------------------------------------------------------------------------------
@@ -191,8 +199,8 @@ def test_a_request_to_bind_may_give_what_is_not_there(written: dict[str, Raw]) -
     ids=["names", "count", "generation", "counter", "amount"],
 )
 def test_a_pool_that_makes_no_sense_is_told(devices: int | list[Raw], spec: Raw, said: str) -> None:
-    result = still_fine(offering(devices=devices, **spec).gang("odd", template=1))
-    assert said in told(result, "ResourceSlice")
+    result = schedules_haven(offering(devices=devices, **spec).gang("odd", template=1))
+    assert said in problems_of(result, "ResourceSlice")
     assert waits(result)
 
 
@@ -201,26 +209,26 @@ def test_absurd_counters_disturb_nobody(amount: str) -> None:
     takes = [{"counterSet": "s", "counters": {"m": {"value": amount}}}]
     counters = [{"name": "s", "counters": {"m": {"value": amount}}}]
     devices: list[Raw] = [{"name": name, "consumesCounters": takes} for name in "ab"]
-    still_fine(offering(devices=devices, sharedCounters=counters).gang("odd", 2, template=1))
+    schedules_haven(offering(devices=devices, sharedCounters=counters).gang("odd", 2, template=1))
 
 
 def test_ten_thousand_devices_in_one_slice_are_devices() -> None:
-    result = still_fine(offering(devices=10_000).gang("odd", template=32))
-    assert len(result.given_to("odd-0")["devices"]) == 32
+    result = schedules_haven(offering(devices=10_000).gang("odd", template=32))
+    assert len(result.allocated_devices("odd-0")["devices"]) == 32
 
 
 def test_a_hopeless_search_among_thousands_of_devices_ends() -> None:
     devices: list[Raw] = [{"name": f"d{n}", "attributes": {"a": {"int": n}, "b": {"int": n % 31}}} for n in range(1000)]
     differ = [{"distinctAttribute": f"{DRIVER}/{name}"} for name in "ab"]
     built = offering(devices=devices).device_claim("c", count=32, queue="q", constraints=differ)
-    assert waits(still_fine(built.gang("odd", shares=("c",))))
+    assert waits(schedules_haven(built.gang("odd", shares=("c",))))
 
 
 def test_forty_claims_of_thirty_two_devices_are_not_too_deep() -> None:
     built = offering(devices=1300)
     for number in range(40):
         built.device_claim(f"c{number}", count=32, queue="q")
-    assert still_fine(built.gang("odd", shares=tuple(f"c{number}" for number in range(40)))).bound("odd") == 1
+    assert schedules_haven(built.gang("odd", shares=tuple(f"c{number}" for number in range(40)))).bound("odd") == 1
 
 
 @pytest.mark.parametrize(
@@ -234,7 +242,7 @@ def test_forty_claims_of_thirty_two_devices_are_not_too_deep() -> None:
     ids=str,
 )
 def test_a_device_with_odd_facts_disturbs_nobody(device: Raw) -> None:
-    still_fine(offering("true", devices=[{"name": "d", **device}]).gang("odd", template=1))
+    schedules_haven(offering("true", devices=[{"name": "d", **device}]).gang("odd", template=1))
 
 
 # -- selectors --------------------------------------------------------------------------------------------------------
@@ -263,23 +271,23 @@ def test_a_device_with_odd_facts_disturbs_nobody(device: Raw) -> None:
     ],
 )
 def test_a_selector_that_is_no_answer_is_told_to_those_who_need_it(expression: str) -> None:
-    result = still_fine(offering(expression).gang("odd", template=1))
+    result = schedules_haven(offering(expression).gang("odd", template=1))
     assert "cannot allocate DRA claims on node node-0" in waits(result)
 
 
 @pytest.mark.parametrize("expression", ["!" * 5000 + "true", " && ".join(["true"] * 1200), f"'{'a' * 9000}' != 'b'"])
 def test_a_long_selector_is_a_selector(expression: str) -> None:
-    assert still_fine(offering(expression).gang("odd", template=1)).bound("odd") == 1
+    assert schedules_haven(offering(expression).gang("odd", template=1)).bound("odd") == 1
 
 
 def test_a_selector_that_goes_on_for_ever_is_ended() -> None:
     endless = "true"
     for variable in "abcdef":
         endless = f"[0,1,2,3,4,5,6,7,8,9].all({variable}, {endless})"
-    assert "cannot allocate DRA claims" in waits(still_fine(offering(endless).gang("odd", template=1)))
+    assert "cannot allocate DRA claims" in waits(schedules_haven(offering(endless).gang("odd", template=1)))
 
 
 def test_a_selector_longer_than_kubernetes_takes_is_refused() -> None:
     """Beyond 10 KiB the API server takes none; a megabyte of open brackets would be read for minutes."""
-    result = still_fine(offering("true" + " " * 10_240).gang("odd", template=1))
+    result = schedules_haven(offering("true" + " " * 10_240).gang("odd", template=1))
     assert "cannot allocate DRA claims" in waits(result)

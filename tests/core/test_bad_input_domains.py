@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pykai.api.topology import LABELS_ARE_UNIQUE, MOST_LEVELS
-from tests.core.badinput import beside_haven, still_fine, told
+from tests.core.badinput import beside_haven, problems_of, schedules_haven
 from tests.core.builders import Cluster, Raw, leaf
 from tests.core.topologies import inside, topology
 
@@ -25,16 +25,16 @@ def wishing(wish: Raw, *levels: str, **node: Any) -> Cluster:
 
 def test_the_deepest_topology_there_may_be_is_used() -> None:
     levels = [f"level-{number}" for number in range(MOST_LEVELS)]
-    result = still_fine(wishing(inside(levels[-1], ""), *levels))
-    assert not told(result, "Topology/net")
+    result = schedules_haven(wishing(inside(levels[-1], ""), *levels))
+    assert not problems_of(result, "Topology/net")
     assert result.bound("odd") == 2
 
 
 def test_a_topology_of_too_many_levels_counts_as_absent() -> None:
     """Its tree would grow with the square of the levels, for every node."""
     levels = [f"level-{number}" for number in range(MOST_LEVELS + 1)]
-    result = still_fine(wishing(inside(levels[0]), *levels))
-    assert "17 levels, at most 16 are allowed; the topology counts as absent" in told(result, "Topology/net")
+    result = schedules_haven(wishing(inside(levels[0]), *levels))
+    assert "17 levels, at most 16 are allowed; the topology counts as absent" in problems_of(result, "Topology/net")
     assert "Requested topology net does not exist" in result.why("odd")
 
 
@@ -50,14 +50,14 @@ def test_a_topology_of_too_many_levels_counts_as_absent() -> None:
     ],
 )
 def test_a_topology_the_schema_would_refuse_is_told(levels: tuple[str, ...], said: str) -> None:
-    result = still_fine(wishing(inside(*levels[:1] or ("zone",)), *levels))
-    assert said in told(result, "Topology/net")
+    result = schedules_haven(wishing(inside(*levels[:1] or ("zone",)), *levels))
+    assert said in problems_of(result, "Topology/net")
 
 
 def test_aliases_that_name_each_other_are_told() -> None:
     built = beside_haven()
     topology(built, "zone", "rack", aliases={"zone": "rack", "rack": "zone"}).gang("odd", group_spec=inside("rack"))
-    assert "an alias must not equal a nodeLabel" in told(still_fine(built), "Topology/net")
+    assert "an alias must not equal a nodeLabel" in problems_of(schedules_haven(built), "Topology/net")
 
 
 @pytest.mark.parametrize(
@@ -70,26 +70,26 @@ def test_aliases_that_name_each_other_are_told() -> None:
     ],
 )
 def test_a_constraint_that_names_nothing_waits_and_is_told(wish: Raw, why: str) -> None:
-    result = still_fine(wishing(wish, "zone"))
+    result = schedules_haven(wishing(wish, "zone"))
     assert result.bound("odd") == 0
     assert why in result.why("odd")
 
 
 @pytest.mark.parametrize("wish", [inside("zone", "zone"), inside("rack", "zone"), inside("", "zone")])
 def test_a_constraint_that_says_one_thing_twice_is_kept_once(wish: Raw) -> None:
-    assert still_fine(wishing(wish, "zone", "rack")).bound("odd") == 2
+    assert schedules_haven(wishing(wish, "zone", "rack")).bound("odd") == 2
 
 
 @pytest.mark.parametrize("value", ["", ".", "a.b", "é", "x" * 5000])
 def test_odd_values_of_labels_make_domains_like_others(value: str) -> None:
     built = beside_haven(0).nodes(2, gpus=2, labels={"zone": value, "rack": value})
     topology(built, "zone", "rack").gang("odd", 2, gpu=1, group_spec=inside("rack", ""))
-    assert still_fine(built).bound("odd") == 2
+    assert schedules_haven(built).bound("odd") == 2
 
 
 def test_nodes_without_the_labels_serve_no_constraint() -> None:
     built = topology(beside_haven(), "zone", "rack").gang("odd", group_spec=inside("zone"))
-    assert still_fine(built).bound("odd") == 0
+    assert schedules_haven(built).bound("odd") == 0
 
 
 def test_subgroups_nested_to_the_limit_with_a_constraint_each() -> None:
@@ -99,13 +99,13 @@ def test_subgroups_nested_to_the_limit_with_a_constraint_each() -> None:
     ]
     built = topology(beside_haven(0).nodes(2, labels={"zone": "z", "rack": "r"}), "zone", "rack")
     built.group("deep", subGroups=parts, **inside("zone")).pod("p", group="deep", subgroup="s29")
-    assert still_fine(built).bound("deep") == 1
+    assert schedules_haven(built).bound("deep") == 1
 
 
 def test_hundreds_of_subgroups_that_fit_nowhere_together() -> None:
     built = topology(beside_haven(0).nodes(2, cpu=50, labels={"zone": "z", "rack": "r"}), "zone", "rack")
     built.tree("wide", *(leaf(f"s{number}", pending=1) for number in range(200)), group_spec=inside("zone", "rack"))
-    assert still_fine(built).bound("wide") == 0
+    assert schedules_haven(built).bound("wide") == 0
 
 
 # -- spread -----------------------------------------------------------------------------------------------------------
@@ -143,14 +143,14 @@ def test_an_absurd_spread_disturbs_nobody(odd: Raw, how: str) -> None:
     built = beside_haven().gang("old", 2, on="node-0", labels=labels).gang("odd", 3, labels=labels)
     for pod in built.objects[-3:]:
         pod["spec"]["topologySpreadConstraints"] = [spread, spread]
-    result = still_fine(built)
+    result = schedules_haven(built)
     assert result.bound("odd") == 3 or "topology spread" in result.why("odd")
 
 
 def test_hundreds_of_spread_constraints_are_one_question_each() -> None:
     spread: Raw = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
     built = beside_haven().gang("odd", 3, spec={"topologySpreadConstraints": [spread] * 300})
-    assert still_fine(built).bound("odd") == 3
+    assert schedules_haven(built).bound("odd") == 3
 
 
 # -- affinity ---------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def preferring(kind: str, weight: int) -> Raw:
 def test_an_absurd_weight_of_an_affinity_disturbs_nobody(kind: str, weight: int) -> None:
     spec, labels = preferring(kind, weight), {"app": "odd"}
     built = beside_haven().gang("old", 2, on="node-0", labels=labels, spec=spec)
-    assert still_fine(built.gang("odd", 2, labels=labels, spec=spec)).bound("odd") == 2
+    assert schedules_haven(built.gang("odd", 2, labels=labels, spec=spec)).bound("odd") == 2
 
 
 @pytest.mark.parametrize(("weight", "node"), [(-BIG, "node-0"), (-1, "node-0"), (100, "node-1"), (BIG, "node-1")])
@@ -176,7 +176,7 @@ def test_a_weight_counts_as_none_below_one_and_as_a_hundred_above(weight: int, n
     labels = {"app": "odd"}
     built = beside_haven(0).node("node-0", cpu=50).node("node-1", cpu=100).gang("old", on="node-0", labels=labels)
     built.gang("odd", labels=labels, spec=preferring("podAntiAffinity", weight))
-    assert still_fine(built).node_of("odd-0") == node
+    assert schedules_haven(built).node_of("odd-0") == node
 
 
 def test_an_absurd_weight_does_not_outweigh_two_of_the_largest() -> None:
@@ -186,22 +186,22 @@ def test_an_absurd_weight_does_not_outweigh_two_of_the_largest() -> None:
     even = preferring("podAffinity", 100)["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     even[0]["podAffinityTerm"]["labelSelector"] = {"matchLabels": {"app": "even"}}
     spec["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] += even
-    assert still_fine(built.gang("odd", spec=spec)).node_of("odd-0") == "node-1"
+    assert schedules_haven(built.gang("odd", spec=spec)).node_of("odd-0") == "node-1"
 
 
 def test_an_absurd_weight_still_draws_to_company() -> None:
     """Weights of several pods are added up, and the sum must not turn round."""
     built = beside_haven(0).node("node-0", cpu=100).node("node-1", cpu=10).gang("busy", cpu=5, on="node-1")
     built.gang("old", 2, on="node-0", labels={"app": "odd"}).gang("odd", spec=preferring("podAffinity", BIG))
-    assert still_fine(built).node_of("odd-0") == "node-0"
-    assert still_fine(built.gang("plain")).node_of("plain-0") == "node-1"
+    assert schedules_haven(built).node_of("odd-0") == "node-0"
+    assert schedules_haven(built.gang("plain")).node_of("plain-0") == "node-1"
 
 
 @pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
 @pytest.mark.parametrize("term", [{}, {"topologyKey": "zone"}, {"topologyKey": "", "labelSelector": {}}], ids=str)
 def test_a_required_affinity_that_says_nothing_disturbs_nobody(kind: str, term: Raw) -> None:
     spec = {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-    still_fine(beside_haven().gang("old", on="node-0", spec=spec).gang("odd", 2, spec=spec))
+    schedules_haven(beside_haven().gang("old", on="node-0", spec=spec).gang("odd", 2, spec=spec))
 
 
 # -- nodes that lost what they had ------------------------------------------------------------------------------------
@@ -211,6 +211,6 @@ def test_a_pod_on_a_node_that_lost_its_gpus_gives_none_back() -> None:
     """gpu:S-3: what a node no longer has cannot be freed there, so nobody is evicted for it."""
     built = beside_haven(0).node("whole", gpus=1).node("broken", gpus=0).priority_class("high", 100)
     built.gang("there", gpu=1, on="whole", preemptible=False).gang("old", gpu=1, on="broken")
-    result = still_fine(built.gang("odd", gpu=1, priority="high"))
+    result = schedules_haven(built.gang("odd", gpu=1, priority="high"))
     assert not result.evictions
     assert not result.nominations

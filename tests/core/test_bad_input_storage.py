@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pykai.api.decode import decode_object
-from tests.core.badinput import beside_haven, still_fine, told
+from tests.core.badinput import beside_haven, problems_of, schedules_haven
 from tests.core.builders import Cluster, Raw
 
 MAKER = "csi.example.com"
@@ -30,15 +30,15 @@ def test_an_absurd_size_disturbs_nobody(where: str, size: Any) -> None:
     built = stored().volume("v", size=sizes["volume"]).claim("there", size=sizes["claim"])
     built.claim("made", of="made", size=sizes["claim"])
     built.storage_capacity("c", of="made", room=sizes["room"], largest=sizes["room"])
-    still_fine(using(built, "there", "made"))
+    schedules_haven(using(built, "there", "made"))
 
 
 def test_a_size_that_cannot_be_read_is_told_where_it_stands() -> None:
     built = stored().volume("v", size="x").claim("c", size="y").storage_capacity("r", of="made", room="z", largest="w")
-    result = still_fine(using(built, "c"))
-    assert "spec.capacity[storage]: 'x' is not a quantity" in told(result, "PersistentVolume/v")
-    assert "'y' is not a quantity" in told(result, "PersistentVolumeClaim/default/c")
-    assert told(result, "CSIStorageCapacity/csi/r").count("is not a quantity") == 2
+    result = schedules_haven(using(built, "c"))
+    assert "spec.capacity[storage]: 'x' is not a quantity" in problems_of(result, "PersistentVolume/v")
+    assert "'y' is not a quantity" in problems_of(result, "PersistentVolumeClaim/default/c")
+    assert problems_of(result, "CSIStorageCapacity/csi/r").count("is not a quantity") == 2
     assert "asks for a size that cannot be read" in result.why("odd")
 
 
@@ -64,14 +64,14 @@ def test_what_was_wrong_is_forgotten_with_the_object_and_when_it_is_mended() -> 
     ],
 )
 def test_a_claim_that_nothing_can_serve_waits_and_is_told(claim: dict[str, Any], why: str) -> None:
-    result = still_fine(using(stored().volume("v").claim("c", **claim), "c"))
+    result = schedules_haven(using(stored().volume("v").claim("c", **claim), "c"))
     assert result.bound("odd") == 0
     assert why in result.why("odd")
 
 
 @pytest.mark.parametrize("name", ["c", "", "a/b", "a#0"])
 def test_a_claim_that_is_not_there_is_told(name: str) -> None:
-    assert f'persistentvolumeclaim "{name}" not found' in still_fine(using(stored(), name)).why("odd")
+    assert f'persistentvolumeclaim "{name}" not found' in schedules_haven(using(stored(), name)).why("odd")
 
 
 @pytest.mark.parametrize(
@@ -87,28 +87,28 @@ def test_a_claim_that_is_not_there_is_told(name: str) -> None:
 )
 def test_a_volume_that_no_node_reaches_serves_nobody(terms: list[Raw]) -> None:
     built = stored().volume("v", nodeAffinity={"required": {"nodeSelectorTerms": terms}}).claim("c")
-    result = still_fine(using(built, "c"))
+    result = schedules_haven(using(built, "c"))
     assert result.node_reasons("odd")["node(s) didn't find available persistent volumes to bind"] == 2
 
 
 def test_a_volume_that_two_claims_name_disturbs_nobody() -> None:
     built = stored().volume("v", claim="c").claim("c", bound_to="v").claim("d", bound_to="v")
-    still_fine(using(built, "c").gang("other", claims=("d",)))
+    schedules_haven(using(built, "c").gang("other", claims=("d",)))
 
 
 def test_two_volumes_kept_for_one_claim_are_one_for_it() -> None:
     built = stored().volume("v", claim="c").volume("w", claim="c").claim("c")
-    assert len(still_fine(using(built, "c")).volumes_of("odd-0")) == 1
+    assert len(schedules_haven(using(built, "c")).volumes_of("odd-0")) == 1
 
 
 def test_an_ephemeral_claim_of_another_pod_is_not_used() -> None:
     for owner in ("", "fine-0"):
-        result = still_fine(stored().claim("odd-0-v", owner=owner).gang("odd", ephemeral=("v",)))
+        result = schedules_haven(stored().claim("odd-0-v", owner=owner).gang("odd", ephemeral=("v",)))
         assert "was not created for pod" in result.why("odd")
 
 
 def test_a_claim_named_five_hundred_times_is_one_claim() -> None:
-    result = still_fine(using(stored().volume("v").claim("c"), *["c"] * 500))
+    result = schedules_haven(using(stored().volume("v").claim("c"), *["c"] * 500))
     assert result.volumes_of("odd-0") == ["v"]
 
 
@@ -116,21 +116,21 @@ def test_absurd_claims_do_not_add_up_to_room() -> None:
     built = stored().storage_capacity("r", of="made", room="1e30")
     for number in range(20):
         built.claim(f"c{number}", of="made", size="1e30")
-    result = still_fine(using(built, *(f"c{number}" for number in range(20))))
+    result = schedules_haven(using(built, *(f"c{number}" for number in range(20))))
     assert "did not have enough free storage" in result.why("odd")
 
 
 @pytest.mark.parametrize("count", [-5, 0, -(2**63)])
 def test_a_node_that_attaches_less_than_nothing_attaches_nothing(count: int) -> None:
     built = stored().volume("v", driver=MAKER, claim="c").claim("c", bound_to="v").csi_node("node-0", **{MAKER: count})
-    assert still_fine(using(built, "c")).node_of("odd-0") == "node-1"
+    assert schedules_haven(using(built, "c")).node_of("odd-0") == "node-1"
 
 
 def test_a_node_that_attaches_more_than_can_be_counted_attaches_any_number() -> None:
     built = stored().volume("v", driver=MAKER, claim="c").claim("c", bound_to="v")
     for node in ("node-0", "node-1"):
         built.csi_node(node, **{MAKER: 2**63 - 1})
-    assert still_fine(using(built, "c")).bound("odd") == 1
+    assert schedules_haven(using(built, "c")).bound("odd") == 1
 
 
 @pytest.mark.parametrize("where", [[{}], [{"matchLabelExpressions": [{"key": "", "values": []}]}]], ids=str)
@@ -139,4 +139,4 @@ def test_a_class_that_allows_no_place_makes_nothing(where: list[Raw]) -> None:
     for item in built.objects:
         if item["kind"] == "StorageClass":
             item["allowedTopologies"] = where
-    assert still_fine(using(built, "c")).bound("odd") == 0
+    assert schedules_haven(using(built, "c")).bound("odd") == 0

@@ -9,7 +9,7 @@ import pytest
 from pykai.api import names
 from pykai.core.ledgers.numa.alignment import MAX_ALIGNMENT_STEPS, align_zones
 from pykai.core.model.zones import MAX_ZONE_RESOURCES, MAX_ZONES, ZonePolicy
-from tests.core.badinput import beside_haven, still_fine, told
+from tests.core.badinput import beside_haven, problems_of, schedules_haven
 from tests.core.builders import Cluster, Raw
 
 Amounts = dict[str, str | int]
@@ -31,19 +31,19 @@ def record(text: str) -> Cluster:
 @pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node", "", "nonsense"])
 @pytest.mark.parametrize("amount", ["-5", "1e30", "", "x", "nan", str(10**40), "1.5"])
 def test_an_absurd_amount_disturbs_nobody(amount: str, policy: str) -> None:
-    still_fine(zoned({"cpu": amount}, {"memory": amount}, {"nvidia.com/gpu": amount}, policy=policy))
+    schedules_haven(zoned({"cpu": amount}, {"memory": amount}, {"nvidia.com/gpu": amount}, policy=policy))
 
 
 def test_an_amount_that_cannot_be_read_is_told_and_counts_as_nothing() -> None:
-    result = still_fine(zoned({**ZONE, "nvidia.com/gpu": "many"}))
+    result = schedules_haven(zoned({**ZONE, "nvidia.com/gpu": "many"}))
     assert result.node_of("odd-0") == "node-1"
-    assert "zones[zone-0].nvidia.com/gpu.allocatable: 'many' is not a quantity" in told(result, NODE)
+    assert "zones[zone-0].nvidia.com/gpu.allocatable: 'many' is not a quantity" in problems_of(result, NODE)
 
 
 def test_zones_of_one_name_are_told_and_the_first_counts() -> None:
     built = zoned(ZONE, {"cpu": 1})
     built.objects[-3]["zones"][1]["name"] = "zone-0"
-    assert "zones[zone-0]: a second zone of this name; ignored" in told(still_fine(built), NODE)
+    assert "zones[zone-0]: a second zone of this name; ignored" in problems_of(schedules_haven(built), NODE)
 
 
 @pytest.mark.parametrize("missing", ["name", "type", "resources"])
@@ -51,28 +51,28 @@ def test_zones_that_lack_a_field_disturb_nobody(missing: str) -> None:
     built = zoned(ZONE, ZONE)
     for zone in built.objects[-3]["zones"]:
         del zone[missing]
-    still_fine(built)
+    schedules_haven(built)
 
 
 @pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
 def test_a_node_with_as_many_zones_as_are_looked_at_is_used(policy: str) -> None:
-    result = still_fine(zoned(*[ZONE] * MAX_ZONES, policy=policy))
-    assert not told(result, NODE)
+    result = schedules_haven(zoned(*[ZONE] * MAX_ZONES, policy=policy))
+    assert not problems_of(result, NODE)
     assert result.bound("odd") == 1
 
 
 def test_a_node_with_more_zones_than_any_machine_has_counts_as_one_without() -> None:
     """All nodes share columns as wide as the widest of them: one object must not make these a thousandfold."""
-    result = still_fine(zoned(*[ZONE] * (MAX_ZONES + 1)))
-    assert f"{MAX_ZONES + 1} zones, more than the {MAX_ZONES} that are looked at" in told(result, NODE)
+    result = schedules_haven(zoned(*[ZONE] * (MAX_ZONES + 1)))
+    assert f"{MAX_ZONES + 1} zones, more than the {MAX_ZONES} that are looked at" in problems_of(result, NODE)
     assert not result.session.snapshot.numa
     assert result.bound("odd") == 1
 
 
 def test_a_zone_with_more_resources_than_any_machine_has_is_not_looked_at() -> None:
     many: Amounts = {f"example.com/r{number}": 1 for number in range(MAX_ZONE_RESOURCES + 1)}
-    result = still_fine(zoned(many))
-    assert f"{MAX_ZONE_RESOURCES + 1} resources, more than" in told(result, NODE)
+    result = schedules_haven(zoned(many))
+    assert f"{MAX_ZONE_RESOURCES + 1} resources, more than" in problems_of(result, NODE)
     assert not result.session.snapshot.numa
 
 
@@ -109,18 +109,18 @@ def test_a_search_among_the_zones_of_a_large_machine_is_complete() -> None:
     ],
 )
 def test_a_record_that_makes_no_sense_is_told(text: str) -> None:
-    result = still_fine(record(text))
-    assert "no NUMA placement" in told(result, "Pod/default/old-0")
+    result = schedules_haven(record(text))
+    assert "no NUMA placement" in problems_of(result, "Pod/default/old-0")
 
 
 def test_a_record_of_zones_nobody_knows_counts_nowhere() -> None:
     """gpu:N-15"""
-    assert still_fine(record('[{"zone": "zone-9", "amount": {"cpu": 1}}]')).bound("odd") == 1
+    assert schedules_haven(record('[{"zone": "zone-9", "amount": {"cpu": 1}}]')).bound("odd") == 1
 
 
 def test_an_absurd_record_stays_within_the_columns() -> None:
     many = [{"zone": "zone-0", "amount": {"memory": "1e30"}}] * 3000
-    still_fine(record(json.dumps(many)))
+    schedules_haven(record(json.dumps(many)))
 
 
 @pytest.mark.parametrize("scope", ["pod", "container"])
@@ -129,4 +129,4 @@ def test_thousands_of_absurd_containers_stay_within_the_columns(scope: str) -> N
         {"name": f"c{number}", "resources": {"requests": {"cpu": "1e30", "memory": "1e30"}}} for number in range(3000)
     ]
     built = beside_haven(0).node("node-0", cpu="1e30", memory="1e30").zones("node-0", ZONE, ZONE, scope=scope)
-    assert still_fine(built.gang("odd", qos="Guaranteed", spec={"containers": containers})).bound("odd") == 0
+    assert schedules_haven(built.gang("odd", qos="Guaranteed", spec={"containers": containers})).bound("odd") == 0

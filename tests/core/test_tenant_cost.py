@@ -16,7 +16,7 @@ from pykai.core.cycle.session import Session
 from pykai.core.hooks import ALL_NODES
 from pykai.core.model.affinityterms import selector_matches
 from pykai.core.placing.affinity import AffinityIndex, affinity_index
-from tests.core.builders import NOW_NS, Cluster, Raw, ask_of, cluster
+from tests.core.builders import NOW_NS, Cluster, Raw, cluster, placement_request_of
 
 REQUIRED, PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
@@ -63,7 +63,7 @@ def test_equal_terms_of_many_pods_are_counted_once() -> None:
         made.gang(f"job{number}", cpu=f"{number + 1}m", spec=apart(term("db"), term("web")))
     session = made.session()
     for number in range(10):
-        session.rankings.ranking_for(session.state, ask_of(session, f"job{number}-0"), ALL_NODES)
+        session.rankings.ranking_for(session.state, placement_request_of(session, f"job{number}-0"), ALL_NODES)
     assert index_of(session).selections == 2
 
 
@@ -81,10 +81,10 @@ def test_a_pod_that_no_term_selects_keeps_its_ranking_while_others_are_placed() 
     made.pod("holder", on="node-0", labels={"app": "x"}, spec=apart(*(term(f"a{n}") for n in range(20))))
     made.gang("plain", 3, min=1)
     session = made.session()
-    ask = ask_of(session, "plain-0")
+    ask = placement_request_of(session, "plain-0")
     before = session.rankings.ranking_for(session.state, ask, ALL_NODES)
     session.state.place(ask.gang, ask.leaf, ask.task, 1, (), pipelined=False)
-    assert session.rankings.ranking_for(session.state, ask_of(session, "plain-1"), ALL_NODES) is before
+    assert session.rankings.ranking_for(session.state, placement_request_of(session, "plain-1"), ALL_NODES) is before
 
 
 def test_terms_are_read_when_a_pod_comes_and_not_again() -> None:
@@ -105,7 +105,7 @@ def test_the_search_for_victims_is_spared_where_nobody_can_be_near() -> None:
     for number in range(4):
         made.gang(f"run{number}", gpu=1, queue="rich", on=f"node-{number // 2}")
     made.gang("crowd", gpu=1, queue="poor", spec=near(term("nobody")))
-    result = made.taking("allocate", "reclaim").schedule()
+    result = made.with_actions("allocate", "reclaim").schedule()
     assert result.plan.evictions == ()
     assert result.verdicts("crowd") == {"reclaim": "generators_exhausted"}
     # Two placements are tried, and no eviction.
@@ -118,7 +118,7 @@ def test_companions_of_a_gang_may_be_those_it_must_be_near() -> None:
     made.group("crowd", queue="poor", minMember=2)
     made.pod("crowd-a", group="crowd", gpu=1, labels={"app": "db"})
     made.pod("crowd-b", group="crowd", gpu=1, spec=near(term("db")))
-    assert made.taking("allocate", "reclaim").schedule().evicted("run") == 1
+    assert made.with_actions("allocate", "reclaim").schedule().evicted("run") == 1
 
 
 def test_the_search_for_victims_is_spared_where_the_topology_does_not_exist() -> None:
@@ -127,7 +127,7 @@ def test_the_search_for_victims_is_spared_where_the_topology_does_not_exist() ->
         made.gang(f"run{number}", gpu=1, queue="rich", on=f"node-{number // 2}")
     wanted = {"topology": "nowhere", "requiredTopologyLevel": "rack"}
     made.gang("crowd", gpu=1, queue="poor", group_spec={"topologyConstraint": wanted})
-    result = made.taking("allocate", "reclaim").schedule()
+    result = made.with_actions("allocate", "reclaim").schedule()
     assert result.plan.evictions == ()
     assert result.verdicts("crowd") == {"reclaim": "generators_exhausted"}
 
@@ -193,7 +193,7 @@ def test_whom_a_selector_without_a_label_leaves_out_is_no_company(requirement: R
     raw = {"topologyKey": HOST, "labelSelector": {"matchExpressions": [requirement]}}
     session = made.gang("job", spec=apart(raw)).session()
     (check,) = (check for check in session.rules.checks if check.name == "pod affinity")
-    assert check.evaluate(session.state, ask_of(session, "job-0"), slice(None)).tolist() == [0, 2, 0]
+    assert check.evaluate(session.state, placement_request_of(session, "job-0"), slice(None)).tolist() == [0, 2, 0]
 
 
 def test_a_selector_without_a_label_of_a_running_pod_keeps_away_who_has_none() -> None:
@@ -246,7 +246,7 @@ def test_counting_by_labels_finds_the_pods_that_looking_at_each_would(
         made.pod(f"p{number}", on=f"node-{node}", labels=own, namespace=namespace, scheduler="other")
     raw = [{"topologyKey": key, "labelSelector": selector(each), **more} for each, key, more in terms]
     session = made.gang("job", spec=apart(*raw)).session()
-    ask = ask_of(session, "job-0")
+    ask = placement_request_of(session, "job-0")
     (refused,) = (check for check in session.rules.checks if check.name == "pod affinity")
     shape = ask.shape
     assert shape.affinity is not None

@@ -18,13 +18,13 @@ from pykai.core.cycle.gangs import BranchState, Gang, LeafState, leaves_of
 from pykai.core.cycle.session import Session
 from pykai.core.hooks import ALL_NODES, NodeSet, NoNodeSets
 from pykai.core.report.sentences import detailed_group_text
-from tests.core.builders import Cluster, Part, Raw, Result, cluster
+from tests.core.builders import Cluster, Raw, Result, SubgroupSpec, cluster
 
 
-def topology(found: Cluster, *levels: str, name: str = "net", aliases: Mapping[str, str] | None = None) -> Cluster:
+def topology(built: Cluster, *levels: str, name: str = "net", aliases: Mapping[str, str] | None = None) -> Cluster:
     """A Topology; `aliases` are further names of its levels, level -> alias."""
     known = aliases or {}
-    return found.add(
+    return built.add(
         {
             "apiVersion": "kai.scheduler/v1alpha1",
             "kind": "Topology",
@@ -40,11 +40,11 @@ def topology(found: Cluster, *levels: str, name: str = "net", aliases: Mapping[s
 
 def racks(levels: tuple[str, ...], *nodes: tuple[str, int], aliases: Mapping[str, str] | None = None) -> Cluster:
     """Nodes n0, n1, ... given as ("value/value", GPUs), with a queue; a value `-` leaves the label out."""
-    found = topology(cluster().queue("q"), *levels, aliases=aliases)
+    built = topology(cluster().queue("q"), *levels, aliases=aliases)
     for index, (path, gpus) in enumerate(nodes):
         labels = zip(levels, path.split("/"), strict=True)
-        found.node(f"n{index}", gpus=gpus, labels={level: value for level, value in labels if value != "-"})
-    return found
+        built.node(f"n{index}", gpus=gpus, labels={level: value for level, value in labels if value != "-"})
+    return built
 
 
 def inside(required: str = "", preferred: str = "", name: str = "net") -> Raw:
@@ -53,17 +53,17 @@ def inside(required: str = "", preferred: str = "", name: str = "net") -> Raw:
     return {"topologyConstraint": {key: value for key, value in wanted.items() if value}}
 
 
-def keeping(part: Part, required: str = "", preferred: str = "", name: str = "net") -> Part:
+def keeping(part: SubgroupSpec, required: str = "", preferred: str = "", name: str = "net") -> SubgroupSpec:
     """A subgroup with a constraint of its own."""
     return replace(part, spec=inside(required, preferred, name))
 
 
-def busy(found: Cluster, **nodes: int) -> Cluster:
+def busy(built: Cluster, **nodes: int) -> Cluster:
     """So many single GPUs of these nodes are in use by work that nobody may evict."""
     for node, count in nodes.items():
         for index in range(count):
-            found.gang(f"on-{node}-{index}", gpu=1, on=node, preemptible=False)
-    return found
+            built.gang(f"on-{node}-{index}", gpu=1, on=node, preemptible=False)
+    return built
 
 
 def where(result: Result, group: str, *pods: Any) -> list[str]:
@@ -73,18 +73,18 @@ def where(result: Result, group: str, *pods: Any) -> list[str]:
 
 def detailed(result: Result, group: str) -> str:
     """Why a group waits, in the detailed form."""
-    record = result.left_out(group)
+    record = result.unscheduled(group)
     assert record is not None, f"{group} was placed"
     return detailed_group_text(record)
 
 
 def subgroup(gang: Gang, name: str) -> BranchState | LeafState:
     """A subgroup of a gang by its name, the gang itself for ""."""
-    known: list[BranchState | LeafState] = [gang.root]
-    for node in known:
+    pending_nodes: list[BranchState | LeafState] = [gang.root]
+    for node in pending_nodes:
         if node.name == name:
             return node
-        known += node.children if isinstance(node, BranchState) else []
+        pending_nodes += node.children if isinstance(node, BranchState) else []
     raise KeyError(name)
 
 
@@ -102,9 +102,9 @@ def node_sets(session: Session, group: str, name: str = "", only: Iterable[str] 
     return list(sets)
 
 
-def offered(found: Cluster, group: str, name: str = "", only: Iterable[str] = ()) -> list[list[str]]:
+def offered(built: Cluster, group: str, name: str = "", only: Iterable[str] = ()) -> list[list[str]]:
     """The same as names of nodes."""
-    session = found.session()
+    session = built.session()
     names = session.snapshot.nodes.names
     return [
         [node for row, node in enumerate(names) if each.mask is None or each.mask[row]]

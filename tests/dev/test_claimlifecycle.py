@@ -54,11 +54,11 @@ def test_the_claim_of_extended_resources_is_made_and_goes_with_the_pod_gpu_d17()
 def test_devices_come_back_with_the_last_user() -> None:
     world = devices(each=2).queue("q").device_claim("c", queue="q", given=("gpu-0",), on="node-0", users=("x-0", "y-0"))
     running = run_of(world.gang("x", on="node-0", shares=("c",), deleted=-30).gang("y", on="node-0", shares=("c",)))
-    running.move_on(running.open())
+    running.apply_decisions(running.open())
     assert claims_of(running) == {"c": (["gpu-0"], ["y-0"])}
     assert running.tables.snapshot(NOW_NS).tasks["default/y-0"].node == "node-0"
     running.tables.assume("default/y-0", TaskStatus.RELEASING)
-    running.move_on(running.open())
+    running.apply_decisions(running.open())
     assert claims_of(running) == {"c": ([], [])}
 
 

@@ -1,19 +1,19 @@
 """How outcomes are held against expectations: overriding lines, names, devices, sums."""
 
-from pykai.dev.comparison import Outcome, PodView, differences
+from pykai.dev.comparison import CaseOutcome, PodOutcome, differences
 from tests.dev.small_cases import Raw, case, read
 
 
-def outcome(*pods: PodView) -> Outcome:
-    return Outcome(pods={pod.key: pod for pod in pods}, groups={pod.group for pod in pods})
+def outcome(*pods: PodOutcome) -> CaseOutcome:
+    return CaseOutcome(pods={pod.key: pod for pod in pods}, groups={pod.group for pod in pods})
 
 
-def compared(expect: Raw, *pods: PodView) -> list[str]:
+def compared(expect: Raw, *pods: PodOutcome) -> list[str]:
     return differences(read(case(1, expect)), outcome(*pods))
 
 
 def test_the_line_of_a_pod_overrides_that_of_its_group() -> None:
-    pods = (PodView("ns/a-0", "ns/a", "Running", "n1"), PodView("ns/a-1", "ns/a", "Pending"))
+    pods = (PodOutcome("ns/a-0", "ns/a", "Running", "n1"), PodOutcome("ns/a-1", "ns/a", "Pending"))
     group = {"podGroups": {"a": {"status": "Running", "node": "n1"}}}
     assert compared(group, *pods) == [
         "group a: pod a-1: status Pending, expected Running",
@@ -26,13 +26,13 @@ def test_the_line_of_a_pod_overrides_that_of_its_group() -> None:
 
 
 def test_the_node_counts_only_where_it_is_given() -> None:
-    pod = PodView("ns/a-0", "ns/a", "Running", "n1")
+    pod = PodOutcome("ns/a-0", "ns/a", "Running", "n1")
     assert compared({"podGroups": {"a": {"status": "Running"}}}, pod) == []
     assert compared({"pods": {"a-0": {"node": "n2"}}}, pod) == ["pod a-0: node n1, expected n2"]
 
 
 def test_names_that_are_missing_or_fit_several_are_differences() -> None:
-    pods = (PodView("x/a-0", "x/a", "Running"), PodView("y/a-0", "y/a", "Pending"))
+    pods = (PodOutcome("x/a-0", "x/a", "Running"), PodOutcome("y/a-0", "y/a", "Pending"))
     assert compared({"pods": {"b-0": {}}, "podGroups": {"b": {}}, "runningPods": {"b": 0}}, *pods) == [
         "pod b-0: not there",
         "group b: not there",
@@ -46,8 +46,8 @@ def test_names_that_are_missing_or_fit_several_are_differences() -> None:
 
 
 def test_devices_are_compared_as_sets_of_pods_on_one_node() -> None:
-    def pod(name: str, node: str, *devices: str) -> PodView:
-        return PodView(f"ns/{name}-0", f"ns/{name}", "Running", node, devices)
+    def pod(name: str, node: str, *devices: str) -> PodOutcome:
+        return PodOutcome(f"ns/{name}-0", f"ns/{name}", "Running", node, devices)
 
     pods = (pod("a", "n1", "x"), pod("b", "n1", "x"), pod("c", "n2", "x"), pod("free", "n1", "x"))
     groups = {"podGroups": {name: {"status": "Running"} for name in "abc"}}
@@ -60,14 +60,14 @@ def test_devices_are_compared_as_sets_of_pods_on_one_node() -> None:
 
 
 def test_accepted_gpus_are_summed_over_a_group() -> None:
-    pods = tuple(PodView(f"ns/a-{n}", "ns/a", "Binding", "n", gpus_accepted=0.5) for n in range(3))
+    pods = tuple(PodOutcome(f"ns/a-{n}", "ns/a", "Binding", "n", gpus_accepted=0.5) for n in range(3))
     assert compared({"podGroups": {"a": {"gpusAccepted": 1.5}}, "pods": {"a-0": {"gpusAccepted": 0.5}}}, *pods) == []
     assert compared({"gpusAccepted": {"a": 1.5, "a-1": 0.5}}, *pods) == []
     assert compared({"podGroups": {"a": {"gpusAccepted": 1}}}, *pods) == ["group a: 1.5 GPUs accepted, expected 1"]
 
 
 def test_numa_zones_are_compared_in_any_order_and_unknown_fields_are_not_passed_over() -> None:
-    pod = PodView("ns/a-0", "ns/a", "Running", "n", numa_zones=(1, 0))
+    pod = PodOutcome("ns/a-0", "ns/a", "Running", "n", numa_zones=(1, 0))
     assert compared({"podGroups": {"a": {"numaZones": [0, 1]}}}, pod) == []
     assert compared({"pods": {"a-0": {"numaZones": [0]}}}, pod) == ["pod a-0: NUMA zones [0, 1], expected [0]"]
     assert compared({"pods": {"a-0": {"colour": "red"}}}, pod) == ["pod a-0: this runner cannot compare colour"]

@@ -9,14 +9,14 @@ from click.testing import CliRunner
 
 from pykai.cli import main
 from pykai.dev.cases import Case, Cycles
-from pykai.dev.differences import compare
-from tests.core.builders import Cluster, cluster, stamp
+from pykai.dev.differences import compare_outcomes
+from tests.core.builders import Cluster, cluster, timestamp_before
 
 
 def case(built: Cluster, **running: int) -> Case:
     """A case that recorded so many running pods after three cycles."""
     expect = {"runningPods": running}
-    return Case(id="made/up", now=stamp(0), objects=built.objects, expect=expect, cycles=Cycles(run=3))
+    return Case(id="made/up", now=timestamp_before(0), objects=built.objects, expect=expect, cycles=Cycles(run=3))
 
 
 def two_queues() -> Cluster:
@@ -25,7 +25,7 @@ def two_queues() -> Cluster:
 
 
 def test_ours_is_as_good_where_nobody_runs_more_in_the_recorded_end() -> None:
-    found = compare(case(two_queues(), mine=1, theirs=0))
+    found = compare_outcomes(case(two_queues(), mine=1, theirs=0))
     assert (found.as_fair, found.as_many_gpus, found.stable, found.as_good) == (True, True, True, True)
     text = "\n".join(found.lines)
     assert "group theirs: 1 pods run, recorded 0" in text
@@ -36,7 +36,7 @@ def test_ours_is_as_good_where_nobody_runs_more_in_the_recorded_end() -> None:
 
 
 def test_an_end_with_more_gpus_is_better_than_ours() -> None:
-    found = compare(case(two_queues(), mine=2, theirs=1))
+    found = compare_outcomes(case(two_queues(), mine=2, theirs=1))
     assert not found.as_many_gpus
     assert not found.as_good
     assert "allocates FEWER GPUs" in found.lines[-1]
@@ -46,13 +46,13 @@ def test_an_end_that_serves_the_worst_better_is_fairer_than_ours() -> None:
     built = cluster(nodes=1, gpus=2).queue("q", quota=0).queue("r", quota=1).queue("s", quota=1)
     built.gang("mine", gpu=2, queue="q", preemptible=False, on="node-0")
     built.gang("theirs", gpu=1, queue="r").gang("others", gpu=1, queue="s")
-    found = compare(case(built, mine=0, theirs=1, others=1))
+    found = compare_outcomes(case(built, mine=0, theirs=1, others=1))
     assert not found.as_fair
     assert "LESS FAIR" in found.lines[-1]
 
 
 def test_whoever_runs_fewer_pods_is_told_by_which_rule() -> None:
-    found = compare(case(two_queues(), mine=2, theirs=0))
+    found = compare_outcomes(case(two_queues(), mine=2, theirs=0))
     text = "\n".join(found.lines)
     assert "group mine waits: " in text
     assert "queues:Q-260 reclaim: queue q would have 2 GPUs, more than its fair share of 1 GPUs" in text

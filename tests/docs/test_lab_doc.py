@@ -10,17 +10,17 @@ import yaml
 
 from pykai.api import names
 from pykai.kube.resources import JOBS
-from pykai.lab.controllers.podgc import MISSING_S
-from pykai.lab.machines.podbehaviour import Habits
+from pykai.lab.controllers.podgc import NODE_MISSING_S
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
 from tests.lab.controllers.test_jobs import is_complete
-from tests.lab.simulatedcluster import world
+from tests.lab.simulatedcluster import simulated_cluster
 
 DOC = (Path(__file__).parents[2] / "docs" / "lab.md").read_text(encoding="utf-8")
 DECLARED = {
-    names.START_SECONDS_ANNOTATION: f"| {Habits().start_s:g} |",
-    names.RUN_SECONDS_ANNOTATION: f"else {Habits().run_s:g} |",
+    names.START_SECONDS_ANNOTATION: f"| {BehaviourDefaults().start_s:g} |",
+    names.RUN_SECONDS_ANNOTATION: f"else {BehaviourDefaults().run_s:g} |",
     names.EXIT_CODE_ANNOTATION: "| 0 |",
-    names.STOP_SECONDS_ANNOTATION: f"| {Habits().stop_s:g} |",
+    names.STOP_SECONDS_ANNOTATION: f"| {BehaviourDefaults().stop_s:g} |",
 }
 
 
@@ -33,16 +33,16 @@ def test_every_annotation_is_listed_with_its_default(annotation: str) -> None:
 def test_other_names_are_right() -> None:
     for name in (names.DEVICES_ANNOTATION, names.SIMULATED_NODE_LABEL, names.RESERVED_GPU_ANNOTATION):
         assert name in DOC
-    assert f"gone for {MISSING_S:g} seconds" in DOC
+    assert f"gone for {NODE_MISSING_S:g} seconds" in DOC
 
 
 async def test_the_example_runs() -> None:
     (listing,) = re.findall(r"```yaml\n(.*?)```", DOC, re.DOTALL)
     job = yaml.safe_load(listing)
-    async with world(speed=2000, controllers=True) as w:
+    async with simulated_cluster(speed=2000, controllers=True) as w:
         await w.node("n", gpus=8)
         w.binds_to("n")
         job["metadata"]["namespace"] = "default"
         await w.create(JOBS, job)
-        done = await w.job_that(job["metadata"]["name"], is_complete)
+        done = await w.wait_for_job(job["metadata"]["name"], is_complete)
         assert done.status.succeeded == 4

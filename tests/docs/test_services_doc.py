@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from pykai.cli.main import COMMANDS
-from pykai.cli.run import PARTS
+from pykai.cli.run import RUNNABLE_SERVICES
 from pykai.lab.story import parse_story, step_objects
-from pykai.operator.roles import FOLLOW, ROLES
+from pykai.operator.roles import LIST_WATCH, ROLES
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "services.md").read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ def test_every_command_exists() -> None:
 
 def test_every_service_has_a_row() -> None:
     rows = "\n".join(line for line in DOC.splitlines() if line.startswith("| `"))
-    for name, part in PARTS.items():
+    for name, part in RUNNABLE_SERVICES.items():
         assert f"`{name}`" in rows
         assert all(f"`--{flag}`" in rows for flag in part.addresses)
 
@@ -38,7 +38,9 @@ def test_every_account_has_a_row_with_all_it_changes() -> None:
     rows = {line.split("`")[1]: line.split("|")[-2] for line in section.splitlines() if line.startswith("| `")}
     assert rows.keys() == ROLES.keys()
     for service, table in ROLES.items():
-        changed = {resource for rule in table if {*rule.verbs} - {"get", *FOLLOW} for resource in rule.resources} - {
+        changed = {
+            resource for rule in table if {*rule.verbs} - {"get", *LIST_WATCH} for resource in rule.resources
+        } - {
             "events",
             "leases",
         }

@@ -31,8 +31,8 @@ from prometheus_client import CollectorRegistry
 from pykai.api import names
 from pykai.binder.options import BinderOptions
 from pykai.binder.service import make_binder
-from pykai.cli.run import PARTS, Led
-from pykai.dev.soak.invariants import Seen, check, is_complete
+from pykai.cli.run import RUNNABLE_SERVICES, LeaderElected
+from pykai.dev.soak.invariants import RecordedChange, check_recording, is_complete
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -44,11 +44,11 @@ from pykai.kube.runtime import Runtime, Service, run_services
 from pykai.kube.store import Change, Store
 from pykai.kube.transport import Transport
 from pykai.lab.apiserver.server import ApiServer
-from pykai.lab.machines import furnish, machines
+from pykai.lab.machines import create_nodes, machines
 from pykai.lab.machines.nodes import MachineKind
 from pykai.lab.machines.options import MachineOptions
-from pykai.lab.machines.podbehaviour import Habits
-from pykai.lab.story import JobEntry, QueueEntry, Share, job_object, queue_object
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
+from pykai.lab.story import JobEntry, QueueEntry, ResourceShare, job_object, queue_object
 from pykai.operator.install import installation
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import make_podgrouper
@@ -58,7 +58,7 @@ from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import make_scheduler
 from pykai.webhooks.admission import pod_mutator, pod_validator
 from tests.faults.calls import Call
-from tests.faults.wire import Fault, FaultyWire, Reword, Twist, as_said, untwisted
+from tests.faults.wire import BodyRewrite, Fault, FaultyServiceTransport, WatchDistortion, unchanged_body, undistorted
 from tests.kube.faketime import FakeTimeLoop, LoopClock
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ Document = dict[str, Any]
 PATIENCE_S = 3_600.0
 #: a gang may be half started that long: the default stale grace period, and the longest pause of a client
 GRACE_S = 90.0
-QUICK = Habits(start_s=0.2, run_s=20.0, stop_s=0.2, init_s=0.1, reservation_start_s=0.1)
+QUICK = BehaviourDefaults(start_s=0.2, run_s=20.0, stop_s=0.2, init_s=0.1, reservation_start_s=0.1)
 RECORDED = (resources.NODES, resources.PODS, resources.POD_GROUPS, resources.BIND_REQUESTS, resources.JOBS)
 #: what must be gone at the end, beside what the checker asks for
 _LEFT = (resources.POD_GROUPS, resources.RESOURCE_CLAIMS)
@@ -112,7 +112,7 @@ def _led(part: str, make: Callable[[Runtime], Service]) -> Callable[[Runtime], S
         fence = Fence()
         service = make(replace(runtime, client=runtime.client.fenced(fence.check)))
         namespace = names.DEFAULT_NAMESPACE
-        return Led(service, runtime, namespace=namespace, lease=PARTS[part].lease, fence=fence)
+        return LeaderElected(service, runtime, namespace=namespace, lease=RUNNABLE_SERVICES[part].lease, fence=fence)
 
     return made
 
@@ -142,17 +142,17 @@ def _nothing(call: Call, number: int) -> None:
 
 
 @dataclass
-class Trouble:
+class InjectedFaults:
     """What goes wrong."""
 
     fault: Fault = _nothing
-    twist: Twist = untwisted
-    reword: Reword = as_said
+    twist: WatchDistortion = undistorted
+    reword: BodyRewrite = unchanged_body
     #: service -> its clock, where it is another than that of the cluster
     clocks: Mapping[str, Clock] = field(default_factory=dict)
     #: service -> how many of it run
     instances: Mapping[str, int] = field(default_factory=dict)
-    habits: Habits = QUICK
+    habits: BehaviourDefaults = QUICK
     #: what else stands between a service and the server
     wrap: Callable[[Transport], Transport] = lambda transport: transport
 
@@ -161,7 +161,7 @@ class Trouble:
 class Told:
     """What was seen of a story."""
 
-    recording: list[Seen] = field(default_factory=list)
+    recording: list[RecordedChange] = field(default_factory=list)
     #: calls of our services, and those of them that were spoilt
     calls: Counter[Call] = field(default_factory=Counter)
     hit: Counter[Call] = field(default_factory=Counter)
@@ -177,11 +177,11 @@ class Told:
     def problems(self, *, of_kubelets: bool = False) -> list[str]:
         """Broken promises, as sentences; `of_kubelets`: a pod is on a node once its kubelet has taken it."""
         seen = map(_taken, self.recording) if of_kubelets else self.recording
-        found = check(seen, grace_s=GRACE_S, submitted=self.submitted, given_up=self.given_up)
+        found = check_recording(seen, grace_s=GRACE_S, submitted=self.submitted, given_up=self.given_up)
         return [*([self.stuck] if self.stuck else []), *found]
 
 
-def _taken(seen: Seen) -> Seen:
+def _taken(seen: RecordedChange) -> RecordedChange:
     """What was seen, the nodes of pods left out that their kubelets have not taken."""
     pod = seen.object
     if seen.resource != "pods" or pod is None or pod["status"].get("phase") != "Pending":
@@ -190,10 +190,10 @@ def _taken(seen: Seen) -> Seen:
     return replace(seen, object={**pod, "spec": spec})
 
 
-class Household:
+class StoryCluster:
     """The cluster of a story: what its users do, and what they wait for."""
 
-    def __init__(self, server: ApiServer, clock: Clock, told: Told, trouble: Trouble) -> None:
+    def __init__(self, server: ApiServer, clock: Clock, told: Told, trouble: InjectedFaults) -> None:
         self.server, self.clock, self.told, self.trouble = server, clock, told, trouble
         self.client = Client(server.transport())
         self.caches = Caches(self.client)
@@ -207,7 +207,7 @@ class Household:
 
     def _recorder(self, plural: str) -> Callable[[Change[Document]], None]:
         def changed(change: Change[Document]) -> None:
-            self.told.recording.append(Seen(self.clock.elapsed_s(), plural, change.key, change.new))
+            self.told.recording.append(RecordedChange(self.clock.elapsed_s(), plural, change.key, change.new))
 
         return changed
 
@@ -226,9 +226,9 @@ class Household:
         while not self._stop.is_set():
             # A process that fails stops itself, and no other.
             stop = asyncio.Event()
-            passing_on = asyncio.create_task(_passed_on(self._stop, stop))
+            passing_on = asyncio.create_task(_forward_stop(self._stop, stop))
             trouble, told = self.trouble, self.told
-            wire = FaultyWire(
+            wire = FaultyServiceTransport(
                 trouble.wrap(self.server.transport(ACCOUNTS[service])),
                 service,
                 told.calls,
@@ -278,7 +278,7 @@ class Household:
             await self.stores[resource].wait_until(lambda _: holds(), PATIENCE_S)
         except TimeoutError:
             found = [f"{each['metadata']['name']}: {each.get('status')}" for each in self.stores[resource].values()]
-            raise Stuck("\n  ".join([f"waited in vain for {what}:", *found])) from None
+            raise StoryStuck("\n  ".join([f"waited in vain for {what}:", *found])) from None
 
     def pods(self, job: str, phase: str = "") -> list[Document]:
         """Pods of a job, those in one phase and not being deleted."""
@@ -308,16 +308,16 @@ class Household:
             await self.that(resource, lambda store=self.stores[resource]: not len(store), f"no {resource.plural}")  # type: ignore[misc]
 
 
-async def _passed_on(told: asyncio.Event, stop: asyncio.Event) -> None:
+async def _forward_stop(told: asyncio.Event, stop: asyncio.Event) -> None:
     await told.wait()
     stop.set()
 
 
-class Stuck(Exception):
+class StoryStuck(Exception):
     """The story cannot go on."""
 
 
-Story = Callable[[Household], Coroutine[Any, Any, None]]
+Story = Callable[[StoryCluster], Coroutine[Any, Any, None]]
 
 
 def tell(
@@ -326,7 +326,8 @@ def tell(
     clock: Callable[[], Clock] = LoopClock.of_2026,
     **trouble: Any,
 ) -> Told:
-    """Tell a story from beginning to end, under trouble (the fields of `Trouble`); `clock` is that of the cluster."""
+    """Tell a story from beginning to end, under trouble (the fields of `InjectedFaults`); `clock` is that of the
+    cluster."""
     random.seed(1)
     told = Told()
 
@@ -337,11 +338,11 @@ def tell(
         server = await ApiServer.open(
             clock=at, mutators=(pod_mutator(),), validators=(pod_validator(),), objects=installed
         )
-        household = Household(server, at, told, Trouble(**trouble))
+        household = StoryCluster(server, at, told, InjectedFaults(**trouble))
         try:
             await household.start()
             await (story or one_of_everything)(household)
-        except Stuck as stuck:
+        except StoryStuck as stuck:
             told.stuck = str(stuck)
         finally:
             await household.end()
@@ -357,17 +358,17 @@ def job(name: str, queue: str, pods: int = 1, **fields: Any) -> Document:
     return job_object(JobEntry(name=name, queue=queue, pods=pods, **{"cpu": "1", "runs": "20s", **fields}))
 
 
-async def furnished(it: Household) -> None:
+async def furnished(it: StoryCluster) -> None:
     """Eight GPUs on two machines, two more as devices on a third, three queues, and what they need."""
     for name in (names.DEFAULT_NAMESPACE, names.RESERVATION_NAMESPACE):
         with suppress(AlreadyExists):
             await it.create(resources.NAMESPACES, {"metadata": {"name": name}})
     kinds = [MachineKind(count=2, name="n{}", gpus=4, cpu="16"), MachineKind(name="d0", gpus=2, cpu="16", dra=True)]
-    await furnish(it.client, it.clock, kinds)
+    await create_nodes(it.client, it.clock, kinds)
     for entry in (
-        QueueEntry(name="all", gpu=Share(quota=10)),
-        QueueEntry(name="rich", parent="all", gpu=Share(quota=0)),
-        QueueEntry(name="poor", parent="all", gpu=Share(quota=10)),
+        QueueEntry(name="all", gpu=ResourceShare(quota=10)),
+        QueueEntry(name="rich", parent="all", gpu=ResourceShare(quota=0)),
+        QueueEntry(name="poor", parent="all", gpu=ResourceShare(quota=10)),
         QueueEntry(name="orphan", parent="missing"),
     ):
         await it.create(resources.QUEUES, queue_object(entry))
@@ -398,7 +399,7 @@ def volume(claim: str) -> Document:
     return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}
 
 
-async def one_of_everything(it: Household) -> None:
+async def one_of_everything(it: StoryCluster) -> None:
     """See the module."""
     await furnished(it)
     await it.submit(job("greedy", "rich", 8, gpus=1, minimum=1, runs="120s"))

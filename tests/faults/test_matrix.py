@@ -14,10 +14,10 @@ import pytest
 
 from pykai.kube.client import MAX_ATTEMPTS
 from pykai.operator.roles import ROLES
-from pykai.podgrouper.ownerkinds import FOREIGN, WATCHED
+from pykai.podgrouper.ownerkinds import THIRD_PARTY_KINDS, WATCHED_KINDS
 from tests.faults.calls import RECOVERY, Call, read_calls
 from tests.faults.story import ACCOUNTS, SERVICES, Told, tell
-from tests.faults.wire import LOST, LOST_ANSWER, SILENCE, Fault, Outcome, refused
+from tests.faults.wire import LOST, LOST_ANSWER, SILENCE, Fault, FaultOutcome, refused
 
 
 def resource_of(group: str, resource: str) -> str:
@@ -26,7 +26,7 @@ def resource_of(group: str, resource: str) -> str:
     return f"{plural}.{group}{slash}{sub}" if group else resource
 
 
-FAULTS: dict[str, Outcome] = {
+FAULTS: dict[str, FaultOutcome] = {
     "409": refused(409),
     "410": refused(410),
     "422": refused(422),
@@ -60,23 +60,23 @@ ELSEWHERE: dict[str, str] = {
     # Owners of pods, of any kind.
     **{
         f"podgrouper get {resource_of(kind.group, kind.plural)}": "tests/services/podgrouper/test_owners.py"
-        for kind in (*FOREIGN, *WATCHED)
+        for kind in (*THIRD_PARTY_KINDS, *WATCHED_KINDS)
     },
 }
 EACH = os.environ.get("KAI_FAULTS") == "each"
 
 
-def first_of(service: str, outcome: Outcome, times: int = 1) -> Fault:
+def first_of(service: str, outcome: FaultOutcome, times: int = 1) -> Fault:
     """The first requests of each call of a service fail."""
     return lambda call, number: outcome if call.service == service and number < times else None
 
 
-def only(spoilt: Call, outcome: Outcome, times: int) -> Fault:
+def only(spoilt: Call, outcome: FaultOutcome, times: int) -> Fault:
     """The first requests of one call fail."""
     return lambda call, number: outcome if call == spoilt and number < times else None
 
 
-def undoing(outcome: Outcome) -> Fault:
+def undoing(outcome: FaultOutcome) -> Fault:
     """The server refuses the first binds of the binder, and each step of undoing what was prepared fails once."""
     bind = Call("binder", "create", "pods/binding")
     undo = {call for call in RECOVERED if call.service == "binder"} | {
@@ -86,7 +86,7 @@ def undoing(outcome: Outcome) -> Fault:
         Call("binder", "update", "resourceclaims.resource.k8s.io/status"),
     }
 
-    def fault(call: Call, number: int) -> Outcome | None:
+    def fault(call: Call, number: int) -> FaultOutcome | None:
         if call == bind:
             return refused(422) if number < 8 else None
         return outcome if call in undo and number == 0 else None

@@ -16,8 +16,8 @@ from pykai.kube import resources
 from pykai.kube.clock import Clock
 from pykai.kube.transport import Request, Transport
 from tests.faults.calls import Call
-from tests.faults.story import QUICK, SERVICES, Household, Told, furnished, job, one_of_everything, tell, volume
-from tests.faults.wire import Fault, Outcome
+from tests.faults.story import QUICK, SERVICES, StoryCluster, Told, furnished, job, one_of_everything, tell, volume
+from tests.faults.wire import Fault, FaultOutcome
 from tests.kube.faketime import LoopClock
 
 HOUR = timedelta(hours=1)
@@ -49,7 +49,7 @@ def set_clock(ahead: timedelta = timedelta()) -> SetClock:
 def test_the_clock_of_our_machine_is_set_while_everything_runs(by: timedelta) -> None:
     clock = set_clock()
 
-    async def story(it: Household) -> None:
+    async def story(it: StoryCluster) -> None:
         await furnished(it)
         await it.submit(job("greedy", "rich", 8, gpus=1, minimum=1, runs="120s"))
         await it.running("greedy", 6)
@@ -80,12 +80,12 @@ def test_two_leaders_with_skewed_clocks_do_not_work_at_once() -> None:
 
     renewals = 0
 
-    def lose_the_lease(call: Call, number: int) -> Outcome | None:
+    def lose_the_lease(call: Call, number: int) -> FaultOutcome | None:
         """Leaders fail to renew twice in the story, for longer than a lease lasts."""
         nonlocal renewals
         if call == Call("scheduler", "update", "leases.coordination.k8s.io"):
             renewals += 1
-            return Outcome() if 3 <= renewals <= 12 else None
+            return FaultOutcome() if 3 <= renewals <= 12 else None
         return None
 
     told = tell(clocks=Skewed(), instances={"scheduler": 2}, fault=lose_the_lease)
@@ -96,18 +96,18 @@ def test_two_leaders_with_skewed_clocks_do_not_work_at_once() -> None:
 # -- nodes and kubelets ---------------------------------------------------------------------------------------------
 
 
-async def ready(it: Household, node: str, is_ready: bool) -> None:
+async def ready(it: StoryCluster, node: str, is_ready: bool) -> None:
     status = {"conditions": [{"type": "Ready", "status": "True" if is_ready else "Unknown"}]}
     await it.client.patch(resources.NODES, node, {"status": status}, subresource="status")
 
 
-async def allocatable(it: Household, node: str, gpus: int) -> None:
+async def allocatable(it: StoryCluster, node: str, gpus: int) -> None:
     amounts = {names.NVIDIA_GPU: str(gpus)}
     await it.client.patch(resources.NODES, node, {"status": {"allocatable": amounts}}, subresource="status")
 
 
 def test_nodes_that_flap() -> None:
-    async def story(it: Household) -> None:
+    async def story(it: StoryCluster) -> None:
         await furnished(it)
         for number in range(6):
             await it.submit(job(f"gang-{number}", "poor", 3, gpus=1, runs="10s"))
@@ -122,14 +122,14 @@ def test_nodes_that_flap() -> None:
 
 
 def test_a_node_that_shrinks_between_the_decision_and_the_bind_gets_no_more_than_it_has() -> None:
-    household: Household | None = None
+    household: StoryCluster | None = None
 
     async def shrink(request: Request) -> None:
         assert household is not None
         await allocatable(household, "n0", 1)
         await allocatable(household, "n1", 1)
 
-    async def story(it: Household) -> None:
+    async def story(it: StoryCluster) -> None:
         nonlocal household
         household = it
         await furnished(it)
@@ -153,7 +153,7 @@ def test_a_node_that_lies_about_its_gpus() -> None:
             return body
         return body.replace(b'"nvidia.com/gpu":"4"', b'"nvidia.com/gpu":"6"')
 
-    async def story(it: Household) -> None:
+    async def story(it: StoryCluster) -> None:
         nonlocal lying
         await furnished(it)
         await it.submit(job("many", "poor", 12, gpus=1, minimum=1, runs="5s"))
@@ -184,7 +184,7 @@ def test_a_kubelet_that_refuses_every_third_pod() -> None:
 
 def meanwhile(named: str, happens: Callable[[Request], Awaitable[None]]) -> Fault:
     """Something happens right before the first request of a call arrives."""
-    return lambda call, number: Outcome(meanwhile=happens) if str(call) == named and not number else None
+    return lambda call, number: FaultOutcome(meanwhile=happens) if str(call) == named and not number else None
 
 
 BINDS = [
@@ -196,7 +196,7 @@ BINDS = [
 
 @pytest.mark.parametrize("when", [*BINDS, "binder create configmaps", "binder patch pods"])
 def test_a_pod_comes_again_under_its_name_between_decision_and_bind(when: str) -> None:
-    household: Household | None = None
+    household: StoryCluster | None = None
     again: set[str] = set()
 
     async def come_again(request: Request) -> None:
@@ -213,7 +213,7 @@ def test_a_pod_comes_again_under_its_name_between_decision_and_bind(when: str) -
         made = job("unused", "poor", **fields)["spec"]["template"]
         return {"metadata": {"name": name, **made["metadata"]}, "spec": made["spec"]}
 
-    async def story(it: Household) -> None:
+    async def story(it: StoryCluster) -> None:
         nonlocal household
         household = it
         await furnished(it)
@@ -243,13 +243,13 @@ def test_a_pod_comes_again_under_its_name_between_decision_and_bind(when: str) -
     "call", ["binder get persistentvolumeclaims", "binder patch persistentvolumeclaims", "binder create pods/binding"]
 )
 def test_a_volume_claim_goes_between_decision_and_bind(call: str) -> None:
-    household: Household | None = None
+    household: StoryCluster | None = None
 
     async def go(request: Request) -> None:
         assert household is not None
         await household.client.delete(resources.PERSISTENT_VOLUME_CLAIMS, "made", "default")
 
-    async def story(it: Household) -> None:
+    async def story(it: StoryCluster) -> None:
         nonlocal household
         household = it
         await furnished(it)
@@ -278,14 +278,14 @@ def test_a_volume_claim_goes_between_decision_and_bind(call: str) -> None:
     ["binder get resourceclaims.resource.k8s.io", "binder update resourceclaims.resource.k8s.io/status"],
 )
 def test_a_device_claim_goes_between_decision_and_bind(call: str) -> None:
-    household: Household | None = None
+    household: StoryCluster | None = None
 
     async def go(request: Request) -> None:
         assert household is not None
         name = request.path.removesuffix("/status").rpartition("/")[2]
         await household.client.delete(resources.RESOURCE_CLAIMS, name, "default")
 
-    async def story(it: Household) -> None:
+    async def story(it: StoryCluster) -> None:
         nonlocal household
         household = it
         await furnished(it)
@@ -305,7 +305,7 @@ def test_a_device_claim_goes_between_decision_and_bind(call: str) -> None:
 
 
 def test_a_config_map_goes_between_decision_and_bind() -> None:
-    household: Household | None = None
+    household: StoryCluster | None = None
     gone: list[str] = []
 
     async def go(request: Request) -> None:
@@ -314,7 +314,7 @@ def test_a_config_map_goes_between_decision_and_bind() -> None:
             gone.append(each["metadata"]["name"])
             await household.client.delete(resources.CONFIG_MAPS, each["metadata"]["name"], "default")
 
-    async def story(it: Household) -> None:
+    async def story(it: StoryCluster) -> None:
         nonlocal household
         household = it
         await furnished(it)
@@ -335,7 +335,7 @@ def test_a_config_map_goes_between_decision_and_bind() -> None:
 
 
 def test_finalizers_that_never_go_cost_their_own_gpus_and_nothing_else() -> None:
-    async def story(it: Household) -> None:
+    async def story(it: StoryCluster) -> None:
         await furnished(it)
         greedy = job("greedy", "rich", 8, gpus=1, minimum=1, runs="3000s")
         greedy["spec"]["template"]["metadata"]["finalizers"] = ["example.com/never"]
@@ -359,8 +359,8 @@ def test_finalizers_that_never_go_cost_their_own_gpus_and_nothing_else() -> None
 def test_the_whole_story_with_everything_wrong_at_once() -> None:
     """Late clocks, refusing kubelets and an answer lost here and there, together."""
 
-    def now_and_then(call: Call, number: int) -> Outcome | None:
-        return Outcome(carried_out=number % 2 == 0) if number % 9 == 4 and "leases" not in call.resource else None
+    def now_and_then(call: Call, number: int) -> FaultOutcome | None:
+        return FaultOutcome(carried_out=number % 2 == 0) if number % 9 == 4 and "leases" not in call.resource else None
 
     unharmed(tell(one_of_everything, fault=now_and_then, habits=replace(QUICK, refused=0.2)))
 

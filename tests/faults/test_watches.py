@@ -11,7 +11,7 @@ import pytest
 from pykai.kube.errors import ConnectionLost
 from tests.faults.calls import Call
 from tests.faults.story import SERVICES, tell
-from tests.faults.wire import Twist
+from tests.faults.wire import WatchDistortion
 
 
 def lines(chunk: bytes) -> list[bytes]:
@@ -81,7 +81,7 @@ async def cut(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             yield line
 
 
-def leaving_out(nth: int) -> Twist:
+def leaving_out(nth: int) -> WatchDistortion:
     """Every n-th event of the first watch of a kind never comes, and the watch goes on."""
 
     async def twist(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -95,10 +95,16 @@ def leaving_out(nth: int) -> Twist:
     return twist
 
 
-TWISTS: dict[str, Twist] = {"late": late, "twice": twice, "shuffled": shuffled, "held back": held_back, "cut": cut}
+TWISTS: dict[str, WatchDistortion] = {
+    "late": late,
+    "twice": twice,
+    "shuffled": shuffled,
+    "held back": held_back,
+    "cut": cut,
+}
 
 
-def of(service: str, spoil: Twist) -> Twist:
+def of(service: str, spoil: WatchDistortion) -> WatchDistortion:
     """Only the watches of one service are spoilt."""
 
     def twist(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -2,7 +2,7 @@
 
 A `Fault` looks at each call and says what becomes of it: nothing (None), an answer in the server's place, no answer at
 all before or after the server has carried the request out, or silence until the caller's own limit.  Watches fail in
-the same ways when they are opened; `Twist` spoils what they say once they are open.
+the same ways when they are opened; `WatchDistortion` spoils what they say once they are open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REASONS = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FaultOutcome:
     """What becomes of a request."""
 
     #: the answer of the server, if it gives one
@@ -46,42 +46,42 @@ class Outcome:
 
 
 #: the n-th request of a call, from 0 -> what becomes of it, None: all is well
-Fault = Callable[[Call, int], Outcome | None]
+Fault = Callable[[Call, int], FaultOutcome | None]
 
 
-def refused(code: int) -> Outcome:
+def refused(code: int) -> FaultOutcome:
     """An error answer."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": REASONS[code]}
-    return Outcome(Response(code, msgspec.json.encode({**status, "message": f"injected {code}"})))
+    return FaultOutcome(Response(code, msgspec.json.encode({**status, "message": f"injected {code}"})))
 
 
-LOST = Outcome()
-LOST_ANSWER = Outcome(carried_out=True)
-SILENCE = Outcome(silent=True)
+LOST = FaultOutcome()
+LOST_ANSWER = FaultOutcome(carried_out=True)
+SILENCE = FaultOutcome(silent=True)
 
 
-class Twist(Protocol):
+class WatchDistortion(Protocol):
     """Spoils what an open watch says."""
 
     def __call__(self, call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]: ...
 
 
 #: what a service reads in place of what the server says, in answers and in watches
-Reword = Callable[[Call, bytes], bytes]
+BodyRewrite = Callable[[Call, bytes], bytes]
 
 
-def as_said(call: Call, body: bytes) -> bytes:
+def unchanged_body(call: Call, body: bytes) -> bytes:
     """What the server says."""
     return body
 
 
-async def untwisted(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def undistorted(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Says what the server said."""
     async for chunk in chunks:
         yield chunk
 
 
-class FaultyWire:
+class FaultyServiceTransport:
     """See the module; `calls` counts all requests of each call, the spoilt ones included."""
 
     def __init__(
@@ -90,9 +90,9 @@ class FaultyWire:
         service: str,
         calls: Counter[Call],
         fault: Fault,
-        twist: Twist,
+        twist: WatchDistortion,
         hit: Counter[Call],
-        reword: Reword = as_said,
+        reword: BodyRewrite = unchanged_body,
     ) -> None:
         self._inner = inner
         self._service = service
@@ -102,7 +102,7 @@ class FaultyWire:
         self._hit = hit
         self._reword = reword
 
-    def _next(self, request: Request) -> tuple[Call, Outcome | None]:
+    def _next(self, request: Request) -> tuple[Call, FaultOutcome | None]:
         call = call_of(self._service, request)
         outcome = self._fault(call, self._calls[call])
         self._calls[call] += 1
@@ -131,7 +131,7 @@ class FaultyWire:
         """See `Transport`."""
         call, outcome = self._next(request)
         if outcome is not None and outcome.answer is not None:
-            yield _Words(outcome.answer.status, outcome.answer.headers, _once(outcome.answer.body))
+            yield _FixedStream(outcome.answer.status, outcome.answer.headers, _once(outcome.answer.body))
             return
         if outcome is not None and not outcome.silent and not outcome.carried_out:
             raise ConnectionLost(f"injected: watch of {request.path}")
@@ -139,13 +139,13 @@ class FaultyWire:
             chunks = _reworded(stream.chunks(), call, self._reword)
             if outcome is not None:
                 chunks = _for_ever() if outcome.silent else _cut(chunks)
-            yield _Words(stream.status, stream.headers, self._twist(call, chunks))
+            yield _FixedStream(stream.status, stream.headers, self._twist(call, chunks))
 
     async def close(self) -> None:
         """See `Transport`."""
 
 
-class _Words:
+class _FixedStream:
     def __init__(self, status: int, headers: Mapping[str, str], chunks: AsyncIterator[bytes]) -> None:
         self.status, self.headers, self._chunks = status, headers, chunks
 
@@ -154,7 +154,7 @@ class _Words:
         return self._chunks
 
 
-async def _reworded(chunks: AsyncIterator[bytes], call: Call, reword: Reword) -> AsyncIterator[bytes]:
+async def _reworded(chunks: AsyncIterator[bytes], call: Call, reword: BodyRewrite) -> AsyncIterator[bytes]:
     async for chunk in chunks:
         yield reword(call, chunk)
 

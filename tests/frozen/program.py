@@ -13,7 +13,7 @@ from pykai.binder.options import FLAGS as BINDER_FLAGS
 from pykai.cli import main as kai
 from pykai.cli.run import _COMMON as COMMON_FLAGS
 from pykai.cli.run import ALL as ALL_SERVICES
-from pykai.cli.run import PARTS as SERVICES
+from pykai.cli.run import RUNNABLE_SERVICES as SERVICES
 from pykai.core.actions import ACTIONS
 from pykai.core.eviction.scenarios import GENERATORS
 from pykai.core.hooks import Hooks, NodeCheck, NodeScore
@@ -22,8 +22,8 @@ from pykai.core.plugins import PLUGIN_CLASSES as PLUGINS
 from pykai.core.plugins.orders import ORDER_PLUGINS
 from pykai.core.report.decisions import Plan
 from pykai.dev.cases import Case
-from pykai.dev.soak.memorygrowth import Sampler
-from pykai.dev.soak.recorder import Recorded
+from pykai.dev.soak.memorygrowth import MemorySampler
+from pykai.dev.soak.recorder import RecordingStore
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
@@ -34,7 +34,7 @@ from pykai.lab.apiserver.server import ApiServer
 from pykai.lab.machines.options import FLAGS as MACHINES_FLAGS
 from pykai.lab.machines.options import MachineOptions
 from pykai.lab.story import Story
-from pykai.operator.webhooks import webhooks
+from pykai.operator.webhooks import webhook_configurations
 from pykai.podgrouper.options import FLAGS as PODGROUPER_FLAGS
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgroups.service import FLAGS as PODGROUPS_FLAGS
@@ -80,7 +80,7 @@ __all__ = [
     "Hooks",
     "MACHINES_FLAGS",
     "MachineOptions",
-    "Sampler",
+    "MemorySampler",
     "NodeCheck",
     "NodeScore",
     "ORDER_PLUGINS",
@@ -98,7 +98,7 @@ __all__ = [
     "PodGroupsOptions",
     "QUEUES_FLAGS",
     "QueuesOptions",
-    "Recorded",
+    "RecordingStore",
     "HandoverRecords",
     "Request",
     "Runtime",
@@ -116,5 +116,5 @@ __all__ = [
     "read_flags",
     "read_snapshot",
     "snapshot_zip",
-    "webhooks",
+    "webhook_configurations",
 ]

@@ -80,7 +80,7 @@ def _tables(path: Path) -> list[str]:
 def recordings() -> list[str]:
     """Lines that a soak writes, of what was seen and of memory."""
     out = io.StringIO()
-    kept = program.Recorded(program.PODS, out, 0.0)
+    kept = program.RecordingStore(program.PODS, out, 0.0)
     raw = [json.dumps({"metadata": {"name": name, "namespace": "n", "uid": name}}).encode() for name in "ab"]
     kept.begin_list()
     kept.add_listed([msgspec.Raw(each) for each in raw])
@@ -90,7 +90,7 @@ def recordings() -> list[str]:
         path = Path(folder) / "memory"
 
         async def sampled() -> None:
-            sampling = asyncio.create_task(program.Sampler(path, lambda: {"part": os.getpid()}).run())
+            sampling = asyncio.create_task(program.MemorySampler(path, lambda: {"part": os.getpid()}).run())
             while not (path.exists() and path.read_text(encoding="utf-8")):
                 await asyncio.sleep(0)
             sampling.cancel()

@@ -80,7 +80,7 @@ def flags() -> list[str]:
         known = defaults[service]
         assert set(known) == set(part.flags()), f"{service}: the table of defaults is not that of the flags"
         lines += [f"{service} --{name} default {default}" for name, default in known.items()]
-        lines += [f"{service} --{name} has no effect" for name in part.idle() if name in known]
+        lines += [f"{service} --{name} has no effect" for name in part.flags_without_effect() if name in known]
         lines += [f"{service} lease {part.lease}"] if part.lease else []
         lines += [f"{service} serves metrics at --{name}" for name in part.addresses]
     lines += [f"every service --{name}" for name in program.COMMON_FLAGS]
@@ -278,7 +278,7 @@ def paths() -> list[str]:
         await server.close()
 
     asyncio.run(run())
-    for configuration in program.webhooks("https://host:1", b""):
+    for configuration in program.webhook_configurations("https://host:1", b""):
         for hook in configuration["webhooks"]:
             lines.append(f"admission {hook['clientConfig']['url'].removeprefix('https://host:1')}")
     return lines

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pykai.kube.transport import Request, Response, Stream, Transport
 
 
-class Late:
+class DelayedStream:
     """A watch whose news wait."""
 
     def __init__(self, inner: Stream, current: asyncio.Event) -> None:
@@ -24,13 +24,13 @@ class Late:
 
 
 @asynccontextmanager
-async def late(inner: AbstractAsyncContextManager[Stream], current: asyncio.Event) -> AsyncIterator[Stream]:
+async def delayed_stream(inner: AbstractAsyncContextManager[Stream], current: asyncio.Event) -> AsyncIterator[Stream]:
     """A stream whose news wait for `current`."""
     async with inner as stream:
-        yield Late(stream, current)
+        yield DelayedStream(stream, current)
 
 
-class Lagging:
+class DelayedTransport:
     """A transport whose watches are behind while `current` is not set, and that keeps what else was answered."""
 
     def __init__(self, inner: Transport) -> None:
@@ -47,14 +47,14 @@ class Lagging:
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
         """See `Transport`."""
-        return late(self._inner.stream(request), self.current)
+        return delayed_stream(self._inner.stream(request), self.current)
 
     async def close(self) -> None:
         """See `Transport`."""
         await self._inner.close()
 
 
-class Hanging:
+class HangingTransport:
     """A transport whose writes in the namespace `slow` are not carried out before `let_go` is set."""
 
     def __init__(self, inner: Transport) -> None:

@@ -12,7 +12,7 @@ from pykai.kube.events import NORMAL, WARNING, EventRecorder, InvolvedObject
 from pykai.kube.transport import Transport
 from tests.kube.fakes import FakeServer, status
 from tests.kube.faketime import LoopClock, in_fake_time
-from tests.kube.lagging import Hanging
+from tests.kube.lagging import HangingTransport
 
 POD = InvolvedObject("v1", "Pod", "default", "train-0", "uid-1")
 
@@ -203,7 +203,7 @@ def test_events_that_hang_in_one_namespace_delay_no_others_and_not_the_end() -> 
     async def story() -> None:
         server = FakeServer()
         loop = asyncio.get_running_loop()
-        async with recording(Hanging(server)) as recorder:
+        async with recording(HangingTransport(server)) as recorder:
             for number in range(10):
                 recorder.event(InvolvedObject("v1", "Pod", "slow", f"p{number}", "u"), NORMAL, "Hangs", "")
             await asyncio.sleep(1)

@@ -22,7 +22,7 @@ from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response
 from tests.kube.certificates import Authority, authority
 from tests.kube.fakes import FakeServer, pod, status
-from tests.kube.lagging import Hanging
+from tests.kube.lagging import HangingTransport
 from tests.kube.wires import Proxy, Wire
 
 QUICK = WatchTimeouts(idle_s=0.15, first_pause_s=0.01, longest_pause_s=0.05)
@@ -247,7 +247,7 @@ async def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
 async def test_requests_that_hang_leave_connections_for_others() -> None:
     inner = FakeServer()
     inner.put(pod("p"))
-    hanging = Hanging(inner)
+    hanging = HangingTransport(inner)
 
     class Front(FakeServer):
         async def send(self, request: Request) -> Response:

@@ -16,7 +16,7 @@ from pykai.kube.resources import PODS
 from pykai.kube.transport import Transport
 from tests.kube.fakes import FakeServer, pod, status
 from tests.kube.faketime import in_fake_time
-from tests.kube.lagging import Hanging
+from tests.kube.lagging import HangingTransport
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kai/leases"
 
@@ -303,7 +303,7 @@ def test_other_fields_of_the_lease_survive() -> None:
 def test_a_renewal_does_not_wait_behind_other_requests(limits: Limits) -> None:
     async def story() -> None:
         server = FakeServer()
-        leader = Candidate(Hanging(server), "first", limits=limits)
+        leader = Candidate(HangingTransport(server), "first", limits=limits)
         await leader.began.wait()
         writes = [
             asyncio.ensure_future(leader.client.patch(PODS, "p", {}, f"slow/{number}" if limits.qps is None else "ns"))

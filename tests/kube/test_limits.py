@@ -11,7 +11,7 @@ from pykai.kube.client import Client
 from pykai.kube.limits import FairSemaphore, may_take_slot
 from pykai.kube.resources import PODS
 from tests.kube.fakes import FakeServer, pod
-from tests.kube.lagging import Hanging
+from tests.kube.lagging import HangingTransport
 
 
 class Crowd:
@@ -103,7 +103,7 @@ async def test_a_slot_that_comes_at_the_moment_of_leaving_goes_to_the_next() -> 
 async def test_a_namespace_whose_writes_hang_does_not_stop_the_others() -> None:
     server = FakeServer()
     server.put(pod("p", "default"))
-    wire = Hanging(server)
+    wire = HangingTransport(server)
     client = Client(wire)
     stuck = [
         asyncio.create_task(client.bind("slow", f"p{number}", uid="u", node="n"), name=str(number))

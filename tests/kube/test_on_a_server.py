@@ -21,7 +21,7 @@ from pykai.kube.reflector import WatchTimeouts
 from pykai.kube.resources import CONFIG_MAPS, EVENTS, LEASES, SECRETS, Resource
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response, Stream, Transport
-from tests.kube.lagging import Lagging
+from tests.kube.lagging import DelayedTransport
 from tests.servers import Server, api_server
 
 QUICK = WatchTimeouts(idle_s=0.2, first_pause_s=0.01, longest_pause_s=0.05)
@@ -122,7 +122,7 @@ async def test_lists_of_metadata(client: Client) -> None:
 
 async def test_a_store_catches_up_with_the_server(server: Server) -> None:
     """However long a watch is behind; nothing but metadata is read for it."""
-    wire = Lagging(server.transport())
+    wire = DelayedTransport(server.transport())
     client = Client(wire)
     caches = Caches(client, timeouts=CALM)
     store = caches.store(CONFIG_MAPS, ConfigMap, namespace="default")

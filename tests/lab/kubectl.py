@@ -21,7 +21,7 @@ _EVENT_TIMEOUT_S = PROGRAM_S
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CommandResult:
     """What kubectl said."""
 
     code: int
@@ -38,11 +38,11 @@ class Kubectl:
 
     def __call__(self, *arguments: str, given: str | None = None, environment: dict[str, str] | None = None) -> str:
         """Run a command that must succeed; what it printed."""
-        done = self.tried(*arguments, given=given, environment=environment)
+        done = self.run(*arguments, given=given, environment=environment)
         assert done.code == 0, f"kubectl {' '.join(arguments)}: {done.err or done.out}"
         return done.out
 
-    def until_told(self, text: str, *arguments: str) -> str:
+    def wait_for_output(self, text: str, *arguments: str) -> str:
         """Repeat a command until it prints this: events are written a moment after what they tell of."""
         deadline_s = time.monotonic() + _EVENT_TIMEOUT_S
         while text not in (said := self(*arguments)):
@@ -50,7 +50,9 @@ class Kubectl:
             time.sleep(0.2)
         return said
 
-    def tried(self, *arguments: str, given: str | None = None, environment: dict[str, str] | None = None) -> Done:
+    def run(
+        self, *arguments: str, given: str | None = None, environment: dict[str, str] | None = None
+    ) -> CommandResult:
         """Run a command that may fail."""
         done = subprocess.run(
             [self.program, "--kubeconfig", str(self.kubeconfig), *arguments],
@@ -61,7 +63,7 @@ class Kubectl:
             check=False,
             env={**os.environ, **(environment or {}), "KUBECACHEDIR": str(self.kubeconfig.parent / "cache")},
         )
-        return Done(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 def programs() -> list[str]:
@@ -71,7 +73,7 @@ def programs() -> list[str]:
 
 
 @contextmanager
-def living_cluster(folder: Path, *arguments: str) -> Iterator[Path]:
+def running_cluster(folder: Path, *arguments: str) -> Iterator[Path]:
     """`kai up` with these arguments; gives the path of its kubeconfig once it is ready."""
     kubeconfig = folder / "kubeconfig"
     with (folder / "up.log").open("wb") as log:

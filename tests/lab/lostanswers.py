@@ -8,7 +8,7 @@ from pykai.kube.errors import ConnectionLost
 from pykai.kube.transport import Request, Response, Stream, Transport
 
 
-class Losing:
+class AnswerLosingTransport:
     """Passes everything on but one write, the n-th (from 0): lost before or after the server carried it out."""
 
     def __init__(self, transport: Transport, nth: int, *, carried_out: bool) -> None:

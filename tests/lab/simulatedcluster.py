@@ -38,18 +38,18 @@ from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.kube.transport import Transport
 from pykai.lab.apiserver.server import ApiServer
-from pykai.lab.machines import furnish, machines
-from pykai.lab.machines.kubelets import Machines
+from pykai.lab.machines import create_nodes, machines
+from pykai.lab.machines.kubelets import Kubelets
 from pykai.lab.machines.nodes import MachineKind
 from pykai.lab.machines.options import MachineOptions
-from pykai.lab.machines.podbehaviour import Habits
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
 
 T = TypeVar("T")
 Document = dict[str, Any]
 TIMEOUT_S = 10.0
 
 
-class Event(Wire):
+class RecordedEvent(Wire):
     """What was told."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
@@ -68,8 +68,8 @@ class Process:
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
-    def machines(self) -> Machines:
-        (found,) = [service for service in self.services if isinstance(service, Machines)]
+    def machines(self) -> Kubelets:
+        (found,) = [service for service in self.services if isinstance(service, Kubelets)]
         return found
 
     async def start(self) -> None:
@@ -89,7 +89,7 @@ class Process:
         await self.caches.stop()
 
 
-class World:
+class SimulatedCluster:
     def __init__(self, server: ApiServer, clock: Clock, options: MachineOptions) -> None:
         self.server, self.clock, self.options = server, clock, options
         self.client = Client(server.transport())
@@ -99,7 +99,7 @@ class World:
         self.deployments: Store[Deployment] = self.caches.store(DEPLOYMENTS, Deployment)
         self.replica_sets: Store[ReplicaSet] = self.caches.store(REPLICA_SETS, ReplicaSet)
         self.stateful_sets: Store[StatefulSet] = self.caches.store(STATEFUL_SETS, StatefulSet)
-        self.events: Store[Event] = self.caches.store(EVENTS, Event)
+        self.events: Store[RecordedEvent] = self.caches.store(EVENTS, RecordedEvent)
         #: every version of every pod, in order
         self.history: list[MachinePod] = []
         self.pods.subscribe(self._remember)
@@ -138,8 +138,10 @@ class World:
         await self.process.start()
 
     async def node(self, name: str, count: int = 1, **kind: Any) -> None:
-        await furnish(self.client, self.clock, [MachineKind(name=name, count=count, **kind)])
-        await until(lambda: self.process.machines.machine(name if count == 1 else f"{name}-{count - 1}") is not None)
+        await create_nodes(self.client, self.clock, [MachineKind(name=name, count=count, **kind)])
+        await wait_until(
+            lambda: self.process.machines.machine(name if count == 1 else f"{name}-{count - 1}") is not None
+        )
         if not self.options.controllers:
             for each in [name] if count == 1 else [f"{name}-{number}" for number in range(count)]:
                 await self.client.patch(NODES, each, {"spec": {"taints": list(kind.get("taints", ()))}})
@@ -161,10 +163,10 @@ class World:
 
     async def phase(self, name: str, phase: str) -> MachinePod:
         """Wait until a pod is in this phase."""
-        return await self.pod_that(name, lambda found: found.status.phase == phase)
+        return await self.wait_for_pod(name, lambda found: found.status.phase == phase)
 
-    async def pod_that(self, name: str, holds: Callable[[MachinePod], bool]) -> MachinePod:
-        return await that(self.pods, name if "/" in name else f"default/{name}", holds)
+    async def wait_for_pod(self, name: str, holds: Callable[[MachinePod], bool]) -> MachinePod:
+        return await wait_for_object(self.pods, name if "/" in name else f"default/{name}", holds)
 
     async def event(self, reason: str, text: str = "") -> None:
         """Wait until somebody has told this."""
@@ -175,25 +177,28 @@ class World:
     async def gone(self, name: str) -> None:
         await self.pods.wait_until(lambda _: self.find(name) is None, TIMEOUT_S)
 
-    async def job_that(self, name: str, holds: Callable[[Job], bool]) -> Job:
-        return await that(self.jobs, f"default/{name}", holds)
+    async def wait_for_job(self, name: str, holds: Callable[[Job], bool]) -> Job:
+        return await wait_for_object(self.jobs, f"default/{name}", holds)
 
 
 @asynccontextmanager
-async def world(
+async def simulated_cluster(
     speed: float = 100.0,
     *,
-    habits: Habits | None = None,
+    behaviour: BehaviourDefaults | None = None,
     controllers: bool = False,
     all_nodes: bool = True,
     default_scheduler: bool = False,
-) -> AsyncIterator[World]:
+) -> AsyncIterator[SimulatedCluster]:
     clock = Clock(speed=speed)
     server = await ApiServer.open(clock=clock)
     options = MachineOptions(
-        habits or Habits(), all_nodes=all_nodes, controllers=controllers, default_scheduler=default_scheduler
+        behaviour or BehaviourDefaults(),
+        all_nodes=all_nodes,
+        controllers=controllers,
+        default_scheduler=default_scheduler,
     )
-    made = World(server, clock, options)
+    made = SimulatedCluster(server, clock, options)
     await made.caches.start()
     await made.caches.wait_for_sync()
     await made.process.start()
@@ -205,7 +210,7 @@ async def world(
         await server.close()
 
 
-async def that(store: Store[T], key: str, holds: Callable[[T], bool]) -> T:
+async def wait_for_object(store: Store[T], key: str, holds: Callable[[T], bool]) -> T:
     """Wait until an object exists and is as it should be."""
     await store.wait_until(lambda s: (found := s.get(key)) is not None and holds(found), TIMEOUT_S)
     found = store.get(key)
@@ -213,7 +218,7 @@ async def that(store: Store[T], key: str, holds: Callable[[T], bool]) -> T:
     return found
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def wait_until(holds: Callable[[], bool]) -> None:
     """Give the loop its turns until something holds in memory."""
     async with asyncio.timeout(TIMEOUT_S):
         while not holds():

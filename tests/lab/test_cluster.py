@@ -14,17 +14,17 @@ from pykai.api import names
 from pykai.core.report.decisions import Plan
 from pykai.dev.soak.invariants import is_complete
 from pykai.kube.resources import BIND_REQUESTS, JOBS, PODS
-from pykai.lab.cluster import LivingCluster, LivingOptions
-from pykai.lab.stalldetection import Standstill
-from pykai.lab.story import BUILT_IN, parse_story, read_story
+from pykai.lab.cluster import LabCluster, LabOptions
+from pykai.lab.stalldetection import StallDetector
+from pykai.lab.story import DEFAULT_STORY, parse_story, read_story
 from pykai.operator.install import installation
 
 SERVICES_DOC = Path(__file__).parents[2] / "docs" / "services.md"
 
 
 async def test_the_built_in_story_comes_to_its_end() -> None:
-    story = msgspec.structs.replace(read_story(BUILT_IN), repeat="0s")
-    cluster = await LivingCluster.start(LivingOptions(story=story, speed=20, objects=installation()))
+    story = msgspec.structs.replace(read_story(DEFAULT_STORY), repeat="0s")
+    cluster = await LabCluster.start(LabOptions(story=story, speed=20, objects=installation()))
     actions = Counter[str]()
     waited: set[str] = set()
 
@@ -56,16 +56,16 @@ async def test_the_story_of_the_services_page_comes_to_its_end() -> None:
     """Whichever came first, both jobs end beside the service that stays: nothing waits for what will never be free."""
     (listing,) = re.findall(r"```yaml\n(.*?)```", SERVICES_DOC.read_text(encoding="utf-8"), re.DOTALL)
     story = parse_story(listing)
-    cluster = await LivingCluster.start(LivingOptions(story=story, speed=200, objects=installation()))
-    still = Standstill(cluster.runtime, cluster.scheduler, cluster.player)
+    cluster = await LabCluster.start(LabOptions(story=story, speed=200, objects=installation()))
+    still = StallDetector(cluster.runtime, cluster.scheduler, cluster.player)
     stop = asyncio.Event()
     running = asyncio.create_task(cluster.run(stop))
-    ends = [asyncio.create_task(event.wait()) for event in (cluster.player.finished, still.reached)]
+    ends = [asyncio.create_task(event.wait()) for event in (cluster.player.finished, still.stalled)]
     await asyncio.wait({running, *ends}, return_when=asyncio.FIRST_COMPLETED)
     jobs: list[dict[str, Any]] = await cluster.runtime.client.list_raw(JOBS)
     stop.set()
     await running
     for end in ends:
         end.cancel()
-    assert still.sentences == []
+    assert still.reasons == []
     assert {job["metadata"]["name"] for job in jobs if is_complete(job)} == {"train", "tune"}

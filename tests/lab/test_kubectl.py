@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.kubectl import EXAMPLES, Kubectl, living_cluster, programs
+from tests.lab.kubectl import EXAMPLES, Kubectl, programs, running_cluster
 
 
 def _example(name: str) -> str:
@@ -41,7 +41,7 @@ def queues_are_applied_shown_and_explained(kubectl: Kubectl) -> None:
 def a_pod_gets_a_group_and_a_node(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", _example("pod"))
     kubectl("wait", "pod/notebook", "--for=condition=Ready", "--timeout=30m")
-    described = kubectl.until_told("Successfully assigned", "describe", "pod", "notebook")
+    described = kubectl.wait_for_output("Successfully assigned", "describe", "pod", "notebook")
     assert "pod-group-name: pg-notebook-" in described
     assert "pg-notebook-" in kubectl("get", "podgroups")
     kubectl("label", "pod", "notebook", "team=vision")
@@ -49,10 +49,10 @@ def a_pod_gets_a_group_and_a_node(kubectl: Kubectl) -> None:
     kubectl("patch", "pod", "notebook", "--type=merge", "-p", '{"metadata":{"labels":{"patched":"yes"}}}')
     labels = json.loads(kubectl("get", "pod", "notebook", "-o", "json"))["metadata"]["labels"]
     assert {"team": "vision", "patched": "yes"}.items() <= labels.items()
-    assert "no container" in kubectl.tried("logs", "notebook").err
-    assert "no container" in kubectl.tried("exec", "notebook", "--", "true").err
+    assert "no container" in kubectl.run("logs", "notebook").err
+    assert "no container" in kubectl.run("exec", "notebook", "--", "true").err
     kubectl("delete", "-f", _example("pod"))
-    assert "NotFound" in kubectl.tried("get", "pod", "notebook").err
+    assert "NotFound" in kubectl.run("get", "pod", "notebook").err
 
 
 def a_deployment_is_rolled_out_and_scaled(kubectl: Kubectl) -> None:
@@ -78,7 +78,7 @@ def a_gang_waits_and_then_starts_as_one(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", _example("gang"))
     kubectl("wait", "pods", "-l", "job-name=training", "--for=condition=PodScheduled=False", "--timeout=30m")
     pod = json.loads(kubectl("get", "pods", "-l", "job-name=training", "-o", "json"))["items"][0]
-    described = kubectl.until_told("Unschedulable", "describe", "pod", pod["metadata"]["name"])
+    described = kubectl.wait_for_output("Unschedulable", "describe", "pod", pod["metadata"]["name"])
     assert "GPUs" in described
     assert _nodes_of(kubectl, "job-name=training") == [""] * 4
     kubectl("delete", "job", "blocker")
@@ -109,7 +109,7 @@ def imperative_commands(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "create", "pods").strip() == "yes"
     assert "requests" in kubectl("explain", "pod.spec.containers.resources")
     kubectl("delete", "namespace", "scratch")
-    assert "NotFound" in kubectl.tried("get", "namespace", "scratch").err
+    assert "NotFound" in kubectl.run("get", "namespace", "scratch").err
 
 
 def everything_is_cleaned_up(kubectl: Kubectl) -> None:
@@ -151,7 +151,7 @@ STEPS: tuple[Callable[[Kubectl], None], ...] = (
 )
 @pytest.mark.parametrize("program", programs(), ids=[f"kubectl-{number}" for number, _ in enumerate(programs())])
 def test_what_users_do_with_kubectl(program: str, tmp_path: Path) -> None:
-    with living_cluster(tmp_path, "--scenario", "none", "--speed", "20") as kubeconfig:
+    with running_cluster(tmp_path, "--scenario", "none", "--speed", "20") as kubeconfig:
         kubectl = Kubectl(program, kubeconfig)
         for step in STEPS:
             step(kubectl)

@@ -11,20 +11,20 @@ from pykai.kube.clock import Clock
 from pykai.kube.resources import DEPLOYMENTS, JOBS
 from pykai.lab.apiserver.server import ApiServer
 from pykai.lab.machines.options import MachineOptions
-from pykai.lab.machines.podbehaviour import Habits
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
 from tests.lab.controllers.test_deployments import deployed, deployment
 from tests.lab.controllers.test_jobs import is_complete, job
-from tests.lab.lostanswers import Losing
-from tests.lab.simulatedcluster import Process, World
+from tests.lab.lostanswers import AnswerLosingTransport
+from tests.lab.simulatedcluster import Process, SimulatedCluster
 
-OPTIONS = MachineOptions(Habits(run_s=2, stop_s=0), default_scheduler=False)
+OPTIONS = MachineOptions(BehaviourDefaults(run_s=2, stop_s=0), default_scheduler=False)
 
 
-async def start(nth: int, *, carried_out: bool) -> tuple[World, Losing]:
+async def start(nth: int, *, carried_out: bool) -> tuple[SimulatedCluster, AnswerLosingTransport]:
     clock = Clock(speed=500)
     server = await ApiServer.open(clock=clock)
-    w = World(server, clock, OPTIONS)
-    losing = Losing(server.transport(), nth, carried_out=carried_out)
+    w = SimulatedCluster(server, clock, OPTIONS)
+    losing = AnswerLosingTransport(server.transport(), nth, carried_out=carried_out)
     w.process = Process(losing, clock, OPTIONS)
     await w.caches.start()
     await w.caches.wait_for_sync()
@@ -32,7 +32,7 @@ async def start(nth: int, *, carried_out: bool) -> tuple[World, Losing]:
     return w, losing
 
 
-async def end(w: World) -> None:
+async def end(w: SimulatedCluster) -> None:
     await w.process.stop()
     await w.caches.stop()
     await w.server.close()
@@ -59,7 +59,7 @@ async def run_a_job(nth: int, *, carried_out: bool) -> int:
         await w.node("n1", gpus=2)
         w.binds_to("n1")
         await w.create(JOBS, job(parallelism=2, completions=3, pods={"gpus": 1}))
-        done = await w.job_that("j", is_complete)
+        done = await w.wait_for_job("j", is_complete)
         assert (done.status.succeeded, done.status.failed) == (3, 0)
         succeeded = {version.metadata.uid for version in w.history if version.status.phase == "Succeeded"}
         assert len(succeeded) == 3
@@ -101,7 +101,7 @@ async def test_killed_again_and_again_a_job_still_runs_each_pod_once() -> None:
                 lambda s, n=succeeded: sum(p.status.phase == "Succeeded" for p in s.values()) >= n  # type: ignore[misc]
             )
             await w.restart()
-        done = await w.job_that("j", is_complete)
+        done = await w.wait_for_job("j", is_complete)
         assert (done.status.succeeded, done.status.failed) == (8, 0)
         assert not [v for v in w.history if v.status.phase == "Failed"]
         assert each_device_once(w.history)

@@ -14,8 +14,8 @@ from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.credentials import connect
-from pykai.lab.player import Workload
-from pykai.lab.story import BUILT_IN, JobEntry, job_object, read_story
+from pykai.lab.player import StoryWorkload
+from pykai.lab.story import DEFAULT_STORY, JobEntry, job_object, read_story
 
 
 @contextmanager
@@ -47,9 +47,9 @@ async def test_server_services_and_machines_are_a_cluster_with_nodes(tmp_path: P
         client = Client(connect(config))
         caches = Caches(client)
         nodes = caches.store(resources.NODES, dict)
-        jobs = caches.store(resources.JOBS, Workload)
+        jobs = caches.store(resources.JOBS, StoryWorkload)
         await caches.start()
-        expected = sum(each.count for each in read_story(BUILT_IN).machines)
+        expected = sum(each.count for each in read_story(DEFAULT_STORY).machines)
         await nodes.wait_until(lambda store: len(store) == expected, 60)
         await client.create(
             resources.JOBS, job_object(JobEntry(name="train", queue="default-queue", gpus=8, runs="1s"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from pykai.lab.cluster import LivingCluster, LivingOptions
-from pykai.lab.stalldetection import Standstill
+from pykai.lab.cluster import LabCluster, LabOptions
+from pykai.lab.stalldetection import StallDetector
 from pykai.lab.story import parse_story
 from pykai.operator.install import installation
 
@@ -14,19 +14,19 @@ MACHINES = "machines: [{name: h100, count: 2, gpus: 8}]\nqueues: [{name: team, g
 
 async def told(steps: str) -> tuple[bool, list[str]]:
     """Whether the story came to its end, and why its jobs wait if it did not."""
-    options = LivingOptions(story=parse_story(f"{MACHINES}steps: {steps}"), speed=60, objects=installation())
-    cluster = await LivingCluster.start(options)
-    still = Standstill(cluster.runtime, cluster.scheduler, cluster.player)
+    options = LabOptions(story=parse_story(f"{MACHINES}steps: {steps}"), speed=60, objects=installation())
+    cluster = await LabCluster.start(options)
+    still = StallDetector(cluster.runtime, cluster.scheduler, cluster.player)
     stop = asyncio.Event()
     running = asyncio.create_task(cluster.run(stop))
-    ends = [asyncio.create_task(event.wait()) for event in (cluster.player.finished, still.reached)]
+    ends = [asyncio.create_task(event.wait()) for event in (cluster.player.finished, still.stalled)]
     await asyncio.wait({running, *ends}, return_when=asyncio.FIRST_COMPLETED)
     finished = cluster.player.finished.is_set()
     stop.set()
     await running
     for end in ends:
         end.cancel()
-    return finished, still.sentences
+    return finished, still.reasons
 
 
 async def test_a_job_larger_than_the_cluster_is_a_standstill() -> None:

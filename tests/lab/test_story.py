@@ -6,7 +6,7 @@ import pytest
 
 from pykai.api import names
 from pykai.lab.story import (
-    BUILT_IN,
+    DEFAULT_STORY,
     ScenarioError,
     job_object,
     machine_kind,
@@ -22,7 +22,7 @@ Q = "queues: [{name: q}]\n"
 
 
 def test_the_built_in_story_has_ten_jobs_and_twenty_services_on_a_hundred_gpus() -> None:
-    story = read_story(BUILT_IN)
+    story = read_story(DEFAULT_STORY)
     assert sum(len(step.jobs) for step in story.steps) == 10
     assert sum(len(step.services) for step in story.steps) == 20
     assert sum(machines.count * machines.gpus for machines in story.machines) == 100
@@ -32,7 +32,7 @@ def test_the_built_in_story_has_ten_jobs_and_twenty_services_on_a_hundred_gpus()
 
 
 def test_every_queue_the_built_in_story_uses_is_a_leaf_of_its_tree() -> None:
-    story = read_story(BUILT_IN)
+    story = read_story(DEFAULT_STORY)
     parents = {queue.parent for queue in story.queues}
     leaves = {queue.name for queue in story.queues} - parents
     assert {work.queue for step in story.steps for work in (*step.jobs, *step.services)} <= leaves

@@ -10,9 +10,9 @@ from msgspec import inspect
 from pykai.api import workloads
 from pykai.api.decode import decode_as
 from pykai.api.meta import Wire
-from pykai.lab.apiserver.schema.model import Schema
-from pykai.lab.apiserver.schema.table import schema_for
-from pykai.lab.apiserver.schema.validation import problems, pruned
+from pykai.lab.apiserver.schema.model import SchemaNode
+from pykai.lab.apiserver.schema.table import builtin_schema
+from pykai.lab.apiserver.schema.validation import prune, validate
 from pykai.lab.machines import statuses
 from pykai.lab.machines.nodes import MachineKind, node_objects
 from tests.lab.simulatedcluster import pod
@@ -31,13 +31,13 @@ READ = [
 NOW = "2026-01-01T00:00:00Z"
 
 
-def schema(group: str, version: str, kind: str) -> Schema:
-    found = schema_for(group, version, kind)
+def schema(group: str, version: str, kind: str) -> SchemaNode:
+    found = builtin_schema(group, version, kind)
     assert found is not None
     return found
 
 
-def unknown(wire: inspect.Type, known: Schema | None, path: str) -> Iterator[str]:
+def unknown(wire: inspect.Type, known: SchemaNode | None, path: str) -> Iterator[str]:
     if isinstance(wire, inspect.UnionType):
         for member in wire.types:
             if not isinstance(member, inspect.NoneType):
@@ -64,23 +64,23 @@ def test_every_field_that_is_read_exists(group: str, version: str, kind: str, wi
     assert list(unknown(inspect.type_info(wire_type), schema(group, version, kind), kind)) == []
 
 
-def all_statuses() -> dict[str, statuses.Status]:
+def all_statuses() -> dict[str, statuses.PodStatusPatch]:
     plain = decode_as(workloads.MachinePod, pod("p", init=1, sidecars=1))
     return {
-        "rejected": statuses.rejected("OutOfcpu", "no room", NOW),
-        "waiting": statuses.waiting(plain, "ContainerCreating", "x", NOW, NOW, "172.16.0.1"),
-        "initialising": statuses.initialising(plain, NOW, NOW, "172.16.0.1"),
-        "running": statuses.running(plain, NOW, NOW, "172.16.0.1", "10.0.0.1", 2, 1),
-        "backing off": statuses.backing_off(plain, NOW, NOW, 2, 1, 20.0),
-        "succeeded": statuses.ended(plain, NOW, NOW, 0, 0),
-        "failed": statuses.ended(plain, NOW, NOW, 0, 1, "DeadlineExceeded", "late"),
+        "rejected": statuses.rejected_status("OutOfcpu", "no room", NOW),
+        "waiting": statuses.waiting_status(plain, "ContainerCreating", "x", NOW, NOW, "172.16.0.1"),
+        "initialising": statuses.initialising_status(plain, NOW, NOW, "172.16.0.1"),
+        "running": statuses.running_status(plain, NOW, NOW, "172.16.0.1", "10.0.0.1", 2, 1),
+        "backing off": statuses.back_off_status(plain, NOW, NOW, 2, 1, 20.0),
+        "succeeded": statuses.ended_status(plain, NOW, NOW, 0, 0),
+        "failed": statuses.ended_status(plain, NOW, NOW, 0, 1, "DeadlineExceeded", "late"),
     }
 
 
 @pytest.mark.parametrize("name", all_statuses())
 def test_every_status_that_is_written_is_one_of_kubernetes(name: str) -> None:
     document = {**pod("p"), "status": all_statuses()[name]}
-    kept, lost = pruned(schema("", "v1", "Pod"), document)
+    kept, lost = prune(schema("", "v1", "Pod"), document)
     assert lost == []
     assert kept["status"].keys() == document["status"].keys()
 
@@ -92,5 +92,5 @@ def test_nodes_and_slices_are_objects_of_kubernetes(kind: MachineKind) -> None:
     for document in node_objects(kind, NOW):
         group, _, version = document["apiVersion"].rpartition("/")
         known = schema(group, version, document["kind"])
-        assert pruned(known, document)[1] == []
-        assert problems(known, document) == []
+        assert prune(known, document)[1] == []
+        assert validate(known, document) == []

@@ -11,7 +11,7 @@ from pykai.api.decode import decode_as
 from pykai.api.meta import ObjectMeta, OwnerReference
 from pykai.api.scheduling import PodGroup
 from pykai.podgrouper.kinds import GROUPERS, grouper_for
-from pykai.podgrouper.metadata import KindDefaults, Metadata, ObjectName, Owner, Settings, Wanted
+from pykai.podgrouper.metadata import GroupingSettings, KindDefaults, Metadata, ObjectName, ObjectNotRead, Owner
 
 Raw = dict[str, Any]
 Labels = Mapping[str, str]
@@ -64,12 +64,12 @@ def pod(
     return _with_meta(decode_as(Pod, raw), meta)
 
 
-def _with_meta(found: Pod, meta: ObjectMeta) -> Pod:
-    return Pod(metadata=meta, spec=found.spec, status=found.status)
+def _with_meta(base_pod: Pod, meta: ObjectMeta) -> Pod:
+    return Pod(metadata=meta, spec=base_pod.spec, status=base_pod.status)
 
 
 @dataclass
-class Known:
+class FakeReaders:
     """What a grouper may look up."""
 
     classes: frozenset[str] = CLASSES
@@ -88,12 +88,14 @@ class Known:
 
     def object(self, which: ObjectName) -> Mapping[str, Any] | None:
         if which not in self.objects:
-            raise Wanted(which)
+            raise ObjectNotRead(which)
         return self.objects[which]
 
 
-def grouped(one: Pod, *owners: Owner, known: Known | None = None, settings: Settings | None = None) -> Metadata:
+def grouped(
+    one: Pod, *owners: Owner, readers: FakeReaders | None = None, settings: GroupingSettings | None = None
+) -> Metadata:
     """The grouper's answer for a pod and its owners, nearest first."""
     top = owners[-1] if owners else Owner.of_pod(one)
     grouper = grouper_for(GROUPERS, (top.group, top.version, top.kind))
-    return grouper(top, one, tuple(owners), settings or Settings(), known or Known())
+    return grouper(top, one, tuple(owners), settings or GroupingSettings(), readers or FakeReaders())

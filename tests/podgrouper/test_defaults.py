@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from pykai.podgrouper.defaults import pod_word
+from pykai.podgrouper.defaults import inherited_fields
 from pykai.podgrouper.kinddefaults import read_kind_defaults
-from pykai.podgrouper.metadata import KindDefaults, Metadata, Settings
-from tests.podgrouper.groupings import CLASSES, Known, grouped, owner, pod
+from pykai.podgrouper.metadata import GroupingSettings, KindDefaults, Metadata
+from tests.podgrouper.groupings import CLASSES, FakeReaders, grouped, owner, pod
 
 QUEUE, POOL, PREEMPTIBILITY = "kai.scheduler/queue", "kai.scheduler/node-pool", "kai.scheduler/preemptibility"
 DELAY, GRACE = "kai.scheduler/preemption-delay", "kai.scheduler/staleness-grace-period"
@@ -19,8 +19,8 @@ DEFAULTS = [
 ]
 
 
-def known_defaults(entries: object = DEFAULTS, classes: tuple[str, ...] = ("cm-a", "cm-k", "mine")) -> Known:
-    return Known(classes=CLASSES | set(classes), defaults=read_kind_defaults(json.dumps(entries)))
+def known_defaults(entries: object = DEFAULTS, classes: tuple[str, ...] = ("cm-a", "cm-k", "mine")) -> FakeReaders:
+    return FakeReaders(classes=CLASSES | set(classes), defaults=read_kind_defaults(json.dumps(entries)))
 
 
 def test_a_pod_without_anything_gets_all_defaults() -> None:
@@ -60,11 +60,11 @@ def test_the_queue(of_owner: dict[str, str], of_pod: dict[str, str], queue: str)
 
 def test_the_keys_of_queue_and_node_pool_can_be_set() -> None:
     top = owner("TestKind", labels={"q": "a", "project": "p"})
-    settings = Settings(queue_label="q", node_pool_label="pool")
+    settings = GroupingSettings(queue_label="q", node_pool_label="pool")
     assert grouped(pod(by=top), top, settings=settings).queue == "a"
     bare = owner("TestKind", labels={"project": "p"})
     assert grouped(pod(by=bare, labels={"pool": "x"}), bare, settings=settings).queue == "p-x"
-    without = Settings(node_pool_label="")
+    without = GroupingSettings(node_pool_label="")
     assert grouped(pod(by=bare, labels={"": "x"}), bare, settings=without).queue == "p"
 
 
@@ -72,23 +72,23 @@ def test_defaults_of_a_kind_go_by_group_first() -> None:
     """workloads:T-41."""
     for api, expected in (("apps/v1", ("cm-a", "preemptible")), ("batch/v1", ("cm-k", "non-preemptible"))):
         top = owner("TestKind", api=api)
-        meta = grouped(pod(by=top), top, known=known_defaults())
+        meta = grouped(pod(by=top), top, readers=known_defaults())
         assert (meta.priority_class, meta.preemptibility) == expected
 
 
 def test_an_explicit_class_leaves_the_kind_its_preemptibility() -> None:
     """workloads:T-42."""
     top = owner("TestKind")
-    meta = grouped(pod(by=top, priority_class="mine"), top, known=known_defaults())
+    meta = grouped(pod(by=top, priority_class="mine"), top, readers=known_defaults())
     assert (meta.priority_class, meta.preemptibility) == ("mine", "non-preemptible")
 
 
 def test_a_class_that_does_not_exist_is_passed_over() -> None:
     """workloads:T-43, DF-12."""
     top = owner("TestKind", labels={"priorityClassName": "ghost"})
-    assert grouped(pod(by=top), top, known=known_defaults()).priority_class == "cm-k"
+    assert grouped(pod(by=top), top, readers=known_defaults()).priority_class == "cm-k"
     assert grouped(pod(by=top), top).priority_class == "train"
-    assert grouped(pod(by=top), top, known=known_defaults(classes=())).priority_class == "train"
+    assert grouped(pod(by=top), top, readers=known_defaults(classes=())).priority_class == "train"
 
 
 def problems_of(found: Metadata) -> list[str]:
@@ -148,8 +148,8 @@ def test_later_entries_win_and_wrong_fields_are_empty() -> None:
 
 
 def test_a_core_kind_has_no_group_in_its_key() -> None:
-    known = Known(classes=frozenset(("c",)), defaults={"Pod": KindDefaults("c", "bogus")})
-    meta = grouped(pod(), known=known)
+    known = FakeReaders(classes=frozenset(("c",)), defaults={"Pod": KindDefaults("c", "bogus")})
+    meta = grouped(pod(), readers=known)
     assert (meta.priority_class, meta.preemptibility) == ("c", "")
 
 
@@ -244,9 +244,9 @@ def test_the_topology_is_the_top_owners_alone() -> None:
 
 
 def test_pods_of_equal_words_make_equal_groups() -> None:
-    settings = Settings()
+    settings = GroupingSettings()
     words = {
-        pod_word(one, settings)
+        inherited_fields(one, settings)
         for one in (
             pod(),
             pod(labels={QUEUE: "q"}),
@@ -262,4 +262,4 @@ def test_pods_of_equal_words_make_equal_groups() -> None:
         )
     }
     assert len(words) == 11
-    assert pod_word(pod("a", "1", labels={"x": "y"}), settings) == pod_word(pod("b", "2"), settings)
+    assert inherited_fields(pod("a", "1", labels={"x": "y"}), settings) == inherited_fields(pod("b", "2"), settings)

@@ -13,9 +13,9 @@ from pykai.podgrouper import kinds
 from pykai.podgrouper.kinds.default import group_default
 from pykai.podgrouper.kinds.job import group_job
 from pykai.podgrouper.kinds.pod import group_pod
-from pykai.podgrouper.metadata import GroupingError, ObjectName, Settings, Wanted
+from pykai.podgrouper.metadata import GroupingError, GroupingSettings, ObjectName, ObjectNotRead
 from pykai.podgrouper.writes import group_patch, new_group
-from tests.podgrouper.groupings import Known, grouped, owner, pod
+from tests.podgrouper.groupings import FakeReaders, grouped, owner, pod
 
 MIN_MEMBER = "kai.scheduler/batch-min-member"
 
@@ -84,13 +84,13 @@ def test_a_job_that_says_nonsense_is_refused(text: str) -> None:
 def test_a_pod_of_a_job_keeps_its_own_old_group() -> None:
     """workloads:T-63."""
     top = owner("Job", "j", "U", annotations={MIN_MEMBER: "4"})
-    known = Known(groups={"ns/pg-old-U": PodGroup()})
-    legacy = grouped(pod("old", by=top), top, known=known)
+    known = FakeReaders(groups={"ns/pg-old-U": PodGroup()})
+    legacy = grouped(pod("old", by=top), top, readers=known)
     assert (legacy.name, legacy.min_available) == ("pg-old-U", 1)
-    fresh = grouped(pod("new", by=top), top, known=known)
+    fresh = grouped(pod("new", by=top), top, readers=known)
     assert (fresh.name, fresh.min_available) == ("pg-j-U", 4)
-    off = Settings(search_legacy_groups=False)
-    assert grouped(pod("old", by=top), top, known=known, settings=off).name == "pg-j-U"
+    off = GroupingSettings(search_legacy_groups=False)
+    assert grouped(pod("old", by=top), top, readers=known, settings=off).name == "pg-j-U"
 
 
 def test_each_run_of_a_cron_job_is_a_group() -> None:
@@ -145,12 +145,12 @@ def test_an_executor_without_an_owner_joins_the_group_of_its_driver_as_it_is() -
     both = {"spark-app-name": "app", "spark-app-selector": "spark-1"}
     driver = grouped(pod("driver", "d", labels={**both, "spark-role": "driver"}, priority_class="build"))
     group = decode_as(PodGroup, new_group(driver))
-    known = Known(groups={"ns/spark-1": group})
+    known = FakeReaders(groups={"ns/spark-1": group})
     alone = pod("exec", "e", labels={**both, "spark-role": "executor"})
-    executor = grouped(alone, known=known)
-    assert group_patch(group, executor, Settings()) is None
+    executor = grouped(alone, readers=known)
+    assert group_patch(group, executor, GroupingSettings()) is None
     first = decode_as(PodGroup, new_group(grouped(alone)))
-    patch = group_patch(first, driver, Settings())
+    patch = group_patch(first, driver, GroupingSettings())
     assert patch is not None
     assert patch["metadata"]["ownerReferences"][0]["name"] == "driver"
 
@@ -180,5 +180,5 @@ def test_third_parties_add_kinds_by_entry_points(
 
 def test_an_object_that_was_not_read_is_wanted() -> None:
     which = ObjectName("v1", "Thing", "ns", "n")
-    with pytest.raises(Wanted):
-        Known().object(which)
+    with pytest.raises(ObjectNotRead):
+        FakeReaders().object(which)

@@ -9,7 +9,7 @@ from pykai.api.core import Pod
 from pykai.kube import resources
 from pykai.kube.reflector import WatchEvent
 from pykai.kube.store import Store
-from pykai.podgrouper.oldestpods import Eldest
+from pykai.podgrouper.oldestpods import OldestPods
 from tests.podgrouper.groupings import owner, pod
 
 RAY = owner("RayCluster", "ray", "r", api="ray.io/v1")
@@ -20,8 +20,8 @@ class Pods:
 
     def __init__(self) -> None:
         self.store: Store[Pod] = Store(resources.PODS, Pod)
-        self.eldest = Eldest(self.store)
-        self.store.subscribe(self.eldest.saw)
+        self.eldest = OldestPods(self.store)
+        self.store.subscribe(self.eldest.observe)
         self._version = 0
 
     def _happens(self, type_: str, name: str, born: int) -> None:
@@ -42,7 +42,7 @@ class Pods:
         self._happens("DELETED", name, born)
 
     def oldest(self) -> str:
-        found = self.eldest.of("ns/ray")
+        found = self.eldest.oldest_in("ns/ray")
         return found.metadata.name if found is not None else ""
 
 

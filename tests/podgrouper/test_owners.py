@@ -13,7 +13,7 @@ from pykai.api.meta import OwnerReference
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Forbidden, NotFound, ServerError
 from pykai.podgrouper.metadata import GroupingError, ObjectName, Owner
-from pykai.podgrouper.owners import OwnerMemory, walk
+from pykai.podgrouper.owners import OwnerCache, find_owners
 from tests.podgrouper.groupings import owner, pod
 
 
@@ -51,8 +51,8 @@ MIDDLE = owner("Middle", "middle", "m", api="x.io/v1", by=TOP)
 POD = pod(by=MIDDLE)
 
 
-def memory(clock: Clock | None = None) -> OwnerMemory:
-    return OwnerMemory(clock or FakeClock(), 60)
+def memory(clock: Clock | None = None) -> OwnerCache:
+    return OwnerCache(clock or FakeClock(), 60)
 
 
 def nothing(_: ObjectName) -> Owner | None:
@@ -65,13 +65,13 @@ def names_of(owners: tuple[Owner, ...]) -> list[str]:
 
 async def test_a_pod_without_owners_is_its_own_top() -> None:
     server = Server()
-    top, owners = await walk(pod("p", "pu"), nothing, server.fetch, memory())
+    top, owners = await find_owners(pod("p", "pu"), nothing, server.fetch, memory())
     assert (top.kind, top.metadata.name, owners, server.asked) == ("Pod", "p", (), [])
 
 
 async def test_the_chain_is_nearest_first_and_the_top_is_read_in_full() -> None:
     server = Server(TOP, MIDDLE)
-    top, owners = await walk(POD, nothing, server.fetch, memory())
+    top, owners = await find_owners(POD, nothing, server.fetch, memory())
     assert names_of(owners) == ["middle", "top"]
     assert (top.kind, top.group, top.version, top.body["spec"]) == ("Top", "x.io", "v1", {"replicas": 3})
 
@@ -80,13 +80,13 @@ async def test_an_owner_of_another_uid_is_another_object() -> None:
     """workloads:T-29."""
     server = Server(owner("Middle", "middle", "other"))
     with pytest.raises(GroupingError, match="Owner resource with uid m not found"):
-        await walk(POD, nothing, server.fetch, memory())
+        await find_owners(POD, nothing, server.fetch, memory())
 
 
 async def test_an_owner_without_uid_is_refused() -> None:
     nameless = owner("Middle", "middle", "")
     with pytest.raises(GroupingError, match="Owner resource with uid  not found"):
-        await walk(pod(by=nameless), nothing, Server(nameless).fetch, memory())
+        await find_owners(pod(by=nameless), nothing, Server(nameless).fetch, memory())
 
 
 @pytest.mark.parametrize("failure", [NotFound(404, message="no such kind"), ServerError(500, message="down")])
@@ -94,7 +94,7 @@ async def test_an_owner_that_cannot_be_read_is_told(failure: Exception) -> None:
     server = Server(TOP, MIDDLE)
     server.refusals["top"] = failure
     with pytest.raises(GroupingError, match=r"failed to find Top: ns/top, uid: t: .*(no such kind|down)"):
-        await walk(POD, nothing, server.fetch, memory())
+        await find_owners(POD, nothing, server.fetch, memory())
 
 
 async def test_an_owner_with_garbage_for_metadata_is_told() -> None:
@@ -102,17 +102,17 @@ async def test_an_owner_with_garbage_for_metadata_is_told() -> None:
         return {"metadata": {"name": which.name, "uid": "m", "labels": 7}}
 
     with pytest.raises(GroupingError, match=r"failed to find Middle.*metadata\.labels"):
-        await walk(POD, nothing, fetch, memory())
+        await find_owners(POD, nothing, fetch, memory())
 
 
 async def test_where_reading_is_forbidden_the_climb_ends() -> None:
     """workloads:T-30."""
     server = Server(TOP, MIDDLE)
     server.refusals["top"] = Forbidden(403)
-    top, owners = await walk(POD, nothing, server.fetch, memory())
+    top, owners = await find_owners(POD, nothing, server.fetch, memory())
     assert (top.metadata.name, names_of(owners)) == ("middle", ["middle"])
     server.refusals["middle"] = Forbidden(403)
-    top, owners = await walk(POD, nothing, server.fetch, memory())
+    top, owners = await find_owners(POD, nothing, server.fetch, memory())
     assert (top.kind, names_of(owners)) == ("Pod", [])
 
 
@@ -124,11 +124,11 @@ async def test_of_several_owners_the_controller_counts() -> None:
     ]
     one = msgspec.structs.replace(POD, metadata=msgspec.structs.replace(POD.metadata, owner_references=references))
     server = Server(TOP, MIDDLE, owner("Middle", "aside", "a", api="x.io/v1"))
-    top, _ = await walk(one, nothing, server.fetch, memory())
+    top, _ = await find_owners(one, nothing, server.fetch, memory())
     assert top.metadata.name == "top"
     plain = [msgspec.structs.replace(reference, controller=False) for reference in references]
     one = msgspec.structs.replace(POD, metadata=msgspec.structs.replace(POD.metadata, owner_references=plain))
-    top, _ = await walk(one, nothing, server.fetch, memory())
+    top, _ = await find_owners(one, nothing, server.fetch, memory())
     assert top.metadata.name == "aside"
 
 
@@ -137,7 +137,7 @@ async def test_owners_that_own_each_other_are_refused() -> None:
     first = owner("A", "a", "1", by=owner("B", "b", "2"))
     second = owner("B", "b", "2", by=first)
     with pytest.raises(GroupingError, match="own each other: A a -> B b"):
-        await walk(pod(by=first), nothing, Server(first, second).fetch, memory())
+        await find_owners(pod(by=first), nothing, Server(first, second).fetch, memory())
 
 
 async def test_a_chain_without_end_is_refused() -> None:
@@ -145,7 +145,7 @@ async def test_a_chain_without_end_is_refused() -> None:
     for number in range(1, 30):
         chain.append(owner("K", f"k{number}", str(number), by=chain[-1]))
     with pytest.raises(GroupingError, match="own each other"):
-        await walk(pod(by=chain[-1]), nothing, Server(*chain).fetch, memory())
+        await find_owners(pod(by=chain[-1]), nothing, Server(*chain).fetch, memory())
 
 
 async def test_owners_are_remembered_by_uid_for_a_while() -> None:
@@ -153,19 +153,19 @@ async def test_owners_are_remembered_by_uid_for_a_while() -> None:
     server, clock = Server(TOP, MIDDLE), FakeClock()
     known = memory(clock)
     for name in ("a", "b", "c"):
-        await walk(pod(name, by=MIDDLE), nothing, server.fetch, known)
+        await find_owners(pod(name, by=MIDDLE), nothing, server.fetch, known)
     assert server.asked == ["middle", "top"]
     clock.at_s = 61
-    await walk(POD, nothing, server.fetch, known)
+    await find_owners(POD, nothing, server.fetch, known)
     assert server.asked == ["middle", "top", "middle", "top"]
 
 
 async def test_a_cache_spares_the_server_unless_it_is_behind() -> None:
     server = Server(TOP, MIDDLE)
-    await walk(POD, lambda which: {"middle": MIDDLE, "top": TOP}[which.name], server.fetch, memory())
+    await find_owners(POD, lambda which: {"middle": MIDDLE, "top": TOP}[which.name], server.fetch, memory())
     assert server.asked == []
     earlier = {"middle": owner("Middle", "middle", "earlier"), "top": TOP}
-    top, _ = await walk(POD, lambda which: earlier[which.name], server.fetch, memory())
+    top, _ = await find_owners(POD, lambda which: earlier[which.name], server.fetch, memory())
     assert (top.metadata.name, server.asked) == ("top", ["middle"])
 
 

@@ -19,11 +19,11 @@ from pykai.api.scheduling import PodGroup
 from pykai.kube.clock import Clock
 from pykai.kube.errors import NotFound
 from pykai.podgrouper.kinds import GROUPERS, grouper_for
-from pykai.podgrouper.metadata import GroupingError, ObjectName, Settings
-from pykai.podgrouper.owners import OwnerMemory, walk
+from pykai.podgrouper.metadata import GroupingError, GroupingSettings, ObjectName
+from pykai.podgrouper.owners import OwnerCache, find_owners
 from pykai.podgrouper.writes import group_patch, new_group, pod_patch
 from tests.podgrouper.casefolder import FOLDER, MISSING
-from tests.podgrouper.groupings import Known, Raw
+from tests.podgrouper.groupings import FakeReaders, Raw
 
 
 def recorded() -> Iterator[Raw]:
@@ -52,15 +52,15 @@ async def outcome(case: Raw) -> tuple[list[Raw], dict[str, Raw]]:
         return dict(found)
 
     groups: dict[str, Raw] = {}
-    known = Known()
+    known = FakeReaders()
     written: dict[str, Raw] = {}
     for raw in case["pods"]:
         one = decode_as(Pod, raw)
         name = one.metadata.name
         try:
-            top, chain = await walk(one, lambda _: None, fetch, OwnerMemory(Clock(), 60))
+            top, chain = await find_owners(one, lambda _: None, fetch, OwnerCache(Clock(), 60))
             grouper = grouper_for(GROUPERS, (top.group, top.version, top.kind))
-            meta = grouper(top, one, chain, Settings(), known)
+            meta = grouper(top, one, chain, GroupingSettings(), known)
         except GroupingError:
             written[name] = {names.POD_GROUP_ANNOTATION: None}
             continue
@@ -69,7 +69,7 @@ async def outcome(case: Raw) -> tuple[list[Raw], dict[str, Raw]]:
             groups[key] = new_group(meta)
             known.groups[key] = decode_as(PodGroup, groups[key])
         # Every further pod finds the group as it should be.
-        assert group_patch(known.groups[key], meta, Settings()) is None
+        assert group_patch(known.groups[key], meta, GroupingSettings()) is None
         patch = pod_patch(one, meta)
         assert patch is not None
         written[name] = patch["metadata"]["annotations"] | patch["metadata"].get("labels", {})

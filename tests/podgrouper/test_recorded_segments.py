@@ -16,7 +16,7 @@ import pytest
 from pykai.api.core import Pod
 from pykai.api.decode import decode_as
 from pykai.api.names import POD_GROUP_ANNOTATION, SUBGROUP_LABEL
-from pykai.podgrouper.segments import SegmentError, parts_of
+from pykai.podgrouper.segments import SegmentError, subgroups_of
 from tests.podgrouper.casefolder import FOLDER, MISSING
 
 Raw = dict[str, Any]
@@ -47,7 +47,7 @@ def differences(case: Raw) -> list[str]:
         written = case["expect"]["pods"][name]
         group = groups.get(written[POD_GROUP_ANNOTATION])
         try:
-            parts = parts_of(case["owners"][0], decode_as(Pod, raw))
+            parts = subgroups_of(case["owners"][0], decode_as(Pod, raw))
         except SegmentError as error:
             if group is not None:
                 found.append(f"{name}: {error}")

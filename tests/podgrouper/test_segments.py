@@ -10,7 +10,7 @@ from pykai.api.core import Pod, PodSpec
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import SubGroup, TopologyConstraint
 from pykai.podgrouper.constraints import group_constraint, updated_group_constraint
-from pykai.podgrouper.segments import Parts, SegmentError, leader_worker_parts, parts_of, pytorch_parts
+from pykai.podgrouper.segments import SegmentError, Subgroups, leader_worker_subgroups, pytorch_subgroups, subgroups_of
 
 Raw = dict[str, Any]
 
@@ -98,7 +98,7 @@ def member(index: str | None = "1", node: str = "", **annotations: str) -> Pod:
     return pod({"leaderworkerset.sigs.k8s.io/worker-index": index}, annotations, node)
 
 
-def drawn(parts: Parts) -> str:
+def drawn(parts: Subgroups) -> str:
     """`worker sets 2, worker-0 in worker 3`: a set of which 2 are needed, and a leaf of it that needs 3 pods."""
 
     def each(group: SubGroup) -> str:
@@ -111,7 +111,7 @@ def drawn(parts: Parts) -> str:
     return ", ".join(each(group) for group in parts.sub_groups)
 
 
-def constraints(parts: Parts) -> dict[str, TopologyConstraint]:
+def constraints(parts: Subgroups) -> dict[str, TopologyConstraint]:
     return {each.name: each.topology_constraint for each in parts.sub_groups if each.topology_constraint is not None}
 
 
@@ -121,12 +121,12 @@ def inside(topology: str, required: str = "", preferred: str = "") -> TopologyCo
 
 def places(owner: Raw, count: int) -> list[str]:
     """The subgroups of pods 0, 1, ... of a LeaderWorkerSet."""
-    return [leader_worker_parts(owner, member(str(index))).pod_sub_group for index in range(count)]
+    return [leader_worker_subgroups(owner, member(str(index))).pod_sub_group for index in range(count)]
 
 
 def test_t45_workers_are_divided_into_segments_below_one_set() -> None:
     """topo:T-45."""
-    parts = pytorch_parts(pytorch(1, 4), worker())
+    parts = pytorch_subgroups(pytorch(1, 4), worker())
     assert drawn(parts) == "master 1, worker sets 2, worker-0 in worker 2, worker-1 in worker 2"
     assert parts.min_member == 5
     assert parts.problems == ()
@@ -134,13 +134,13 @@ def test_t45_workers_are_divided_into_segments_below_one_set() -> None:
 
 def test_t45_the_last_segment_has_the_remainder() -> None:
     """topo:T-45."""
-    parts = pytorch_parts(pytorch(1, 5), worker())
+    parts = pytorch_subgroups(pytorch(1, 5), worker())
     assert drawn(parts) == "master 1, worker sets 3, worker-0 in worker 2, worker-1 in worker 2, worker-2 in worker 1"
 
 
 def test_t48_segments_beyond_the_minimum_are_elastic() -> None:
     """topo:T-48: 20 workers, at least 12, segments of 4."""
-    parts = pytorch_parts(pytorch(0, 20, size="4", elastic=12), worker())
+    parts = pytorch_subgroups(pytorch(0, 20, size="4", elastic=12), worker())
     expected = ["worker sets 5"] + [f"worker-{number} in worker {4 if number < 3 else 0}" for number in range(5)]
     assert drawn(parts) == ", ".join(expected)
     assert parts.min_member == 12
@@ -148,33 +148,33 @@ def test_t48_segments_beyond_the_minimum_are_elastic() -> None:
 
 def test_t45_a_minimum_inside_a_segment_needs_all_of_it() -> None:
     """topo:T-45: the minimum is rounded up to whole segments."""
-    parts = pytorch_parts(pytorch(0, 8, size="4", elastic=5), worker())
+    parts = pytorch_subgroups(pytorch(0, 8, size="4", elastic=5), worker())
     assert drawn(parts) == "worker sets 2, worker-0 in worker 4, worker-1 in worker 4"
 
 
 def test_t45_masters_count_towards_the_minimum() -> None:
     """topo:T-45: worker_min = max(0, pg_min - master replicas)."""
-    parts = pytorch_parts(pytorch(2, 4, elastic=4), worker())
+    parts = pytorch_subgroups(pytorch(2, 4, elastic=4), worker())
     assert drawn(parts) == "master 2, worker sets 2, worker-0 in worker 2, worker-1 in worker 0"
-    alone = pytorch_parts(pytorch(2, 4, size=None, elastic=1), worker())
+    alone = pytorch_subgroups(pytorch(2, 4, size=None, elastic=1), worker())
     assert drawn(alone) == "master 2, worker 0"
 
 
 def test_t45_min_available_goes_before_min_replicas_and_these_before_the_sum() -> None:
     """topo:T-45."""
-    assert pytorch_parts(pytorch(1, 8, minimum=3, elastic=5), worker()).min_member == 3
-    assert pytorch_parts(pytorch(1, 8, elastic=5), worker()).min_member == 5
-    assert pytorch_parts(pytorch(1, 8), worker()).min_member == 9
+    assert pytorch_subgroups(pytorch(1, 8, minimum=3, elastic=5), worker()).min_member == 3
+    assert pytorch_subgroups(pytorch(1, 8, elastic=5), worker()).min_member == 5
+    assert pytorch_subgroups(pytorch(1, 8), worker()).min_member == 9
 
 
 def test_t45_absent_replicas_are_one() -> None:
     """topo:T-45: of masters as of workers."""
-    assert drawn(pytorch_parts(pytorch(None, None, size=None), worker())) == "master 1, worker 1"
+    assert drawn(pytorch_subgroups(pytorch(None, None, size=None), worker())) == "master 1, worker 1"
 
 
 def test_t45_without_workers_for_now_the_worker_stays_a_leaf_and_nothing_is_told() -> None:
     """topo:T-45: n == 0."""
-    parts = pytorch_parts(pytorch(1, 0, minimum=1), master())
+    parts = pytorch_subgroups(pytorch(1, 0, minimum=1), master())
     assert drawn(parts) == "master 1, worker 0"
     assert parts.problems == ()
 
@@ -183,26 +183,26 @@ def test_t45_a_job_without_the_role_worker_has_only_its_master() -> None:
     """topo:T-45: Worker only."""
     owner = pytorch()
     del owner["spec"]["pytorchReplicaSpecs"]["Worker"]
-    assert drawn(pytorch_parts(owner, master(**{SIZE: "2"}))) == "master 1"
+    assert drawn(pytorch_subgroups(owner, master(**{SIZE: "2"}))) == "master 1"
 
 
 def test_t45_without_masters_there_is_no_group_for_them() -> None:
     """topo:T-45."""
-    assert drawn(pytorch_parts(pytorch(0, 4, size=None), worker())) == "worker 4"
+    assert drawn(pytorch_subgroups(pytorch(0, 4, size=None), worker())) == "worker 4"
 
 
 def test_t45_a_worker_belongs_to_the_segment_of_its_index() -> None:
     """topo:T-45."""
-    found = [pytorch_parts(pytorch(1, 5), worker(str(index))).pod_sub_group for index in range(5)]
+    found = [pytorch_subgroups(pytorch(1, 5), worker(str(index))).pod_sub_group for index in range(5)]
     assert found == ["worker-0", "worker-0", "worker-1", "worker-1", "worker-2"]
 
 
 def test_t45_other_pods_belong_to_their_role_or_to_none() -> None:
     """topo:T-45: only workers need an index."""
-    assert pytorch_parts(pytorch(), master()).pod_sub_group == "master"
-    assert pytorch_parts(pytorch(size=None), worker(None)).pod_sub_group == "worker"
-    assert pytorch_parts(pytorch(), pod({}, {})).pod_sub_group == ""
-    assert pytorch_parts(pytorch(), pod({"training.kubeflow.org/replica-type": "chief"}, {})).pod_sub_group == ""
+    assert pytorch_subgroups(pytorch(), master()).pod_sub_group == "master"
+    assert pytorch_subgroups(pytorch(size=None), worker(None)).pod_sub_group == "worker"
+    assert pytorch_subgroups(pytorch(), pod({}, {})).pod_sub_group == ""
+    assert pytorch_subgroups(pytorch(), pod({"training.kubeflow.org/replica-type": "chief"}, {})).pod_sub_group == ""
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_t45_other_pods_belong_to_their_role_or_to_none() -> None:
 def test_t45_a_worker_that_no_segment_has_is_an_error(index: str | None, said: str) -> None:
     """topo:T-45; workloads:WK-PT, better (c)."""
     with pytest.raises(SegmentError) as caught:
-        pytorch_parts(pytorch(1, 4), worker(index))
+        pytorch_subgroups(pytorch(1, 4), worker(index))
     where = 'Pod/team/p: metadata.labels["training.kubeflow.org/replica-index"]'
     advice = "the controller of the workload sets this label, see that nothing changes it"
     assert str(caught.value) == f"{where}: {said}; {advice}"
@@ -232,24 +232,25 @@ def test_t45_the_template_says_the_size_for_all_pods() -> None:
     owner = pytorch(1, 8, size="4")
     for each in (worker(), worker(**{SIZE: "2"}), master(), master(**{SIZE: "2"})):
         assert (
-            drawn(pytorch_parts(owner, each)) == "master 1, worker sets 2, worker-0 in worker 4, worker-1 in worker 4"
+            drawn(pytorch_subgroups(owner, each))
+            == "master 1, worker sets 2, worker-0 in worker 4, worker-1 in worker 4"
         )
 
 
 def test_t45_where_the_template_is_silent_a_worker_says_the_size() -> None:
     """topo:T-45; workloads:WK-PT, better (b)."""
     for silent in (None, ""):
-        parts = pytorch_parts(pytorch(1, 4, size=silent), worker("3", **{SIZE: "2"}))
+        parts = pytorch_subgroups(pytorch(1, 4, size=silent), worker("3", **{SIZE: "2"}))
         assert drawn(parts) == "master 1, worker sets 2, worker-0 in worker 2, worker-1 in worker 2"
         assert parts.pod_sub_group == "worker-1"
-        assert drawn(pytorch_parts(pytorch(1, 4, size=silent), master(**{SIZE: "2"}))) == "master 1, worker 4"
+        assert drawn(pytorch_subgroups(pytorch(1, 4, size=silent), master(**{SIZE: "2"}))) == "master 1, worker 4"
 
 
 def test_t45_more_than_ten_thousand_segments_are_an_error() -> None:
     """topo:T-45."""
-    assert len(pytorch_parts(pytorch(0, 20_000), worker()).sub_groups) == 10_001
+    assert len(pytorch_subgroups(pytorch(0, 20_000), worker()).sub_groups) == 10_001
     with pytest.raises(SegmentError) as caught:
-        pytorch_parts(pytorch(0, 20_001), worker())
+        pytorch_subgroups(pytorch(0, 20_001), worker())
     assert str(caught.value) == (
         "PyTorchJob/team/j: spec.pytorchReplicaSpecs.Worker: the number of subgroups created for the segmentation is "
         "10001, more than 10000; use larger segments"
@@ -265,7 +266,7 @@ def test_td19_a_bad_size_of_a_job_is_told_and_its_workers_are_not_divided(size: 
     """topo:TD-19: wherever it stands; no index is needed then."""
     on_pod = where == "pod"
     owner = pytorch(1, 8, size=None if on_pod else size)
-    parts = pytorch_parts(owner, worker(None, **{SIZE: size} if on_pod else {}))
+    parts = pytorch_subgroups(owner, worker(None, **{SIZE: size} if on_pod else {}))
     assert drawn(parts) == "master 1, worker 8"
     assert parts.pod_sub_group == "worker"
     said = f'Pod/team/p: metadata.annotations["{SIZE}"]' if on_pod else TEMPLATE_SIZE
@@ -276,7 +277,7 @@ def test_td19_a_bad_size_of_a_job_is_told_and_its_workers_are_not_divided(size: 
 @pytest.mark.parametrize("size", [0, 1, -2, 6, True, 2.5, [2], *BAD_SIZES])
 def test_td19_a_bad_size_of_a_set_is_told_and_its_workers_are_not_divided(size: object) -> None:
     """topo:TD-19, T-46: the same judge."""
-    parts = leader_worker_parts(leader_worker_set(5, size), member(None))
+    parts = leader_worker_subgroups(leader_worker_set(5, size), member(None))
     assert drawn(parts) == "leader 1, workers 4"
     assert parts.pod_sub_group == "workers"
     (problem,) = parts.problems
@@ -287,13 +288,13 @@ def test_td19_a_bad_size_of_a_set_is_told_and_its_workers_are_not_divided(size: 
 @pytest.mark.parametrize("size", ["2", "8", "+4", "008"])
 def test_td19_all_sizes_from_two_to_the_replicas_are_good(size: str) -> None:
     """topo:TD-19."""
-    assert pytorch_parts(pytorch(1, 8, size=size), worker()).problems == ()
-    assert pytorch_parts(pytorch(1, 8, size=size), worker()).pod_sub_group == "worker-0"
+    assert pytorch_subgroups(pytorch(1, 8, size=size), worker()).problems == ()
+    assert pytorch_subgroups(pytorch(1, 8, size=size), worker()).pod_sub_group == "worker-0"
 
 
 def test_t44_each_segment_has_the_constraint_and_the_set_above_has_none() -> None:
     """topo:T-44."""
-    parts = pytorch_parts(pytorch(1, 4, template={TOPOLOGY: "net", REQUIRED: "rack", PREFERRED: "host"}), worker())
+    parts = pytorch_subgroups(pytorch(1, 4, template={TOPOLOGY: "net", REQUIRED: "rack", PREFERRED: "host"}), worker())
     assert constraints(parts) == dict.fromkeys(("worker-0", "worker-1"), inside("net", "rack", "host"))
 
 
@@ -302,9 +303,10 @@ def test_t44_one_level_is_enough(level: str) -> None:
     """topo:T-44."""
     wanted = inside("net", **{"required" if level == REQUIRED else "preferred": "rack"})
     assert (
-        constraints(pytorch_parts(pytorch(template={TOPOLOGY: "net", level: "rack"}), worker()))["worker-0"] == wanted
+        constraints(pytorch_subgroups(pytorch(template={TOPOLOGY: "net", level: "rack"}), worker()))["worker-0"]
+        == wanted
     )
-    found = leader_worker_parts(leader_worker_set(template={TOPOLOGY: "net", level: "rack"}), member())
+    found = leader_worker_subgroups(leader_worker_set(template={TOPOLOGY: "net", level: "rack"}), member())
     assert constraints(found) == dict.fromkeys(("segment-0", "segment-1"), wanted)
 
 
@@ -316,22 +318,22 @@ def test_t44_the_pod_names_the_topology_before_the_template_and_this_before_the_
         (pytorch(template=template, annotations=owner), worker(**{TOPOLOGY: "of-pod"})),
         (leader_worker_set(template=template, annotations=owner), member(**{TOPOLOGY: "of-pod"})),
     ):
-        parts = parts_of(job, each)
+        parts = subgroups_of(job, each)
         assert parts is not None
         assert set(constraints(parts).values()) == {inside("of-pod", "rack")}
-    parts = pytorch_parts(pytorch(template=template, annotations=owner), worker())
+    parts = pytorch_subgroups(pytorch(template=template, annotations=owner), worker())
     assert set(constraints(parts).values()) == {inside("of-template", "rack")}
-    parts = pytorch_parts(pytorch(template={REQUIRED: "rack"}, annotations=owner), worker())
+    parts = pytorch_subgroups(pytorch(template={REQUIRED: "rack"}, annotations=owner), worker())
     assert set(constraints(parts).values()) == {inside("of-owner", "rack")}
 
 
 def test_t44_the_pod_names_levels_before_the_template_and_the_owner_names_none() -> None:
     """topo:T-44."""
     template = {TOPOLOGY: "net", REQUIRED: "block", PREFERRED: "rack"}
-    parts = pytorch_parts(pytorch(template=template), worker(**{REQUIRED: "zone", PREFERRED: ""}))
+    parts = pytorch_subgroups(pytorch(template=template), worker(**{REQUIRED: "zone", PREFERRED: ""}))
     assert constraints(parts)["worker-0"] == inside("net", "zone", "rack")
     annotations = {TOPOLOGY: "net", REQUIRED: "rack", PREFERRED: "rack"}
-    assert constraints(pytorch_parts(pytorch(annotations=annotations), worker())) == {}
+    assert constraints(pytorch_subgroups(pytorch(annotations=annotations), worker())) == {}
 
 
 def test_t44_segments_without_topology_or_without_level_have_no_constraint() -> None:
@@ -341,7 +343,7 @@ def test_t44_segments_without_topology_or_without_level_have_no_constraint() -> 
             (pytorch(template=template), worker()),
             (leader_worker_set(template=template), member()),
         ):
-            parts = parts_of(job, each)
+            parts = subgroups_of(job, each)
             assert parts is not None
             assert constraints(parts) == {}
             assert len(parts.sub_groups) == 4
@@ -351,8 +353,10 @@ def test_t44_masters_and_leaders_do_not_speak_for_segments() -> None:
     """topo:T-44: the constraint would change with the pod that was looked at last."""
     template = {TOPOLOGY: "net", REQUIRED: "rack"}
     other = {TOPOLOGY: "other", REQUIRED: "zone"}
-    assert constraints(pytorch_parts(pytorch(template=template), master(**other)))["worker-0"] == inside("net", "rack")
-    found = leader_worker_parts(leader_worker_set(template=template), member("0", **other))
+    assert constraints(pytorch_subgroups(pytorch(template=template), master(**other)))["worker-0"] == inside(
+        "net", "rack"
+    )
+    found = leader_worker_subgroups(leader_worker_set(template=template), member("0", **other))
     assert constraints(found)["segment-0"] == inside("net", "rack")
 
 
@@ -365,7 +369,7 @@ def test_t12_the_annotations_of_segments_say_nothing_about_the_whole_group() -> 
     assert group_constraint({TOPOLOGY: "net", REQUIRED: "rack", PREFERRED: "host"}) == inside("net")
     assert group_constraint({TOPOLOGY: "net", **placement}) == inside("net", "zone", "block")
     assert group_constraint(placement) == inside("", "zone", "block")
-    parts = pytorch_parts(pytorch(template={TOPOLOGY: "net", **placement}), worker())
+    parts = pytorch_subgroups(pytorch(template={TOPOLOGY: "net", **placement}), worker())
     assert constraints(parts) == {}
 
 
@@ -380,7 +384,7 @@ def test_t13_a_group_keeps_its_constraint_unless_the_workload_names_a_topology()
 def test_t47_the_leader_joins_a_full_first_segment_when_the_workers_divide_evenly() -> None:
     """topo:T-47; workloads:T-92: size 5, segments of 2."""
     owner = leader_worker_set(5, 2)
-    parts = leader_worker_parts(owner, member())
+    parts = leader_worker_subgroups(owner, member())
     assert drawn(parts) == "segment-0 sets 2, segment-1 2, leader in segment-0 1, workers in segment-0 2"
     assert places(owner, 5) == ["leader", "workers", "workers", "segment-1", "segment-1"]
     assert parts.min_member == 5
@@ -390,14 +394,14 @@ def test_t47_the_leader_joins_a_full_first_segment_when_the_workers_divide_evenl
 def test_t47_the_leader_takes_a_place_in_the_first_segment_otherwise() -> None:
     """topo:T-47: size 6, segments of 2: (0,1), (2,3), (4,5)."""
     owner = leader_worker_set(6, 2)
-    parts = leader_worker_parts(owner, member())
+    parts = leader_worker_subgroups(owner, member())
     assert drawn(parts) == "segment-0 sets 2, segment-1 2, segment-2 2, leader in segment-0 1, workers in segment-0 1"
     assert places(owner, 6) == ["leader", "workers", "segment-1", "segment-1", "segment-2", "segment-2"]
 
 
 def test_t46_the_last_segment_has_what_is_left() -> None:
     """topo:T-46; workloads:T-94: size 5, segments of 3."""
-    parts = leader_worker_parts(leader_worker_set(5, 3), member())
+    parts = leader_worker_subgroups(leader_worker_set(5, 3), member())
     assert drawn(parts) == "segment-0 sets 2, segment-1 2, leader in segment-0 1, workers in segment-0 2"
     assert places(leader_worker_set(5, 3), 5) == ["leader", "workers", "workers", "segment-1", "segment-1"]
 
@@ -405,7 +409,7 @@ def test_t46_the_last_segment_has_what_is_left() -> None:
 @pytest.mark.parametrize(("members", "size"), [(3, 2), (3, 3), (2, 2)])
 def test_t46_a_single_segment_counts_its_leader_once(members: int, size: int) -> None:
     """topo:T-46; workloads:WK-LWS, better (a): or the workers would wait for one that never comes."""
-    parts = leader_worker_parts(leader_worker_set(members, size), member())
+    parts = leader_worker_subgroups(leader_worker_set(members, size), member())
     assert drawn(parts) == f"segment-0 sets 2, leader in segment-0 1, workers in segment-0 {members - 1}"
 
 
@@ -417,7 +421,7 @@ def test_t46_every_pod_is_in_a_segment_that_waits_for_exactly_its_pods() -> None
             for policy in ("LeaderWorker", "LeaderExcluded") if even else ("LeaderWorker",):
                 owner = leader_worker_set(members, size, policy=policy)
                 found = places(owner, members)
-                groups = leader_worker_parts(owner, member()).sub_groups
+                groups = leader_worker_subgroups(owner, member()).sub_groups
                 leaves = {each.name: each.min_member for each in groups if each.min_member is not None}
                 assert leaves == {name: found.count(name) for name in found}, (members, size, policy)
 
@@ -425,7 +429,7 @@ def test_t46_every_pod_is_in_a_segment_that_waits_for_exactly_its_pods() -> None
 def test_t46_an_excluded_leader_stands_before_the_segments() -> None:
     """topo:T-46."""
     owner = leader_worker_set(5, 2, policy="LeaderExcluded", template={TOPOLOGY: "net", REQUIRED: "rack"})
-    parts = leader_worker_parts(owner, member())
+    parts = leader_worker_subgroups(owner, member())
     assert drawn(parts) == "leader 1, segment-0 2, segment-1 2"
     assert places(owner, 5) == ["leader", "segment-0", "segment-0", "segment-1", "segment-1"]
     assert set(constraints(parts)) == {"segment-0", "segment-1"}
@@ -434,7 +438,7 @@ def test_t46_an_excluded_leader_stands_before_the_segments() -> None:
 def test_t46_an_excluded_leader_needs_workers_that_divide_evenly() -> None:
     """topo:T-46."""
     with pytest.raises(SegmentError) as caught:
-        leader_worker_parts(leader_worker_set(4, 2, policy="LeaderExcluded"), member())
+        leader_worker_subgroups(leader_worker_set(4, 2, policy="LeaderExcluded"), member())
     assert str(caught.value) == (
         "LeaderWorkerSet/team/l: spec.leaderWorkerTemplate.subGroupPolicy.subGroupPolicyType: LeaderExcluded needs "
         "segments of equal size, but 3 workers are no multiple of 2; change the size of the group or of the segments, "
@@ -444,7 +448,7 @@ def test_t46_an_excluded_leader_needs_workers_that_divide_evenly() -> None:
 
 def test_t46_the_leaders_set_has_the_constraint_and_its_children_have_none() -> None:
     """topo:T-46."""
-    parts = leader_worker_parts(leader_worker_set(template={TOPOLOGY: "net", REQUIRED: "rack"}), member())
+    parts = leader_worker_subgroups(leader_worker_set(template={TOPOLOGY: "net", REQUIRED: "rack"}), member())
     assert constraints(parts) == dict.fromkeys(("segment-0", "segment-1"), inside("net", "rack"))
 
 
@@ -454,26 +458,26 @@ def test_t46_the_policy_says_the_size_before_the_set_and_this_before_the_templat
 
     def count(size: object, annotations: Raw) -> int:
         owner = leader_worker_set(13, size, annotations=annotations, template=template)
-        return sum(each.name.startswith("segment-") for each in leader_worker_parts(owner, member()).sub_groups)
+        return sum(each.name.startswith("segment-") for each in leader_worker_subgroups(owner, member()).sub_groups)
 
     assert (count(2, annotations), count(None, annotations), count(None, {})) == (6, 4, 3)
 
 
 def test_t46_a_pod_does_not_say_the_size() -> None:
     """topo:T-46."""
-    assert drawn(leader_worker_parts(leader_worker_set(5, None), member(**{SIZE: "2"}))) == "leader 1, workers 4"
+    assert drawn(leader_worker_subgroups(leader_worker_set(5, None), member(**{SIZE: "2"}))) == "leader 1, workers 4"
 
 
 def test_t46_without_segments_a_pod_is_the_leader_or_one_of_the_workers() -> None:
     """workloads:WK-LWS 4."""
     owner = leader_worker_set(3, None)
-    assert [leader_worker_parts(owner, member(index)).pod_sub_group for index in ("0", "1", "9", None)] == [
+    assert [leader_worker_subgroups(owner, member(index)).pod_sub_group for index in ("0", "1", "9", None)] == [
         "leader",
         "workers",
         "workers",
         "workers",
     ]
-    assert drawn(leader_worker_parts(leader_worker_set(1, None), member("0"))) == "leader 1"
+    assert drawn(leader_worker_subgroups(leader_worker_set(1, None), member("0"))) == "leader 1"
 
 
 @pytest.mark.parametrize(
@@ -488,25 +492,25 @@ def test_t46_without_segments_a_pod_is_the_leader_or_one_of_the_workers() -> Non
 def test_t46_a_pod_that_no_segment_has_is_an_error(index: str | None, said: str) -> None:
     """topo:T-46; workloads:WK-LWS, better (c)."""
     with pytest.raises(SegmentError, match=said) as caught:
-        leader_worker_parts(leader_worker_set(5, 2), member(index))
+        leader_worker_subgroups(leader_worker_set(5, 2), member(index))
     assert caught.value.problem.field == 'metadata.labels["leaderworkerset.sigs.k8s.io/worker-index"]'
 
 
 def test_t46_more_than_ten_thousand_segments_are_an_error() -> None:
     """topo:T-46."""
-    assert len(leader_worker_parts(leader_worker_set(20_001, 2), member()).sub_groups) == 10_002
+    assert len(leader_worker_subgroups(leader_worker_set(20_001, 2), member()).sub_groups) == 10_002
     with pytest.raises(SegmentError, match="segmentation is 10001, more than 10000; use larger segments"):
-        leader_worker_parts(leader_worker_set(20_002, 2), member())
+        leader_worker_subgroups(leader_worker_set(20_002, 2), member())
 
 
 def test_t46_a_leader_that_starts_before_its_workers_is_alone_until_it_has_a_node() -> None:
     """workloads:WK-LWS 2, better (b): the size is judged when there is something to divide."""
     owner = leader_worker_set(5, 2, startup="LeaderReady")
-    alone = leader_worker_parts(owner, member("0"))
+    alone = leader_worker_subgroups(owner, member("0"))
     assert (drawn(alone), alone.pod_sub_group, alone.min_member, alone.problems) == ("leader 1", "leader", 1, ())
-    placed = leader_worker_parts(owner, member("0", node="n1"))
+    placed = leader_worker_subgroups(owner, member("0", node="n1"))
     assert (placed.pod_sub_group, placed.min_member, len(placed.sub_groups)) == ("leader", 5, 4)
-    assert leader_worker_parts(leader_worker_set(5, 2), member("0")).min_member == 5
+    assert leader_worker_subgroups(leader_worker_set(5, 2), member("0")).min_member == 5
 
 
 def test_t46_pods_of_a_started_group_say_how_many_they_are() -> None:
@@ -514,9 +518,9 @@ def test_t46_pods_of_a_started_group_say_how_many_they_are() -> None:
     owner = leader_worker_set(5, 2, startup="LeaderReady")
     sizes = {"7": 7, "x": 5, "0": 5}
     for text, members in sizes.items():
-        found = leader_worker_parts(owner, member("1", **{"leaderworkerset.sigs.k8s.io/size": text}))
+        found = leader_worker_subgroups(owner, member("1", **{"leaderworkerset.sigs.k8s.io/size": text}))
         assert found.min_member == members
-    created = leader_worker_parts(leader_worker_set(5, 2), member("1", **{"leaderworkerset.sigs.k8s.io/size": "7"}))
+    created = leader_worker_subgroups(leader_worker_set(5, 2), member("1", **{"leaderworkerset.sigs.k8s.io/size": "7"}))
     assert created.min_member == 5
 
 
@@ -536,7 +540,7 @@ def test_t46_pods_of_a_started_group_say_how_many_they_are() -> None:
 )
 def test_a_manifest_that_contradicts_itself_is_an_error_that_says_where(owner: Raw, said: str) -> None:
     with pytest.raises(SegmentError) as caught:
-        parts_of(owner, member())
+        subgroups_of(owner, member())
     assert said in str(caught.value)
 
 
@@ -552,14 +556,14 @@ def test_a_manifest_that_contradicts_itself_is_an_error_that_says_where(owner: R
 )
 def test_t49_no_other_kind_is_divided(group: str, kind: str) -> None:
     """topo:T-49."""
-    assert parts_of(pytorch() | {"apiVersion": group, "kind": kind}, worker()) is None
-    assert parts_of({}, worker()) is None
+    assert subgroups_of(pytorch() | {"apiVersion": group, "kind": kind}, worker()) is None
+    assert subgroups_of({}, worker()) is None
 
 
 def test_t49_both_kinds_are_found_by_group_and_kind() -> None:
     """topo:T-49."""
-    assert parts_of(pytorch(), worker("3")) == pytorch_parts(pytorch(), worker("3"))
-    assert parts_of(leader_worker_set(), member("3")) == leader_worker_parts(leader_worker_set(), member("3"))
+    assert subgroups_of(pytorch(), worker("3")) == pytorch_subgroups(pytorch(), worker("3"))
+    assert subgroups_of(leader_worker_set(), member("3")) == leader_worker_subgroups(leader_worker_set(), member("3"))
 
 
 def test_t49_the_annotation_pod_index_label_is_not_read() -> None:
@@ -569,4 +573,6 @@ def test_t49_the_annotation_pod_index_label_is_not_read() -> None:
         {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "3", "mine": "0"},
         {key: "mine"},
     )
-    assert pytorch_parts(pytorch(annotations={key: "mine"}, template={key: "mine"}), each).pod_sub_group == "worker-1"
+    assert (
+        pytorch_subgroups(pytorch(annotations={key: "mine"}, template={key: "mine"}), each).pod_sub_group == "worker-1"
+    )

@@ -9,7 +9,7 @@ import pytest
 
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import PodGroup, SubGroup, TopologyConstraint
-from pykai.podgrouper.metadata import Metadata, Settings
+from pykai.podgrouper.metadata import GroupingSettings, Metadata
 from pykai.podgrouper.writes import group_patch, new_group, pod_patch
 from tests.podgrouper.groupings import grouped, owner, pod
 
@@ -31,7 +31,7 @@ def stored(meta: Metadata, **spec: Any) -> PodGroup:
 
 
 def patch(existing: PodGroup, meta: Metadata, **options: Any) -> dict[str, Any] | None:
-    return group_patch(existing, meta, Settings(), **options)
+    return group_patch(existing, meta, GroupingSettings(), **options)
 
 
 def test_nothing_is_written_when_nothing_changed() -> None:

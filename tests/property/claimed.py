@@ -143,7 +143,7 @@ def a_cluster(random: Random, jobs: int = 9) -> Cluster:
     slices(world, random)
     for number in range(random.randrange(1, jobs)):
         job(world, random, f"j{number}")
-    return world.taking(*ACTIONS)
+    return world.with_actions(*ACTIONS)
 
 
 # -- whether it is right ----------------------------------------------------------------------------------------------
@@ -160,9 +160,9 @@ def _text(item: Device, name: str) -> str:
     return (value.string_value or "") if value is not None else ""
 
 
-def faults(tables: Tables) -> list[str]:
+def claim_faults(tables: Tables) -> list[str]:
     """What is wrong with the claims of a cluster: devices given twice, to the wrong claim or node, too many."""
-    found: list[str] = []
+    problems: list[str] = []
     offered: dict[tuple[str, str, str], tuple[ResourceSliceSpec, Device]] = {}
     limits: dict[tuple[str, str], int] = {}
     for item in tables.claims.slices.values():
@@ -175,32 +175,32 @@ def faults(tables: Tables) -> list[str]:
         if claim.status.allocation is not None:
             results = claim.status.allocation.devices.results
             owners.update((r.driver, r.pool, r.device) for r in results if not r.admin_access)
-            found += _misfits(key, claim, offered)
-    found += [f"{device} has {count} claims" for device, count in owners.items() if count > 1]
+            problems += _misfits(key, claim, offered)
+    problems += [f"{device} has {count} claims" for device, count in owners.items() if count > 1]
     spent: Counter[tuple[str, str]] = Counter()
     for identity in owners:
         for share in offered[identity][1].consumes_counters:
             spent[identity[1], share.counter_set] += int(share.counters["memory"].value)
-    found += [f"counter {counter} is exceeded" for counter, amount in spent.items() if amount > limits[counter]]
+    problems += [f"counter {counter} is exceeded" for counter, amount in spent.items() if amount > limits[counter]]
     for pod in _running(tables):
         task = tables._tasks[f"{pod.metadata.namespace}/{pod.metadata.name}"]
         labels = tables._node_facts[pod.spec.node_name].labels
         for key in (*task.claim_keys, *([task.extended_key] if task.extended_key else [])):
             claim = tables.claims.claims[key]
             if claim.status.allocation is None or pod.metadata.uid not in {u.uid for u in claim.status.reserved_for}:
-                found.append(f"{task.key} runs without {key}")
+                problems.append(f"{task.key} runs without {key}")
                 continue
             for result in claim.status.allocation.devices.results:
                 said, _ = offered[result.driver, result.pool, result.device]
                 if not _reaches(said, pod.spec.node_name, labels):
-                    found.append(f"{task.key} cannot reach {result.device}")
-    return found
+                    problems.append(f"{task.key} cannot reach {result.device}")
+    return problems
 
 
 def _misfits(key: str, claim: ResourceClaim, offered: dict[tuple[str, str, str], Any]) -> list[str]:
     """Whether a claim has what it asks for."""
     assert claim.status.allocation is not None
-    found: list[str] = []
+    problems: list[str] = []
     got: dict[str, list[Device]] = {}
     for result in claim.status.allocation.devices.results:
         item = offered[result.driver, result.pool, result.device][1]
@@ -211,19 +211,19 @@ def _misfits(key: str, claim: ResourceClaim, offered: dict[tuple[str, str, str],
         assert way is not None
         driver, attributes = CLASSES[way.device_class_name]
         if result.driver != driver or any(_text(item, each) != value for each, value in attributes.items()):
-            found.append(f"{key} got {result.device}, which is no {way.device_class_name}")
+            problems.append(f"{key} got {result.device}, which is no {way.device_class_name}")
         got.setdefault(result.request, []).append(item)
         if way.allocation_mode != "All" and len(got[result.request]) > max(way.count, 1):
-            found.append(f"{key} got too many")
+            problems.append(f"{key} got too many")
     if len({name.partition("/")[0] for name in got}) != len(claim.spec.devices.requests):
-        found.append(f"{key} got too little")
+        problems.append(f"{key} got too little")
     for constraint in claim.spec.devices.constraints:
         values = {
             _text(item, (constraint.match_attribute or "").partition("/")[2]) for some in got.values() for item in some
         }
         if len(values) > 1:
-            found.append(f"{key} got devices that differ")
-    return found
+            problems.append(f"{key} got devices that differ")
+    return problems
 
 
 def _running(tables: Tables) -> list[Pod]:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from pykai.api.quantity import milli_value, unit_value
 from pykai.core.report.decisions import Bind, Nominate, Plan
-from tests.core.builders import Cluster, Raw, cluster, resource_list, stamp
+from tests.core.builders import Cluster, Raw, cluster, resource_list, timestamp_before
 
 GPU = "nvidia.com/gpu"
 AGES = (10.0, 20.0, 30.0)
@@ -36,7 +36,7 @@ TOLERATION = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
 
 
 @dataclass(frozen=True)
-class Ask:
+class PodRequest:
     """One way to ask, as `Cluster.pod` takes it."""
 
     cpu: int = 1
@@ -68,13 +68,13 @@ class Ask:
         """Shared devices asked for."""
         return (self.devices or 1) if self.shared else 0
 
-    def mib(self, node: Room) -> int:
+    def mib(self, node: NodeModel) -> int:
         """Memory of each shared device on a node."""
         if self.gpu_memory is not None and self.fraction is None:
             return self.gpu_memory
         return int(float(self.fraction or 0) * node.gpu_mib)
 
-    def hundredths(self, node: Room) -> int:
+    def hundredths(self, node: NodeModel) -> int:
         """What the queue pays in hundredths of a GPU on a node."""
         if not self.shared:
             return 100 * self.gpu
@@ -83,16 +83,16 @@ class Ask:
         return self.count * -(-100 * self.mib(node) // node.gpu_mib)
 
 
-def any_ask(dice: Random) -> Ask:
+def random_request(dice: Random) -> PodRequest:
     """A request of any kind."""
     cpu = dice.choice((1, 1, 0, 3))
     several = dice.choice((None, None, 2))
     return dice.choice(
         (
-            Ask(cpu),
-            Ask(cpu, dice.choice((1, 1, 2, 3))),
-            Ask(cpu, fraction=dice.choice(("0.1", "0.25", "0.333", "0.5", "0.9", "1")), devices=several),
-            Ask(cpu, gpu_memory=dice.choice((100, 333, 500, 1000, 1500)), devices=several),
+            PodRequest(cpu),
+            PodRequest(cpu, dice.choice((1, 1, 2, 3))),
+            PodRequest(cpu, fraction=dice.choice(("0.1", "0.25", "0.333", "0.5", "0.9", "1")), devices=several),
+            PodRequest(cpu, gpu_memory=dice.choice((100, 333, 500, 1000, 1500)), devices=several),
         )
     )
 
@@ -101,7 +101,7 @@ def any_ask(dice: Random) -> Ask:
 
 
 @dataclass
-class Room:
+class NodeModel:
     """What is left on a node, and who sits on its shared devices."""
 
     name: str
@@ -118,30 +118,30 @@ class Room:
     #: host port -> pods that hold it
     ports: Counter[int] = field(default_factory=Counter)
 
-    def take(self, ask: Ask, devices: tuple[str, ...], reserved: Container[str] | None = None) -> None:
+    def place(self, request: PodRequest, devices: tuple[str, ...], reserved: Container[str] | None = None) -> None:
         """Seat a pod; figures may go below zero.  A device that is not reserved yet needs a slot for its reservation
         pod; None = all are."""
-        self.cpu_milli -= 1000 * ask.cpu
+        self.cpu_milli -= 1000 * request.cpu
         self.memory_bytes -= 2**30
         self.pods -= 1
-        self.gpus -= 0 if ask.shared else ask.gpu
+        self.gpus -= 0 if request.shared else request.gpu
         for device in devices:
             if device not in self.devices:
                 self.devices[device] = 0
                 self.gpus -= 1
                 self.pods -= reserved is not None and device not in reserved
-            self.devices[device] += ask.mib(self)
-        if ask.port:
-            self.ports[ask.port] += 1
+            self.devices[device] += request.mib(self)
+        if request.port:
+            self.ports[request.port] += 1
 
-    def has_room(self, ask: Ask, devices: tuple[str, ...] = ()) -> bool:
+    def fits(self, request: PodRequest, devices: tuple[str, ...] = ()) -> bool:
         """Whether a pod could be seated (on these devices)."""
         after = replace(self, devices=dict(self.devices), ports=self.ports.copy())
-        after.take(ask, devices)
+        after.place(request, devices)
         # A resource that is not asked for does not keep a pod away.
-        lacking = (after.cpu_milli < 0 and ask.cpu > 0) or after.memory_bytes < 0 or after.pods < 0
-        lacking |= after.gpus < 0 and (ask.gpu > 0 or ask.shared)
-        lacking |= ask.port > 0 and after.ports[ask.port] > 1
+        lacking = (after.cpu_milli < 0 and request.cpu > 0) or after.memory_bytes < 0 or after.pods < 0
+        lacking |= after.gpus < 0 and (request.gpu > 0 or request.shared)
+        lacking |= request.port > 0 and after.ports[request.port] > 1
         return not lacking and all(after.devices[device] <= self.gpu_mib for device in devices)
 
     def within_capacity(self) -> bool:
@@ -151,7 +151,7 @@ class Room:
         return shared and all(figure >= 0 for figure in figures) and all(held <= 1 for held in self.ports.values())
 
 
-def _add_node(dice: Random, built: Cluster, index: int) -> Room:
+def _add_node(dice: Random, built: Cluster, index: int) -> NodeModel:
     gpus = dice.choice((2, 4, 4, 1, 0, 8))
     cpu = dice.choice((16, 8, 3))
     pods = dice.choice((110, 5, 2))
@@ -169,20 +169,22 @@ def _add_node(dice: Random, built: Cluster, index: int) -> Room:
         unschedulable=cordoned,
     )
     mib = 100 if gpu_memory is None else gpu_memory - gpu_memory % 100
-    return Room(name, 1000 * cpu, 2**36, pods, gpus, mib, gpu_memory is not None, not cordoned, tainted)
+    return NodeModel(name, 1000 * cpu, 2**36, pods, gpus, mib, gpu_memory is not None, not cordoned, tainted)
 
 
-def _seat(dice: Random, rooms: list[Room], ask: Ask, serial: int) -> tuple[str, tuple[str, ...]] | None:
+def _place_on_random_node(
+    dice: Random, rooms: list[NodeModel], ask: PodRequest, serial: int
+) -> tuple[str, tuple[str, ...]] | None:
     """A node and devices for a pod that runs already, if there is room for it on the node drawn."""
     room = dice.choice(rooms)
     if ask.gpu_memory is not None and not room.memory_known:
         return None
-    known = [device for device in sorted(room.devices) if room.has_room(ask, (device,))]
+    known = [device for device in sorted(room.devices) if room.fits(ask, (device,))]
     fresh = [f"{room.name}-gpu-{serial}-{index}" for index in range(ask.count)]
     devices = tuple((known + fresh)[: ask.count])
-    if not room.has_room(ask, devices):
+    if not room.fits(ask, devices):
         return None
-    room.take(ask, devices)
+    room.place(ask, devices)
     return room.name, devices
 
 
@@ -239,7 +241,13 @@ def _maybe(key: str, value: object) -> Raw:
 
 
 def _add_group(
-    dice: Random, built: Cluster, name: str, queues: list[str], rooms: list[Room], usual: list[Ask], leaving: bool
+    dice: Random,
+    built: Cluster,
+    name: str,
+    queues: list[str],
+    rooms: list[NodeModel],
+    usual: list[PodRequest],
+    leaving: bool,
 ) -> None:
     spec: Raw = {"priorityClassName": dice.choice(("", "low", "", "build"))}
     spec |= _maybe("preemptibility", dice.choice((None, None, "preemptible", "preemptible", "non-preemptible")))
@@ -258,14 +266,14 @@ def _add_group(
     for leaf in leaves:
         for index in range(dice.choice((3, 2, 4, 1, 0))):
             if not alike:
-                ask = any_ask(dice)
+                ask = random_request(dice)
             pod: dict[str, Any] = ask.as_pod()
             pod["spec"] = {"tolerations": [TOLERATION]} if tolerant else {}
             state = alike or dice.choice(("running", "pending", "running", "pending", "stuck", "gated"))
             if state == "gated":
                 pod["spec"]["schedulingGates"] = [{"name": "wait"}]
             elif state != "pending":
-                seat = _seat(dice, rooms, ask, len(built.objects))
+                seat = _place_on_random_node(dice, rooms, ask, len(built.objects))
                 if seat is not None:
                     pod["on"], pod["device"] = seat
                     pod |= {"running": {}, "leaving": {"deleted": 10}, "stuck": {"deleted": 1000}}[state]
@@ -298,7 +306,7 @@ def clusters(draw: st.DrawFn, *, most_nodes: int = 4, most_groups: int = 8) -> C
     rooms = [_add_node(dice(f"node {index}"), built, index) for index in range(node_count)]
     queues = _add_queues(dice, built, queue_count)
     # Groups that ask for the same meet, and what leaves is of the size of what waits.
-    usual = [any_ask(dice(f"ask {index}")) for index in range(2)]
+    usual = [random_request(dice(f"ask {index}")) for index in range(2)]
     for index in range(leaving + group_count):
         _add_group(dice(f"group {index}"), built, f"job{index}", queues, rooms, usual, index < leaving)
     return built
@@ -341,26 +349,26 @@ def _add_deep_queues(dice: Callable[[str], Random], built: Cluster, count: int, 
     return [name for name in names if name not in parents.values()]
 
 
-def _tight_ask(dice: Random) -> Ask:
+def _tight_ask(dice: Random) -> PodRequest:
     return dice.choice(
         (
-            Ask(1, 1),
-            Ask(1, dice.choice((1, 2, 3))),
-            Ask(0, fraction=dice.choice(("0.5", "0.25", "0.7")), devices=dice.choice((None, None, None, 2))),
-            Ask(1, gpu_memory=dice.choice((500, 300))),
-            Ask(dice.choice((1, 3)), port=dice.choice((0, 0, 80))),
+            PodRequest(1, 1),
+            PodRequest(1, dice.choice((1, 2, 3))),
+            PodRequest(0, fraction=dice.choice(("0.5", "0.25", "0.7")), devices=dice.choice((None, None, None, 2))),
+            PodRequest(1, gpu_memory=dice.choice((500, 300))),
+            PodRequest(dice.choice((1, 3)), port=dice.choice((0, 0, 80))),
         )
     )
 
 
-def _seat_all(dice: Random, rooms: list[Room], ask: Ask, count: int, serial: int) -> list[Any] | None:
+def _place_all(dice: Random, rooms: list[NodeModel], ask: PodRequest, count: int, serial: int) -> list[Any] | None:
     """Seats for so many pods, None (and nothing taken) when there are not enough."""
     before = [replace(room, devices=dict(room.devices), ports=room.ports.copy()) for room in rooms]
     seats: list[Any] = []
     for _ in range(6 * count):
         if len(seats) == count:
             break
-        seat = _seat(dice, rooms, ask, 100 * serial + len(seats))
+        seat = _place_on_random_node(dice, rooms, ask, 100 * serial + len(seats))
         if seat is not None:
             seats.append(seat)
     if len(seats) == count:
@@ -376,7 +384,7 @@ def _tight_spec(dice: Random) -> tuple[Raw, dict[str, int]]:
     spec |= _maybe("preemptionDelay", dice.choice((*[None] * 8, "15s", "1h")))
     spec |= _maybe("stalenessGracePeriod", dice.choice((*[None] * 6, "0s", "-1s", "30s")))
     started = dice.choice((None, None, 10, 100))
-    spec["annotations"] = {} if started is None else {LAST_START: stamp(started)}
+    spec["annotations"] = {} if started is None else {LAST_START: timestamp_before(started)}
     if dice.randrange(4) == 0:
         entries, _, needed = _subgroups(dice)
         spec |= {"subGroups": entries, **_maybe("minSubGroup", needed)}
@@ -385,7 +393,9 @@ def _tight_spec(dice: Random) -> tuple[Raw, dict[str, int]]:
     return spec, {"": spec["minMember"]}
 
 
-def _add_tight_group(dice: Random, built: Cluster, name: str, queues: list[str], rooms: list[Room], ask: Ask) -> None:
+def _add_tight_group(
+    dice: Random, built: Cluster, name: str, queues: list[str], rooms: list[NodeModel], ask: PodRequest
+) -> None:
     """A group that runs, if its name does not say that it waits and there is room; its surplus may wait."""
     spec, minimums = _tight_spec(dice)
     runs = not name.startswith("wait")
@@ -397,9 +407,11 @@ def _add_tight_group(dice: Random, built: Cluster, name: str, queues: list[str],
         pods += [*alive, *[(leaf, dice.choice(("lost", "pending")))] * (minimum - len(alive))]
         pods += [(leaf, dice.choice(("running", "running", "pending")) if runs else "pending")] * surplus
     seated = sum(state == "running" for _, state in pods)
-    seats = _seat_all(dice, rooms, ask, seated, len(built.objects)) if runs else None
+    seats = _place_all(dice, rooms, ask, seated, len(built.objects)) if runs else None
     if lost and seats is not None:
-        spec["annotations"] |= dice.choice(({}, {STALE_SINCE: stamp(100)}, {STALE_SINCE: stamp(45)}))
+        spec["annotations"] |= dice.choice(
+            ({}, {STALE_SINCE: timestamp_before(100)}, {STALE_SINCE: timestamp_before(45)})
+        )
     leaving = dice.randrange(12) == 0
     built.group(name, queue=dice.choice(queues), age=dice.choice(AGES), **spec)
     tolerant = dice.randrange(4) > 0
@@ -415,7 +427,7 @@ def _add_tight_group(dice: Random, built: Cluster, name: str, queues: list[str],
         built.pod(f"{name}-{leaf}{index}", group=name, subgroup=leaf, memory="1Gi", age=dice.choice(AGES), **pod)
 
 
-def _fill(dice: Random, built: Cluster, room: Room, queues: list[str]) -> None:
+def _fill(dice: Random, built: Cluster, room: NodeModel, queues: list[str]) -> None:
     """Elastic work on every GPU that is left of a node."""
     name, last = f"fill-{room.name}", min(room.gpus, room.pods, room.cpu_milli // 1000)
     if last <= 0 or not room.open:
@@ -430,7 +442,7 @@ def _fill(dice: Random, built: Cluster, room: Room, queues: list[str]) -> None:
         preemptibility=kind,
     )
     for index in range(last):
-        room.take(Ask(1, 1), ())
+        room.place(PodRequest(1, 1), ())
         where: dict[str, Any] = {"on": room.name, "spec": {"tolerations": [TOLERATION]}}
         built.pod(f"{name}-{index}", group=name, gpu=1, memory="1Gi", age=dice.choice(AGES), **where)
 
@@ -450,7 +462,7 @@ def tight_clusters(draw: st.DrawFn, *, most_nodes: int = 3, most_running: int = 
     def dice(what: str) -> Random:
         return Random(f"{seed} {what}")
 
-    built = cluster().taking(*ACTIONS)
+    built = cluster().with_actions(*ACTIONS)
     for name, value in PRIORITIES.items():
         if name:
             built.priority_class(name, value)
@@ -477,7 +489,7 @@ class ModelPod:
     key: str
     group: str
     leaf: str
-    ask: Ask
+    ask: PodRequest
     tolerant: bool
     #: pending, running, leaving, stuck, gated or failed
     state: str
@@ -504,12 +516,12 @@ class ModelQueue:
     timed: bool
 
 
-def _ask_of(raw: Raw) -> Ask:
+def _ask_of(raw: Raw) -> PodRequest:
     (container,) = raw["spec"]["containers"]
     requests = container["resources"]["requests"]
     notes = raw["metadata"]["annotations"]
     memory, devices = notes.get("gpu-memory"), notes.get("gpu-fraction-num-devices")
-    return Ask(
+    return PodRequest(
         milli_value(requests.get("cpu", 0)) // 1000,
         unit_value(requests.get(GPU, 0)),
         notes.get("gpu-fraction"),
@@ -555,22 +567,22 @@ class Model:
         self.pods = {pod.key: pod for pod in map(_pod_of, of_kind.get("Pod", []))}
         self.queues = {raw["metadata"]["name"]: _queue_of(raw) for raw in of_kind.get("Queue", [])}
 
-    def rooms(self) -> dict[str, Room]:
+    def empty_nodes(self) -> dict[str, NodeModel]:
         """All nodes, empty."""
-        return {raw["metadata"]["name"]: _room_of(raw) for raw in self._nodes}
+        return {raw["metadata"]["name"]: _node_model(raw) for raw in self._nodes}
 
-    def seated(
+    def nodes_after(
         self, placed: Iterable[Bind | Nominate], *, with_leaving: bool, without: Container[str] = ()
-    ) -> dict[str, Room]:
+    ) -> dict[str, NodeModel]:
         """All nodes with what runs there and what is placed; pods on their way out may be left out, and so may those
         that are named."""
-        rooms = self.rooms()
+        rooms = self.empty_nodes()
         reserved = {device for pod in self.pods.values() for device in pod.devices}
         for pod in self.pods.values():
             if pod.node and pod.key not in without and (with_leaving or pod.state != "leaving"):
-                rooms[pod.node].take(pod.ask, pod.devices)
+                rooms[pod.node].place(pod.ask, pod.devices)
         for item in placed:
-            rooms[item.node].take(self.pods[f"{item.namespace}/{item.pod}"].ask, item.gpu_groups, reserved)
+            rooms[item.node].place(self.pods[f"{item.namespace}/{item.pod}"].ask, item.gpu_groups, reserved)
         return rooms
 
     def chain(self, queue: str) -> list[str]:
@@ -600,19 +612,19 @@ class Model:
         found = (pod for pod in self.pods.values() if pod.group == group and pod.active)
         return sorted(found, key=lambda pod: pod.place)
 
-    def core(self, group: str) -> set[str]:
+    def protected(self, group: str) -> set[str]:
         """Pods of a group that may not be taken back."""
         if self.preemptible(group):
             return set()
         running = self.active(group)
         if self.groups[group]["spec"].get("preemptibility") != "semi-preemptible":
             return {pod.key for pod in running}
-        return {pod.key for pod in _core(self.groups[group]["spec"], "", running)[1]}
+        return {pod.key for pod in _protected(self.groups[group]["spec"], "", running)[1]}
 
     def spent(self, plan: Plan | None, *, committed: bool) -> dict[str, tuple[int, int]]:
         """CPU milli and GPU hundredths of every queue, of all work or only of what is not preemptible."""
         totals = dict.fromkeys(self.queues, (0, 0))
-        rooms = self.rooms()
+        rooms = self.empty_nodes()
         holders = [(pod, pod.node) for pod in self.pods.values() if pod.active]
         if plan is not None:
             gone = {f"{item.namespace}/{item.pod}" for item in plan.evictions}
@@ -647,7 +659,7 @@ def satisfied(spec: Raw, counts: Counter[str], entry: Raw | None = None) -> bool
     return sum(satisfied(spec, counts, each) for each in below) >= int(needed)
 
 
-def _core(spec: Raw, name: str, running: list[ModelPod]) -> tuple[bool, list[ModelPod]]:
+def _protected(spec: Raw, name: str, running: list[ModelPod]) -> tuple[bool, list[ModelPod]]:
     """Whether a subgroup is satisfied, and the least of its pods that satisfy it."""
     leaves = minimums(spec)
     if name in leaves:
@@ -656,16 +668,16 @@ def _core(spec: Raw, name: str, running: list[ModelPod]) -> tuple[bool, list[Mod
     below = [each for each in spec["subGroups"] if each.get("parent", "") == name]
     entry = next((each for each in spec["subGroups"] if each["name"] == name), spec)
     needed = entry.get("minSubGroup", len(below))
-    parts = sorted((not _core(spec, each["name"], running)[0], each["name"]) for each in below)[:needed]
-    chosen = [pod for _, each in parts for pod in _core(spec, each, running)[1]]
+    parts = sorted((not _protected(spec, each["name"], running)[0], each["name"]) for each in below)[:needed]
+    chosen = [pod for _, each in parts for pod in _protected(spec, each, running)[1]]
     return len(parts) == needed and not any(missing for missing, _ in parts), chosen
 
 
-def _room_of(raw: Raw) -> Room:
+def _node_model(raw: Raw) -> NodeModel:
     offered, labels, spec = raw["status"]["allocatable"], raw["metadata"]["labels"], raw["spec"]
     label = labels.get("nvidia.com/gpu.memory")
     mib = 100 if label is None else int(label) - int(label) % 100
-    return Room(
+    return NodeModel(
         raw["metadata"]["name"],
         milli_value(offered["cpu"]),
         unit_value(offered["memory"]),
@@ -723,7 +735,7 @@ PLAN_KINDS = (
 
 def kinds_of(model: Model) -> set[str]:
     """What kind of cluster this is, in words of `CLUSTER_KINDS`."""
-    rooms = [room for room in model.seated((), with_leaving=True).values() if room.open]
+    rooms = [room for room in model.nodes_after((), with_leaving=True).values() if room.open]
     spent = model.spent(None, committed=False)
     found: set[str] = set()
     if any(room.gpus == 0 for room in rooms) and not any(room.gpus > 0 for room in rooms):
@@ -746,7 +758,7 @@ def kinds_of(model: Model) -> set[str]:
             "priorities": len({model.priority(other) for other in others}) > 1,
             "preemptible": model.preemptible(group),
             "semi-preemptible": spec.get("preemptibility") == "semi-preemptible",
-            "non-preemptible": len(model.core(group)) == len(running),
+            "non-preemptible": len(model.protected(group)) == len(running),
             "minSubGroup": "minSubGroup" in spec,
             "min run time": LAST_START in raw["metadata"].get("annotations", {})
             and any(model.queues[queue].timed for queue in model.chain(spec["queue"])),

@@ -28,8 +28,8 @@ def test_nothing_is_ever_overdrawn(built: Cluster) -> None:
     """What starts now has room beside all that still runs; what is promised has room once those that leave are gone."""
     plan = built.schedule().plan
     model = Model(built.objects)
-    now = model.seated(plan.binds, with_leaving=True)
-    later = model.seated(placed(plan), with_leaving=False)
+    now = model.nodes_after(plan.binds, with_leaving=True)
+    later = model.nodes_after(placed(plan), with_leaving=False)
     for bind in plan.binds:
         assert now[bind.node].within_capacity(), now[bind.node]
     for item in placed(plan):
@@ -41,7 +41,7 @@ def test_nothing_is_ever_overdrawn(built: Cluster) -> None:
 def test_pods_go_only_where_they_may(built: Cluster) -> None:
     plan = built.schedule().plan
     model = Model(built.objects)
-    rooms = model.rooms()
+    rooms = model.empty_nodes()
     for item in placed(plan):
         pod, room = model.pods[f"{item.namespace}/{item.pod}"], rooms[item.node]
         assert pod.state == "pending"
@@ -118,7 +118,7 @@ def test_nobody_waits_who_would_fit(built: Cluster) -> None:
     """A pod for which no node was found fits none when the cycle is over: what is free only ever shrinks."""
     plan = built.schedule().plan
     model = Model(built.objects)
-    rooms = model.seated(placed(plan), with_leaving=False)
+    rooms = model.nodes_after(placed(plan), with_leaving=False)
     for group in plan.unscheduled:
         for refusal in group.refusals:
             if not isinstance(refusal, NoPlace) or refusal.form != "pod" or refusal.found:
@@ -128,7 +128,7 @@ def test_nobody_waits_who_would_fit(built: Cluster) -> None:
                 # Devices are another matter, and other subgroups may have had the room in the same attempt.
                 continue
             for room in rooms.values():
-                assert not (room.open and (pod.tolerant or not room.tainted) and room.has_room(pod.ask)), (pod, room)
+                assert not (room.open and (pod.tolerant or not room.tainted) and room.fits(pod.ask)), (pod, room)
 
 
 @EXAMPLES

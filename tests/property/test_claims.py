@@ -25,10 +25,10 @@ from pykai.core.plan import build_plan
 from pykai.core.report.decisions import Bind, Plan
 from pykai.core.schedule import open_session, run_actions
 from pykai.dev.cases import Case
-from pykai.dev.claimlifecycle import reserve
+from pykai.dev.claimlifecycle import allocate_claims
 from pykai.dev.conformance import CaseRun
-from tests.core.builders import NOW_NS, Cluster, stamp
-from tests.property.claimed import ACTIONS, a_cluster, faults, job, slices
+from tests.core.builders import NOW_NS, Cluster, timestamp_before
+from tests.property.claimed import ACTIONS, a_cluster, claim_faults, job, slices
 
 RANDOM = st.randoms(use_true_random=True)
 
@@ -50,7 +50,7 @@ def later(running: CaseRun, random: Random, cycle: int) -> None:
         running.tables.apply(decode_object(raw))
     for key, raw in list(running.pods.items()):
         if raw["spec"].get("nodeName") and random.randrange(5) == 0:
-            told = {**raw, "metadata": {**raw["metadata"], "deletionTimestamp": stamp(-30)}}
+            told = {**raw, "metadata": {**raw["metadata"], "deletionTimestamp": timestamp_before(-30)}}
             running._replace(key, told)
 
 
@@ -62,8 +62,8 @@ def test_no_device_is_given_twice_and_every_claim_gets_what_it_asks_for(random: 
     for cycle in range(4):
         session = running.cycle()
         check_state(session)
-        running.move_on(session)
-        assert not faults(running.tables)
+        running.apply_decisions(session)
+        assert not claim_faults(running.tables)
         later(running, random, cycle)
 
 
@@ -271,7 +271,7 @@ def test_what_is_being_bound_is_given_to_nobody_else(random: Random) -> None:
             task = session.snapshot.tasks[f"{bind.namespace}/{bind.pod}"]
             tables.apply(request_of(bind))
             if random.randrange(2):
-                reserve(tables, task, bind)
+                allocate_claims(tables, task, bind)
         check_state(running.open())
         world = Cluster()
         job(world, random, f"later-{cycle}")

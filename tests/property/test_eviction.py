@@ -69,8 +69,8 @@ def test_nothing_is_overdrawn_at_any_point(built: Cluster) -> None:
     that leave are gone."""
     plan, model = _cycle(built)
     evicted = {_key(item) for item in plan.evictions}
-    now = model.seated(plan.binds, with_leaving=True)
-    later = model.seated(_placed(plan), with_leaving=False, without=evicted)
+    now = model.nodes_after(plan.binds, with_leaving=True)
+    later = model.nodes_after(_placed(plan), with_leaving=False, without=evicted)
     for bind in plan.binds:
         assert now[bind.node].within_capacity(), now[bind.node]
     for item in _placed(plan):
@@ -109,7 +109,9 @@ def test_limits_hold_at_every_level(built: Cluster) -> None:
 
 def _half_evicted() -> Cluster:
     """A gang of which one pod would have to move for two of the preemptor's pods, and all go for three."""
-    built = cluster().taking(*ACTIONS).queue("q").priority_class("low", 10).node("wide", cpu=3).node("short", pods=2)
+    built = (
+        cluster().with_actions(*ACTIONS).queue("q").priority_class("low", 10).node("wide", cpu=3).node("short", pods=2)
+    )
     built.group("victim", minMember=3, priorityClassName="low", preemptibility="preemptible")
     for index, node in enumerate(("wide", "wide", "short")):
         built.pod(f"victim-{index}", group="victim", on=node)
@@ -161,7 +163,7 @@ def test_pol2_only_the_evictable_are_evicted(built: Cluster) -> None:
             assert not satisfied(model.groups[pod.group]["spec"], counts)
             assert not item.preemptor
             continue
-        assert pod.key not in model.core(pod.group)
+        assert pod.key not in model.protected(pod.group)
         mine, theirs = model.queue(item.preemptor), model.queue(pod.group)
         assert pod.group != item.preemptor
         if item.action == "preempt":
@@ -300,13 +302,13 @@ def _diverging(model: Model, mine: str, theirs: str) -> tuple[str, str]:
 def test_q270_reclaim_takes_only_from_those_above_their_share(built: Cluster) -> None:
     """queues:11.1, 11.3: the reclaimer ends within its fair share, and every side that loses was over its share, or
     over its quota while the reclaimer stays within its own, until the last part was taken."""
-    built.taking("reclaim")
+    built.with_actions("reclaim")
     plan, model = _cycle(built)
     preemptors = {item.preemptor for item in plan.evictions}
     if len(preemptors) != 1:
         return
     (reclaimer,) = preemptors
-    rooms, figures = model.rooms(), {queue.name: queue for queue in plan.queues}
+    rooms, figures = model.empty_nodes(), {queue.name: queue for queue in plan.queues}
     before = model.spent(None, committed=False)
     own = model.queue(reclaimer)
     asked = [model.pods[_key(item)].ask for item in plan.nominations if item.group == reclaimer]

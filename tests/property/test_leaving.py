@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pykai.api.decode import decode_object
 from pykai.core.cycle.memory import CycleMemory
 from pykai.core.schedule import schedule
-from tests.core.builders import NOW_NS, Cluster, Raw, cluster, stamp
+from tests.core.builders import NOW_NS, Cluster, Raw, cluster, timestamp_before
 
 LEAVES = ("a", "b")
 LIMITS = {"top": 5, "a": 2, "b": 4}
@@ -70,7 +70,7 @@ class World:
         if job.ends_s is not None:
             return
         job.ends_s, job.kept = self.now_s + grace_s, kept
-        job.raw["metadata"]["deletionTimestamp"] = stamp(-job.ends_s)
+        job.raw["metadata"]["deletionTimestamp"] = timestamp_before(-job.ends_s)
         job.raw["metadata"]["deletionGracePeriodSeconds"] = grace_s
         self.tables.apply(decode_object(job.raw))
 

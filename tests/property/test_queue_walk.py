@@ -15,7 +15,7 @@ from random import Random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.core.builders import Cluster, Part, Result, branch, cluster, leaf
+from tests.core.builders import Cluster, Result, SubgroupSpec, branch, cluster, leaf
 
 MB = 1_000_000
 Numbers = tuple[float, float, float]
@@ -346,31 +346,31 @@ def test_the_order_of_objects_says_nothing(scene: Scene, seed: int) -> None:
 # Trees of subgroups
 
 
-def all_leaves(parts: tuple[Part, ...]) -> list[Part]:
+def all_leaves(parts: tuple[SubgroupSpec, ...]) -> list[SubgroupSpec]:
     return [found for part in parts for found in (all_leaves(part.parts) if part.parts else [part])]
 
 
-def needed(part: Part) -> int:
+def needed(part: SubgroupSpec) -> int:
     """minMembersToSatisfy of a branch, the minimum of a leaf."""
     if part.minimum is None:
         return len(part.parts)
     return part.minimum
 
 
-def count(part: Part) -> int:
+def count(part: SubgroupSpec) -> int:
     return sum(map(satisfied, part.parts)) if part.parts else part.running
 
 
-def satisfied(part: Part) -> bool:
+def satisfied(part: SubgroupSpec) -> bool:
     return count(part) >= needed(part)
 
 
-def ready(part: Part) -> bool:
+def ready(part: SubgroupSpec) -> bool:
     enough = sum(map(ready, part.parts)) if part.parts else part.running + part.pending
     return enough >= needed(part)
 
 
-def place_among_siblings(part: Part) -> tuple[int, float, str]:
+def place_among_siblings(part: SubgroupSpec) -> tuple[int, float, str]:
     """cycle:8.4"""
     if not satisfied(part):
         return (0, 0, part.name)
@@ -379,7 +379,7 @@ def place_among_siblings(part: Part) -> tuple[int, float, str]:
     return (2, count(part), part.name)
 
 
-def chosen(part: Part) -> dict[str, int]:
+def chosen(part: SubgroupSpec) -> dict[str, int]:
     """Leaf -> how many of its pods are next; a child that is not ready is passed over."""
     if not part.parts:
         wanted = max(needed(part) - part.running, 1)
@@ -396,17 +396,17 @@ def chosen(part: Part) -> dict[str, int]:
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> Part:
+def trees(draw: st.DrawFn) -> SubgroupSpec:
     """A root with up to three levels below it and at most a dozen leaves."""
     names = iter(draw(st.permutations([f"s{number:02}" for number in range(40)])))
 
-    def grown(depth: int) -> Part:
+    def grown(depth: int) -> SubgroupSpec:
         if depth == 0 or draw(st.integers(0, 2)) == 0:
             running, pending, gated = (draw(st.integers(0, most)) for most in (3, 3, 1))
             return leaf(next(names), draw(st.integers(0, 3)), running=running, pending=pending, gated=gated)
         return branched(next(names), depth)
 
-    def branched(name: str, depth: int) -> Part:
+    def branched(name: str, depth: int) -> SubgroupSpec:
         parts = [grown(depth - 1) for _ in range(draw(st.integers(1, 3)))]
         needs = draw(st.sampled_from([None, None, *range(len(parts) + 1)]))
         return branch(name, *parts, needs=needs)
@@ -414,7 +414,7 @@ def trees(draw: st.DrawFn) -> Part:
     return branched("", 3 if draw(st.booleans()) else 2)
 
 
-def planted(root: Part, gpus: int = 500) -> Cluster:
+def planted(root: SubgroupSpec, gpus: int = 500) -> Cluster:
     made = cluster(nodes=1, gpus=gpus, cpu=1000, pods=1000).queue("q")
     return made.tree("job", *root.parts, needs=root.minimum, gpu=1)
 
@@ -428,7 +428,7 @@ def next_pods(built: Cluster) -> dict[str, int]:
 
 @settings(max_examples=100, deadline=None)
 @given(trees())
-def test_the_choice_is_that_of_the_pseudo_code(root: Part) -> None:
+def test_the_choice_is_that_of_the_pseudo_code(root: SubgroupSpec) -> None:
     """cycle:6.2"""
     assume(ready(root))  # the others take no part (cycle:ORD-1)
     assert next_pods(planted(root)) == chosen(root)
@@ -436,7 +436,7 @@ def test_the_choice_is_that_of_the_pseudo_code(root: Part) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(trees())
-def test_no_choice_holds_part_of_a_missing_minimum(root: Part) -> None:
+def test_no_choice_holds_part_of_a_missing_minimum(root: SubgroupSpec) -> None:
     """cycle:24, hard rules; cycle:PG-10."""
     leaves = {part.name: part for part in all_leaves(root.parts)}
     for name, chosen_of_leaf in next_pods(planted(root)).items():
@@ -446,15 +446,15 @@ def test_no_choice_holds_part_of_a_missing_minimum(root: Part) -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(trees(), st.integers(0, 12))
-def test_after_a_cycle_every_leaf_and_the_group_are_whole_or_untouched(root: Part, free: int) -> None:
+def test_after_a_cycle_every_leaf_and_the_group_are_whole_or_untouched(root: SubgroupSpec, free: int) -> None:
     """cycle:24, hard rules: whatever fits, no pod starts below the minimum of its leaf or of its group."""
     running = sum(part.running for part in all_leaves(root.parts))
     result = planted(root, gpus=running + free).schedule()
     started = Counter(pod.split("-")[1] for pod in result.bound_pods("job"))
     assert sum(started.values()) <= free
 
-    def after(part: Part) -> Part:
-        return Part(
+    def after(part: SubgroupSpec) -> SubgroupSpec:
+        return SubgroupSpec(
             part.name, part.minimum, tuple(map(after, part.parts)), part.running + started[part.name], part.pending
         )
 

@@ -16,7 +16,7 @@ from pykai.core.cycle.session import Session
 from pykai.core.hooks import ALL_NODES
 from pykai.core.placing.gang import place_gang, try_place_tasks
 from pykai.core.placing.ranking import Rankings
-from tests.core.builders import Cluster, Raw, ask_of, cluster
+from tests.core.builders import Cluster, Raw, cluster, placement_request_of
 
 NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
 LIVE, LEAVING, PROMISED = "live", "leaving", "promised"
@@ -427,7 +427,7 @@ def _decided(session: Session, gang: str, pods: int) -> Iterator[tuple[str, tupl
 
 def ranked(session: Session, pod: str, *, anew: bool) -> list[float]:
     """Scores of all nodes for a pod: as kept by the session, or made anew."""
-    ask = ask_of(session, pod)
+    ask = placement_request_of(session, pod)
     if not anew:
         return list(session.rankings.ranking_for(session.state, ask, ALL_NODES).scores.tolist())
     kept, session.snapshot.memo = session.snapshot.memo, {}
@@ -444,7 +444,7 @@ def test_a_ranking_that_was_repaired_is_one_made_anew(scene: Scene, data: st.Dat
     session = scene.cluster().session()
     state = session.state
     pods = [f"{gang}-0" for gang in scene.gangs]
-    gangs = {gang: ask_of(session, f"{gang}-0").gang for gang in scene.gangs}
+    gangs = {gang: placement_request_of(session, f"{gang}-0").gang for gang in scene.gangs}
     marks = [state.mark()]
     for _ in range(data.draw(st.integers(1, 12))):
         step = data.draw(st.sampled_from(["place", "place", "promise", "convert", "mark", "rollback", "look"]))

@@ -103,7 +103,7 @@ def start(built: Cluster, kubelets: dict[str, Kubelet], plan: Plan) -> None:
 def test_nobody_is_started_on_a_gpu_that_is_still_held(random: Random) -> None:
     """gpu:S-2, Do better; the order of the objects means nothing."""
     built, kubelets = drawn(random)
-    plan = built.taking("allocate").schedule().plan
+    plan = built.with_actions("allocate").schedule().plan
     start(built, kubelets, plan)
     built.objects.reverse()
     assert schedule(built.tables().snapshot(NOW_NS), built.policy()).encoded() == plan.encoded()

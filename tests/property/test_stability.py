@@ -18,7 +18,7 @@ from pykai.core.model.status import TaskStatus
 from pykai.core.plan import build_plan
 from pykai.dev.cases import Case, Cycles
 from pykai.dev.conformance import CaseRun
-from tests.core.builders import NOW_NS, Cluster, cluster, stamp
+from tests.core.builders import NOW_NS, Cluster, cluster, timestamp_before
 from tests.property.clusters import DRAWN, Model, kinds_of, outcomes_of, tight_clusters
 
 #: cycles in which a cluster must come to rest
@@ -28,7 +28,7 @@ Places = dict[str, tuple[TaskStatus, str, tuple[str, ...]]]
 
 
 def _run(built: Cluster) -> CaseRun:
-    case = Case(id="drawn", now=stamp(0), objects=built.objects, expect={}, cycles=Cycles())
+    case = Case(id="drawn", now=timestamp_before(0), objects=built.objects, expect={}, cycles=Cycles())
     assert case.now_ns == NOW_NS
     return CaseRun(case, validate=True)
 

@@ -31,7 +31,7 @@ from pykai.core.plan import build_plan
 from pykai.core.queueing.queuetree import QueueTree
 from pykai.core.schedule import open_session, run_actions
 from pykai.scheduler.config.configuration import default_configuration
-from tests.core.builders import NOW_NS, stamp
+from tests.core.builders import NOW_NS, timestamp_before
 
 Raw = dict[str, Any]
 Key = tuple[str, str, str]
@@ -280,7 +280,7 @@ def kept(said: dict[str, object]) -> dict[str, object]:
 
 
 def _meta(name: str, namespace: str = "", **more: Any) -> Raw:
-    return {"name": name, "namespace": namespace, "creationTimestamp": stamp(100), **more}
+    return {"name": name, "namespace": namespace, "creationTimestamp": timestamp_before(100), **more}
 
 
 GPU_MEMORY = "nvidia.com/gpu.memory"
@@ -362,7 +362,7 @@ def _pod(random: Random) -> Raw:
         annotations={**annotations, **({"pod-group-name": group} if group else {})},
     )
     if _chance(random, 5):
-        meta["deletionTimestamp"] = stamp(random.choice([-30, 60, 600]))
+        meta["deletionTimestamp"] = timestamp_before(random.choice([-30, 60, 600]))
         meta["deletionGracePeriodSeconds"] = random.choice([30, 30, 600])
     status: Raw = {"phase": phase}
     if _chance(random, 5):

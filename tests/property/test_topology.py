@@ -19,21 +19,29 @@ from pykai.core.queueing.waitinglines import waiting_lines_of
 from pykai.core.report.decisions import Bind, DomainSearchStopped, Nominate, Plan
 from pykai.dev.cases import Case, Cycles
 from pykai.dev.conformance import CaseRun
-from tests.core.builders import Cluster, Raw, stamp
+from tests.core.builders import Cluster, Raw, timestamp_before
 from tests.core.cycle.test_state import content
 from tests.property.clusters import DRAWN
-from tests.property.topologies import Problem, Wish, add_job, busy_clusters, gang_problems, kept_by, mixed_gang
+from tests.property.topologies import (
+    Constraint,
+    GangProblem,
+    add_job,
+    busy_clusters,
+    gang_problems,
+    mixed_gang,
+    required_constraints,
+)
 
 
 @settings(max_examples=150, deadline=None)
 @given(gang_problems())
-def test_a_placement_that_exists_is_found_or_a_budget_is_named(problem: Problem) -> None:
+def test_a_placement_that_exists_is_found_or_a_budget_is_named(problem: GangProblem) -> None:
     """topo:TD-5, TD-6, TD-13, T-37, T-38: compared with every way to spread the pods over the nodes."""
     result = problem.built.schedule()
     placed = result.bound("job") + result.pipelined("job")
     solvable = problem.solvable()
     DRAWN.update(problem.kinds)
-    record = result.left_out("job")
+    record = result.unscheduled("job")
     spent = record is not None and any(isinstance(refusal, DomainSearchStopped) for refusal in record.refusals)
     DRAWN["budget spent" if spent else "placed" if placed else "no placement"] += 1
     note(f"{result.why('job')}")
@@ -52,7 +60,7 @@ def test_a_rack_that_would_hold_a_gang_of_different_pods_is_never_ruled_out(seed
         return result.bound("job") + result.pipelined("job") > 0
 
     possible = any(placed(mixed_gang(seed, {}, rack)) for rack in ("r0", "r1", "r2"))
-    assert placed(mixed_gang(seed, Wish("net", "rack").spec())) == possible
+    assert placed(mixed_gang(seed, Constraint("net", "rack").spec())) == possible
 
 
 # -- required levels over many cycles ----------------------------------------------------------------------------------
@@ -73,7 +81,7 @@ def _check_levels(run: CaseRun, built: Cluster, plan: Plan, before: dict[str, Ra
     nodes = {key: raw["spec"]["nodeName"] for key, raw in before.items() if _is_there(raw) and key not in gone}
     placed: list[Bind | Nominate] = [*plan.binds, *plan.nominations]
     nodes |= {f"{item.namespace}/{item.pod}": item.node for item in placed}
-    for kept in kept_by(built.objects):
+    for kept in required_constraints(built.objects):
         used = [
             labels[node]
             for key, node in nodes.items()
@@ -111,14 +119,16 @@ def _arrive(run: CaseRun, built: Cluster, dice: Random, name: str) -> None:
 @given(busy_clusters(), st.integers(0, 2**32), st.integers(2, 6))
 def test_a_required_level_is_never_broken(built: Cluster, seed: int, steps: int) -> None:
     """topo:T-25, T-37, T-51, TD-3: gangs grow, lose pods, are evicted and moved, and others come."""
-    run = CaseRun(Case(id="drawn", now=stamp(0), objects=built.objects, expect={}, cycles=Cycles()), validate=True)
+    run = CaseRun(
+        Case(id="drawn", now=timestamp_before(0), objects=built.objects, expect={}, cycles=Cycles()), validate=True
+    )
     for step in range(steps):
         dice = Random(f"{seed} {step}")
         before = dict(run.pods)
         plan = build_plan(run.step())
         _check_levels(run, built, plan, before)
         there = {_group_of(raw) for raw in before.values() if _is_there(raw)}
-        keeping = {kept.group for kept in kept_by(built.objects)}
+        keeping = {kept.group for kept in required_constraints(built.objects)}
         words = {
             "grown": any(bind.group in there & keeping for bind in plan.binds),
             "domain emptied for": any(item.preemptor in keeping for item in plan.evictions),
@@ -136,7 +146,9 @@ def test_a_required_level_is_never_broken(built: Cluster, seed: int, steps: int)
 @given(busy_clusters(), st.integers(0, 2**32))
 def test_every_cluster_with_topologies_comes_to_rest(built: Cluster, seed: int) -> None:
     """cycle:23, SOL-12: nobody is evicted or moved for ever because of domains."""
-    run = CaseRun(Case(id="drawn", now=stamp(0), objects=built.objects, expect={}, cycles=Cycles()), validate=True)
+    run = CaseRun(
+        Case(id="drawn", now=timestamp_before(0), objects=built.objects, expect={}, cycles=Cycles()), validate=True
+    )
     run.step()
     _arrive(run, built, Random(seed), "late")
     plans = [build_plan(run.step()) for _ in range(12)]
@@ -182,7 +194,7 @@ def test_the_order_of_the_objects_is_irrelevant(built: Cluster, data: st.DataObj
 @given(busy_clusters(most_jobs=8))
 def test_remembering_failures_changes_nothing_but_the_work(built: Cluster) -> None:
     """topo:T-55: gangs with other constraints are other gangs."""
-    built.taking("allocate")
+    built.with_actions("allocate")
     quick = built.schedule().plan
     slow = built.with_policy(reuse_failures=False).schedule().plan
     assert quick.work <= slow.work
@@ -196,7 +208,7 @@ def test_remembering_failures_changes_nothing_but_the_work(built: Cluster) -> No
 @given(busy_clusters(), st.integers(0, 2**32))
 def test_no_set_of_victims_that_suffices_is_thrown_away(built: Cluster, seed: int) -> None:
     """topo:T-54, TD-9: whatever set lets a gang in, its bounds say that it may suffice."""
-    run = CaseRun(Case(id="drawn", now=stamp(0), objects=built.objects, expect={}, cycles=Cycles()))
+    run = CaseRun(Case(id="drawn", now=timestamp_before(0), objects=built.objects, expect={}, cycles=Cycles()))
     for step in range(2):
         run.step()
         _restart(run, Random(f"{seed} {step}"))

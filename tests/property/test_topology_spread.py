@@ -359,7 +359,7 @@ def test_in_the_default_configuration_wishes_change_nothing(
             there = on if on is not None and int(on[1:]) < len(drawn) else ""
             how: Raw = {"gpu": gpus, "labels": labels, "spec": wish if granted else {}, "on": there}
             made.gang(f"job-{index}", pods=1 if there else size, priority=priority, **how)
-        return made.taking("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
+        return made.with_actions("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 
     plain, granted = build(granted=False).schedule().plan, build(granted=True).schedule().plan
     assert granted.binds == plain.binds
@@ -390,6 +390,6 @@ def test_pods_without_constraints_get_the_same_bytes(
             how: Raw = {"gpu": gpus, "labels": labels, "on": there}
             made.gang(f"job-{index}", pods=1 if there else size, priority=priority, **how)
         actions = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
-        return made.taking(*actions).schedule().plan.encoded()
+        return made.with_actions(*actions).schedule().plan.encoded()
 
     assert plan("true") == plan("false")

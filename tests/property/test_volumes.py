@@ -100,7 +100,7 @@ def a_cluster(random: Random) -> Cluster:
         _claim(world, random, name)
     for index in range(random.randrange(1, 14)):
         _pods(world, random, index, claims)
-    return world.configured(CONFIGURATION).taking(*ACTIONS)
+    return world.configured(CONFIGURATION).with_actions(*ACTIONS)
 
 
 def books_of(session: Session) -> tuple[VolumeLedger | None, AttachmentLedger | None]:

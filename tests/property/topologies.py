@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.core.builders import Cluster, Raw, cluster
 from tests.core.topologies import topology
-from tests.property.clusters import ACTIONS, AGES, TAINT, Ask, Room
+from tests.property.clusters import ACTIONS, AGES, TAINT, NodeModel, PodRequest
 
 #: topology -> its levels, the coarsest first
 LEVELS = {"net": ("zone", "rack"), "power": ("feed",)}
@@ -44,7 +44,7 @@ TOPOLOGY_KINDS = (
 
 
 @dataclass(frozen=True)
-class Wish:
+class Constraint:
     """A topology constraint; without a topology there is none."""
 
     topology: str = ""
@@ -73,16 +73,16 @@ class Wish:
         return all(self.allows(labels) for labels in every) and len({self.domain(labels) for labels in every}) < 2
 
 
-FREE = Wish()
+FREE = Constraint()
 _NET = (
-    Wish("net", "zone"),
-    Wish("net", "rack"),
-    Wish("net", "", "zone"),
-    Wish("net", "", "rack"),
-    Wish("net", "zone", "rack"),
-    Wish("net", "rack", "zone"),
+    Constraint("net", "zone"),
+    Constraint("net", "rack"),
+    Constraint("net", "", "zone"),
+    Constraint("net", "", "rack"),
+    Constraint("net", "zone", "rack"),
+    Constraint("net", "rack", "zone"),
 )
-_POWER = (Wish("power", "feed"), Wish("power", "", "feed"))
+_POWER = (Constraint("power", "feed"), Constraint("power", "", "feed"))
 
 
 def _labels(dice: Random) -> dict[str, str]:
@@ -104,15 +104,15 @@ def with_topologies(built: Cluster) -> Cluster:
 
 
 @dataclass(frozen=True)
-class Problem:
+class GangProblem:
     """A gang that waits."""
 
     built: Cluster
     #: labels and places of every node that may start pods
     nodes: tuple[tuple[dict[str, str], int], ...]
-    wish: Wish
+    constraint: Constraint
     #: subgroup -> its constraint; one without subgroups is called ""
-    wishes: dict[str, Wish]
+    constraints: dict[str, Constraint]
     #: subgroup -> its parent
     parents: dict[str, str]
     #: leaf -> its pods that wait
@@ -139,7 +139,7 @@ class Problem:
             del chosen[leaf]
 
     def _holds(self, chosen: dict[str, list[int]]) -> bool:
-        for name, wish in (("", self.wish), *self.wishes.items()):
+        for name, wish in (("", self.constraint), *self.constraints.items()):
             rows = {row for leaf, used in chosen.items() if self._below(leaf, name) for row in used}
             there = [labels for leaf, labels in self.running.items() if self._below(leaf, name) and wish.required]
             if rows and not wish.holds([*there, *(self.nodes[row][0] for row in rows)]):
@@ -163,7 +163,7 @@ def _spreads(count: int, room: list[int]) -> Iterator[list[int]]:
             yield [here, *rest]
 
 
-def places(room: Room, ask: Ask, most: int) -> int:
+def pods_that_fit(room: NodeModel, ask: PodRequest, most: int) -> int:
     """How many pods of a kind a node can hold, `most` at the most."""
     caps: list[int] = []
     if ask.shared:
@@ -179,14 +179,14 @@ def places(room: Room, ask: Ask, most: int) -> int:
     return 0
 
 
-def _ask(dice: Random) -> Ask:
+def _ask(dice: Random) -> PodRequest:
     devices = dice.choice((None, None, 2))
     return dice.choice(
         (
-            Ask(1, dice.choice((1, 1, 2))),
-            Ask(dice.choice((1, 3, 0))),
-            Ask(0, fraction=dice.choice(("0.5", "0.3", "0.335", "0.7")), devices=devices),
-            Ask(0, gpu_memory=dice.choice((333, 500, 600)), devices=devices),
+            PodRequest(1, dice.choice((1, 1, 2))),
+            PodRequest(dice.choice((1, 3, 0))),
+            PodRequest(0, fraction=dice.choice(("0.5", "0.3", "0.335", "0.7")), devices=devices),
+            PodRequest(0, gpu_memory=dice.choice((333, 500, 600)), devices=devices),
         )
     )
 
@@ -206,7 +206,7 @@ def _tree(dice: Random) -> dict[str, str]:
 
 
 @st.composite
-def gang_problems(draw: st.DrawFn) -> Problem:
+def gang_problems(draw: st.DrawFn) -> GangProblem:
     """At most six pods of one kind and at most six nodes."""
     dice = Random(draw(st.integers(0, 2**63 - 1)))
     size = draw(st.integers(1, 6))
@@ -222,14 +222,14 @@ def gang_problems(draw: st.DrawFn) -> Problem:
         gpus, cpu, taint = dice.choice((1, 2, 2, 3, 4)), dice.choice((16, 16, 3)), dice.randrange(12) == 0
         gpu_memory = dice.choice((1000, 1000, 2000))
         built.node(f"n{index}", gpus=gpus, cpu=cpu, gpu_memory=gpu_memory, labels=labels, taints=[TAINT] * taint)
-        room, later = (Room(f"n{index}", 1000 * cpu, 2**39, 110, gpus, gpu_memory) for _ in range(2))
+        room, later = (NodeModel(f"n{index}", 1000 * cpu, 2**39, 110, gpus, gpu_memory) for _ in range(2))
         for serial in range(dice.choice((0, 0, 1, 2))):
             _busy(dice, built, room, later, f"busy{index}{serial}")
-        if index == guest and not ask.shared and room.has_room(ask):
+        if index == guest and not ask.shared and room.fits(ask):
             running[lucky] = labels
-            later.take(ask, ())
+            later.place(ask, ())
         if not taint:
-            nodes.append((labels, places(later, ask, 6)))
+            nodes.append((labels, pods_that_fit(later, ask, 6)))
     pool = _NET if dice.randrange(4) else _NET + _POWER
     each = 6 // len(leaves)
     sizes = {leaf: dice.choice((1, 2, 3, 4, each)) for leaf in leaves}
@@ -251,31 +251,31 @@ def gang_problems(draw: st.DrawFn) -> Problem:
         "pinned": bool(running) and any(each.required for each in (wish, *wishes.values())),
     }
     kinds = frozenset(word for word, true in words.items() if true)
-    return Problem(built, tuple(nodes), wish, wishes, parents, sizes, running, kinds)
+    return GangProblem(built, tuple(nodes), wish, wishes, parents, sizes, running, kinds)
 
 
-def _busy(dice: Random, built: Cluster, room: Room, later: Room, name: str) -> None:
+def _busy(dice: Random, built: Cluster, room: NodeModel, later: NodeModel, name: str) -> None:
     """Someone who is on a node already, and stays or leaves: `room` is the node now, `later` without who leaves."""
-    ask = dice.choice((Ask(1, 1), Ask(0, fraction="0.5"), Ask(0, fraction="0.3"), Ask(2)))
-    known = [device for device in sorted(room.devices) if room.has_room(ask, (device,))]
+    ask = dice.choice((PodRequest(1, 1), PodRequest(0, fraction="0.5"), PodRequest(0, fraction="0.3"), PodRequest(2)))
+    known = [device for device in sorted(room.devices) if room.fits(ask, (device,))]
     devices = tuple([*known, f"{room.name}-gpu-{name}"][: ask.count])
-    if not room.has_room(ask, devices):
+    if not room.fits(ask, devices):
         return
-    room.take(ask, devices)
+    room.place(ask, devices)
     pod: dict[str, Any] = {**ask.as_pod(), "on": room.name, "device": devices, "memory": 0}
     if dice.randrange(4) == 0:
         pod["deleted"] = 10
     else:
-        later.take(ask, devices)
+        later.place(ask, devices)
     built.gang(name, preemptible=False, **pod)
 
 
 def _add_gang(
     built: Cluster,
     name: str,
-    ask: Ask,
-    wish: Wish,
-    wishes: dict[str, Wish],
+    ask: PodRequest,
+    wish: Constraint,
+    wishes: dict[str, Constraint],
     parents: dict[str, str],
     sizes: dict[str, int],
     minimums: dict[str, int] | None = None,
@@ -305,15 +305,15 @@ def _add_gang(
 
 
 @dataclass(frozen=True)
-class Kept:
+class RequiredConstraint:
     """A subgroup and what it must keep."""
 
     group: str
     leaves: frozenset[str]
-    wish: Wish
+    wish: Constraint
 
 
-def kept_by(objects: Iterable[Raw]) -> list[Kept]:
+def required_constraints(objects: Iterable[Raw]) -> list[RequiredConstraint]:
     """Everything the groups of a cluster require, read from the raw objects."""
     found = []
     for raw in objects:
@@ -325,9 +325,9 @@ def kept_by(objects: Iterable[Raw]) -> list[Kept]:
             wanted = holder.get("topologyConstraint")
             if not wanted or "requiredTopologyLevel" not in wanted:
                 continue
-            wish = Wish(wanted["topology"], wanted["requiredTopologyLevel"])
+            wish = Constraint(wanted["topology"], wanted["requiredTopologyLevel"])
             leaves = {leaf for leaf in entries if _under(entries, leaf, name)} or {name}
-            found.append(Kept(f"default/{raw['metadata']['name']}", frozenset(leaves), wish))
+            found.append(RequiredConstraint(f"default/{raw['metadata']['name']}", frozenset(leaves), wish))
     return found
 
 
@@ -354,7 +354,9 @@ def add_job(dice: Random, built: Cluster, name: str, queues: list[str]) -> None:
         group["minSubGroup"] = 1
     sizes = {leaf: dice.choice((2, 1, 3)) for leaf in leaves}
     minimums = {leaf: dice.choice((sizes[leaf], 1, 0)) for leaf in leaves} if parents else None
-    ask = dice.choice((Ask(1, 1), Ask(1, 1), Ask(1, 2), Ask(0, fraction="0.5"), Ask(3)))
+    ask = dice.choice(
+        (PodRequest(1, 1), PodRequest(1, 1), PodRequest(1, 2), PodRequest(0, fraction="0.5"), PodRequest(3))
+    )
     wishes = {child: dice.choice(pool) for child in parents}
     _add_gang(built, name, ask, dice.choice(pool), wishes, parents, sizes, minimums, **group)
 
@@ -364,7 +366,7 @@ def busy_clusters(draw: st.DrawFn, *, most_nodes: int = 4, most_jobs: int = 6) -
     """Nodes in domains and more work than they hold, nothing running yet; its cycle runs all actions."""
     seed = draw(st.integers(0, 2**63 - 1))
     node_count, job_count = draw(st.integers(2, most_nodes)), draw(st.integers(2, most_jobs))
-    built = with_topologies(cluster().taking(*ACTIONS).priority_class("high", 125))
+    built = with_topologies(cluster().with_actions(*ACTIONS).priority_class("high", 125))
     for index, quota in enumerate((2, 4)):
         built.queue(f"q{index}", quota=quota, age=10 * index + 10)
     for index in range(node_count):
@@ -378,14 +380,14 @@ def busy_clusters(draw: st.DrawFn, *, most_nodes: int = 4, most_jobs: int = 6) -
 # -- gangs of different pods -------------------------------------------------------------------------------------------
 
 _DIFFERENT = (
-    Ask(0, 1),
-    Ask(0, 2),
-    Ask(40),
-    Ask(0, fraction="0.1"),
-    Ask(0, fraction="0.335"),
-    Ask(0, fraction="0.5"),
-    Ask(0, fraction="0.7"),
-    Ask(0, gpu_memory=300),
+    PodRequest(0, 1),
+    PodRequest(0, 2),
+    PodRequest(40),
+    PodRequest(0, fraction="0.1"),
+    PodRequest(0, fraction="0.335"),
+    PodRequest(0, fraction="0.5"),
+    PodRequest(0, fraction="0.7"),
+    PodRequest(0, gpu_memory=300),
 )
 
 
@@ -396,7 +398,7 @@ def mixed_gang(seed: int, constraint: Raw, rack: str = "") -> Cluster:
     for index in range(dice.randint(2, 5)):
         gpus = dice.choice((1, 2, 2, 3))
         built.node(f"n{index}", gpus=gpus, labels={"rack": f"r{dice.randrange(3)}"})
-        room, later = (Room(f"n{index}", 100_000, 2**39, 110, gpus, 1000) for _ in range(2))
+        room, later = (NodeModel(f"n{index}", 100_000, 2**39, 110, gpus, 1000) for _ in range(2))
         if dice.randrange(3) == 0:
             _busy(dice, built, room, later, f"busy{index}")
         if dice.randrange(6) == 0:

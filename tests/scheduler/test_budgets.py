@@ -167,7 +167,7 @@ def claim(**budgets: Any) -> Cluster:
     """A claim that reclaim could satisfy."""
     base = (
         cluster(nodes=2, gpus=2)
-        .taking("reclaim")
+        .with_actions("reclaim")
         .queue("poor", quota=2)
         .queue("rich", quota=0, weight=0)
         .gang("rich-0", 2, gpu=1, queue="rich", on="node-0")

@@ -61,7 +61,7 @@ class _Reworded:
             yield self._reword(chunk)
 
 
-class Wire:
+class RecordingTransport:
     """A transport that notes writes and reads, and spoils some."""
 
     def __init__(self, inner: Transport) -> None:
@@ -101,10 +101,10 @@ class Wire:
         await self._inner.close()
 
 
-W = TypeVar("W", bound=Wire)
+W = TypeVar("W", bound=RecordingTransport)
 
 
-class Worker(Protocol):
+class IdleReportingService(Protocol):
     """A service that says when it has nothing left to do."""
 
     async def run(self, stop: asyncio.Event) -> None: ...
@@ -112,7 +112,7 @@ class Worker(Protocol):
     def idle(self) -> bool: ...
 
 
-class Workplace:
+class ServiceCluster:
     """The cluster, from outside."""
 
     def __init__(self, server: Server, clock: Clock, role: str) -> None:
@@ -127,19 +127,19 @@ class Workplace:
         self.events = self.caches.store(resources.EVENTS, dict)
 
     @overload
-    def wire(self) -> Wire: ...
+    def wire(self) -> RecordingTransport: ...
 
     @overload
     def wire(self, kind: type[W]) -> W: ...
 
-    def wire(self, kind: type[Wire] = Wire) -> Wire:
+    def wire(self, kind: type[RecordingTransport] = RecordingTransport) -> RecordingTransport:
         """A way in for the service, observed."""
         return kind(self.server.transport(self.role))
 
     @asynccontextmanager
     async def running(
-        self, make: Callable[[Runtime], Worker], *, transport: Transport | None = None
-    ) -> AsyncIterator[Worker]:
+        self, make: Callable[[Runtime], IdleReportingService], *, transport: Transport | None = None
+    ) -> AsyncIterator[IdleReportingService]:
         """A service at work in a process of its own; it is settled when the block ends."""
         client = Client(transport or self.server.transport(self.role))
         caches = Caches(client)
@@ -155,7 +155,7 @@ class Workplace:
             await asyncio.wait_for(task, 10)
             await caches.stop()
 
-    async def settled(self, service: Worker, timeout_s: float = 60.0) -> None:
+    async def settled(self, service: IdleReportingService, timeout_s: float = 60.0) -> None:
         """Wait until the service has seen everything and has nothing left to do."""
         async with asyncio.timeout(timeout_s):
             quiet = 0
@@ -249,7 +249,7 @@ class Workplace:
     async def raw_pod(self, name: str, namespace: str = "default") -> Document:
         return await self.client.get_raw(resources.PODS, name, namespace)
 
-    async def warned(self, about: str, reason: str, timeout_s: float = 10.0) -> str:
+    async def wait_for_warning(self, about: str, reason: str, timeout_s: float = 10.0) -> str:
         """Wait for a warning about an object; its message."""
         found: list[str] = []
 
@@ -286,11 +286,11 @@ def reference(owner: Document) -> Document:
 
 
 @asynccontextmanager
-async def workplace(role: str, clock: Clock | None = None) -> AsyncIterator[Workplace]:
+async def service_cluster(role: str, clock: Clock | None = None) -> AsyncIterator[ServiceCluster]:
     """An empty cluster for the service of this role."""
     time = clock or Clock()
     async with api_server(time, namespaces=(names.DEFAULT_NAMESPACE,)) as server:
-        place = Workplace(server, time, role)
+        place = ServiceCluster(server, time, role)
         await place.caches.start()
         await place.caches.wait_for_sync()
         try:

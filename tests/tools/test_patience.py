@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.patience import Unhurried, UnhurriedLoop
+from tests.patience import SchedulableTimeClock, SchedulableTimeLoop
 
 
 class Machine:
@@ -18,8 +18,8 @@ class Machine:
         self.wall_s += wall_s
         self.waited_s += waited_s
 
-    def clock(self) -> Unhurried:
-        return Unhurried(lambda: self.wall_s, lambda: self.waited_s)
+    def clock(self) -> SchedulableTimeClock:
+        return SchedulableTimeClock(lambda: self.wall_s, lambda: self.waited_s)
 
 
 def test_time_that_others_have_the_processor_does_not_count() -> None:
@@ -46,4 +46,4 @@ def test_threads_that_wait_at_once_do_not_turn_time_back() -> None:
 
 
 async def test_the_loop_of_tests_keeps_that_time() -> None:
-    assert isinstance(asyncio.get_running_loop(), UnhurriedLoop)
+    assert isinstance(asyncio.get_running_loop(), SchedulableTimeLoop)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pykai.api import names
-from pykai.webhooks.gpusharing import ALPHABET, Refused, SharingRules, mutate, validate
+from pykai.webhooks.gpusharing import ALPHABET, AdmissionDenied, SharingRules, mutate, validate
 
 JsonObject = dict[str, Any]
 HAMI = SharingRules(hami_core_enabled=True)
@@ -140,12 +140,12 @@ def test_t15_the_container_may_be_chosen(container: str, index: str) -> None:
 
 def test_t15_a_container_that_is_not_there_is_refused() -> None:
     pod = a_pod({**HALF, names.GPU_FRACTION_CONTAINER_ANNOTATION: "x"})
-    with pytest.raises(Refused, match="failed to get fraction container ref: container with name x not found"):
+    with pytest.raises(AdmissionDenied, match="failed to get fraction container ref: container with name x not found"):
         mutated(pod)
 
 
 def test_a1_a_foreign_namespace_is_refused() -> None:
-    with pytest.raises(Refused, match="does not match the namespace ns"):
+    with pytest.raises(AdmissionDenied, match="does not match the namespace ns"):
         mutated(a_pod(HALF, metadata={"namespace": "other"}))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS
 from pykai.webhooks.podgroups import validate
-from pykai.webhooks.validationresult import Verdict
+from pykai.webhooks.validationresult import ValidationResult
 
 
 def part(name: str, least: int | None = None, *, parent: str = "", children: int | None = None) -> dict[str, Any]:
@@ -16,13 +16,13 @@ def part(name: str, least: int | None = None, *, parent: str = "", children: int
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def judged(*parts: dict[str, Any], creating: bool = True, **spec: Any) -> Verdict:
+def judged(*parts: dict[str, Any], creating: bool = True, **spec: Any) -> ValidationResult:
     return validate({"metadata": {"name": "g"}, "spec": {**spec, "subGroups": list(parts)}}, creating=creating)
 
 
 def test_an_empty_spec_is_fine() -> None:
     """workloads:T-1."""
-    assert validate({"metadata": {}, "spec": {}}, creating=True) == Verdict()
+    assert validate({"metadata": {}, "spec": {}}, creating=True) == ValidationResult()
 
 
 def test_two_minimums_are_too_many() -> None:
@@ -38,7 +38,7 @@ def test_two_minimums_are_too_many() -> None:
 
 def test_no_gang_is_fine() -> None:
     """workloads:T-3."""
-    assert judged(part("a", 4), part("b", 4), minSubGroup=0) == Verdict()
+    assert judged(part("a", 4), part("b", 4), minSubGroup=0) == ValidationResult()
 
 
 @pytest.mark.parametrize("creating", [True, False])
@@ -46,10 +46,10 @@ def test_a_minimum_beyond_the_children_is_a_warning(creating: bool) -> None:
     """workloads:T-4, T-12."""
     leaves = [part(name, 1) for name in "abcd"]
     text = "minSubGroup ({}) exceeds the number of direct child SubGroups ({})"
-    assert judged(*leaves, minSubGroup=5, creating=creating) == Verdict((), (text.format(5, 4),))
-    assert judged(minSubGroup=1, creating=creating) == Verdict((), (text.format(1, 0),))
+    assert judged(*leaves, minSubGroup=5, creating=creating) == ValidationResult((), (text.format(5, 4),))
+    assert judged(minSubGroup=1, creating=creating) == ValidationResult((), (text.format(1, 0),))
     found = judged(part("p", children=3), part("x", 1, parent="p"), part("y", 1, parent="p"), creating=creating)
-    assert found == Verdict((), (f'subgroup "p": {text.format(3, 2)}',))
+    assert found == ValidationResult((), (f'subgroup "p": {text.format(3, 2)}',))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_leaf_needs_its_minimum() -> None:
 
 def test_a_parent_needs_none() -> None:
     """workloads:T-10."""
-    assert judged(part("p"), part("l", 1, parent="p")) == Verdict()
+    assert judged(part("p"), part("l", 1, parent="p")) == ValidationResult()
 
 
 def test_pods_of_a_parent_are_refused_only_when_it_is_new() -> None:
@@ -91,8 +91,8 @@ def test_pods_of_a_parent_are_refused_only_when_it_is_new() -> None:
     text = (
         'subgroup "p": minMember cannot be set on a mid-level SubGroup (has child SubGroups); use minSubGroup instead'
     )
-    assert judged(*parts) == Verdict((text,))
-    assert judged(*parts, creating=False) == Verdict((), (text,))
+    assert judged(*parts) == ValidationResult((text,))
+    assert judged(*parts, creating=False) == ValidationResult((), (text,))
 
 
 def test_a_deep_tree_is_fine() -> None:
@@ -104,7 +104,7 @@ def test_a_deep_tree_is_fine() -> None:
             part(f"{role}-leaders", 1, parent=role),
             part(f"{role}-workers", 4, parent=role),
         ]
-    assert judged(*parts, minSubGroup=2) == Verdict()
+    assert judged(*parts, minSubGroup=2) == ValidationResult()
 
 
 def test_all_errors_are_told_in_order_of_names() -> None:
@@ -121,9 +121,9 @@ def test_more_subgroups_than_the_scheduler_takes_are_refused_and_stay_updatable(
     """A group that exists, from before there was a bound, must stay possible to change."""
     parts = [part(f"s{number}", 1) for number in range(MOST_SUBGROUPS + 1)]
     text = f"spec.subGroups: {MOST_SUBGROUPS + 1} subgroups, at most {MOST_SUBGROUPS} are allowed"
-    assert judged(*parts) == Verdict((text,))
-    assert judged(*parts, creating=False) == Verdict((), (text,))
-    assert judged(*parts[:MOST_SUBGROUPS]) == Verdict()
+    assert judged(*parts) == ValidationResult((text,))
+    assert judged(*parts, creating=False) == ValidationResult((), (text,))
+    assert judged(*parts[:MOST_SUBGROUPS]) == ValidationResult()
 
 
 def test_subgroups_nested_deeper_than_the_scheduler_takes_are_refused_and_stay_updatable() -> None:
@@ -132,6 +132,6 @@ def test_subgroups_nested_deeper_than_the_scheduler_takes_are_refused_and_stay_u
         return [*inner, part("leaf", 1, parent=f"s{levels - 2}")]
 
     text = f"spec.subGroups: nested {DEEPEST_SUBGROUP + 1} levels deep, at most {DEEPEST_SUBGROUP} are allowed"
-    assert judged(*chain(DEEPEST_SUBGROUP + 1)) == Verdict((text,))
-    assert judged(*chain(DEEPEST_SUBGROUP + 1), creating=False) == Verdict((), (text,))
-    assert judged(*chain(DEEPEST_SUBGROUP)) == Verdict()
+    assert judged(*chain(DEEPEST_SUBGROUP + 1)) == ValidationResult((text,))
+    assert judged(*chain(DEEPEST_SUBGROUP + 1), creating=False) == ValidationResult((), (text,))
+    assert judged(*chain(DEEPEST_SUBGROUP)) == ValidationResult()

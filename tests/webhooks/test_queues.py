@@ -9,7 +9,7 @@ import pytest
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import Queue
 from pykai.webhooks.queues import validate, validate_deletion
-from pykai.webhooks.validationresult import Verdict
+from pykai.webhooks.validationresult import ValidationResult
 
 Raw = dict[str, Any]
 OTHERS = {"cpu": {"quota": 1}, "memory": {"quota": 1}}
@@ -26,8 +26,8 @@ def known(*queues: Raw) -> dict[str, Queue]:
 
 
 def test_a_plain_queue_is_fine() -> None:
-    assert validate(queue(), None, {}) == Verdict()
-    assert validate(queue(parent="top"), None, known(queue("top"))) == Verdict()
+    assert validate(queue(), None, {}) == ValidationResult()
+    assert validate(queue(parent="top"), None, known(queue("top"))) == ValidationResult()
 
 
 def test_resources_must_be_there() -> None:
@@ -41,11 +41,11 @@ def test_a_queue_that_others_are_below_stays() -> None:
     """queues:Q-23, W2."""
     children = known(queue("b", "q"), queue("a", "q"), queue("c"))
     assert validate_deletion(queue(), children).errors == ("cannot delete queue q: it has child queues [a b]",)
-    assert validate_deletion(queue(), known(queue("c"))) == Verdict()
+    assert validate_deletion(queue(), known(queue("c"))) == ValidationResult()
     behind = {**queue(), "status": {"childQueues": ["x"]}}
-    assert validate_deletion(behind, known(queue("c"))) == Verdict()
+    assert validate_deletion(behind, known(queue("c"))) == ValidationResult()
     assert not validate_deletion(behind, {}).allowed
-    assert validate_deletion({"metadata": None, "status": "x"}, {}) == Verdict()
+    assert validate_deletion({"metadata": None, "status": "x"}, {}) == ValidationResult()
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,13 @@ def test_a_parent_without_resources_is_refused_where_quotas_count() -> None:
 def test_a_first_child_of_a_busy_queue_is_told() -> None:
     """queues:Q-39 g."""
     others = known(queue("x"))
-    assert "has workloads of its own" in validate(queue(parent="x"), None, others, busy=True).warnings[0]
-    assert validate(queue(parent="x"), None, {**others, **known(queue("y", "x"))}, busy=True) == Verdict()
+    assert (
+        "has workloads of its own" in validate(queue(parent="x"), None, others, parent_has_workloads=True).warnings[0]
+    )
+    assert (
+        validate(queue(parent="x"), None, {**others, **known(queue("y", "x"))}, parent_has_workloads=True)
+        == ValidationResult()
+    )
 
 
 def test_quotas_above_the_parents_are_told() -> None:
@@ -124,10 +129,10 @@ def test_quotas_above_the_parents_are_told() -> None:
         "child queue GPU quota (11.00) exceeds parent queue x GPU quota (10.00)",
         "total children GPU quota (17.00) exceeds parent queue x GPU quota (10.00)",
     )
-    assert validate(queue(parent="x", quota=4), None, others, quotas=True) == Verdict()
-    assert validate(queue(parent="x", quota=11), None, others) == Verdict()
+    assert validate(queue(parent="x", quota=4), None, others, quotas=True) == ValidationResult()
+    assert validate(queue(parent="x", quota=11), None, others) == ValidationResult()
     endless = known(queue("x"), queue("y", "x"))
-    assert validate(queue(parent="x", quota=99), None, endless, quotas=True) == Verdict()
+    assert validate(queue(parent="x", quota=99), None, endless, quotas=True) == ValidationResult()
     assert "(unlimited) exceeds" in validate(queue(parent="x"), None, others, quotas=True).warnings[0]
 
 
@@ -139,8 +144,8 @@ def test_quotas_below_the_childrens_are_told() -> None:
         "child queue b CPU quota (6) exceeds parent CPU quota (5)",
         "total children CPU quota (11) exceeds parent CPU quota (5)",
     )
-    assert validate(queue(quota=11), queue(quota=5), others, quotas=True) == Verdict()
-    assert validate(queue(quota=5), None, others, quotas=True) == Verdict()
+    assert validate(queue(quota=11), queue(quota=5), others, quotas=True) == ValidationResult()
+    assert validate(queue(quota=5), None, others, quotas=True) == ValidationResult()
 
 
 def test_what_cannot_be_read_is_refused() -> None:

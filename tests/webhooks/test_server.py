@@ -29,9 +29,9 @@ from pykai.lab.apiserver.patches import json_patch as apply_patch
 from pykai.lab.apiserver.server import ApiServer
 from pykai.lab.apiserver.users import User
 from pykai.lab.machines.nodes import runtime_class
-from pykai.operator.webhooks import webhooks
+from pykai.operator.webhooks import webhook_configurations
 from pykai.webhooks.admission import is_privileged, pod_mutator, pod_validator
-from pykai.webhooks.server import MUTATE_PATH, VALIDATE_PATH, AdmissionServer, Certificate, json_patch
+from pykai.webhooks.server import MUTATE_PATH, VALIDATE_PATH, AdmissionServer, CertificateFiles, json_diff
 from tests.kube.certificates import Authority
 from tests.servers import Server, api_server
 from tests.webhooks.test_gpusharing import HALF, a_pod, letters, mutated
@@ -170,7 +170,7 @@ async def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> No
 
 
 def test_half_a_certificate_leaves_the_last_one(tmp_path: Path) -> None:
-    certificate = Certificate(*write_certificate(tmp_path))
+    certificate = CertificateFiles(*write_certificate(tmp_path))
     (tmp_path / "tls.crt").write_text("half")
     assert not certificate.reload_if_changed()
     write_certificate(tmp_path)
@@ -180,7 +180,7 @@ def test_half_a_certificate_leaves_the_last_one(tmp_path: Path) -> None:
 def test_a_patch_names_what_changed() -> None:
     old = {"a": {"x/y": 1, "gone": 2}, "list": [1], "same": {}}
     new = {"a": {"x/y": 3, "~new": 4}, "list": [1, 2], "same": {}}
-    assert json_patch(old, new) == [
+    assert json_diff(old, new) == [
         {"op": "remove", "path": "/a/gone"},
         {"op": "replace", "path": "/a/x~1y", "value": 3},
         {"op": "add", "path": "/a/~0new", "value": 4},
@@ -213,7 +213,7 @@ async def guarded(folder: Path) -> AsyncIterator[Server]:
         file.write_bytes(content)
     async with served(folder, files) as (hooks, _), api_server(Clock(), namespaces=[GUARDED]) as server:
         admin = Client(server.transport())
-        made = webhooks(f"https://127.0.0.1:{hooks.port}", authority.pem)
+        made = webhook_configurations(f"https://127.0.0.1:{hooks.port}", authority.pem)
         for resource, each in zip((MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS), made, strict=True):
             (hook,) = each["webhooks"]
             hook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": GUARDED}}

@@ -252,7 +252,7 @@ class Cluster:
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
-    def move_on(self, plan: Raw) -> dict[Key, Raw | None]:
+    def apply_decisions(self, plan: Raw) -> dict[Key, Raw | None]:
         """What changed since the last cycle: objects, None for those that are gone."""
         draw = self.draw
         self._changed = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from tools.compare.owning import without_own, without_own_writes
 
-_LONGEST = 400
+_MAX_CHAIN_LENGTH = 400
 
 
 def first_difference(old: str, new: str, *, ignore_own: bool = False) -> str:
@@ -29,7 +29,7 @@ def first_difference(old: str, new: str, *, ignore_own: bool = False) -> str:
 
 def _text(value: Any) -> str:
     text = json.dumps(value, sort_keys=True)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= _MAX_CHAIN_LENGTH else f"{text[:_MAX_CHAIN_LENGTH]}..."
 
 
 def _field(old: Any, new: Any, path: str) -> tuple[str, Any, Any] | None:

@@ -84,7 +84,7 @@ def run_cluster(number: int, seed: int, cycles: int) -> Iterator[dict[str, Any]]
         )
         yield line
         raw = line["plan"]
-        happened = cluster.move_on(raw) if cycle < cycles else cluster.settle(raw)
+        happened = cluster.apply_decisions(raw) if cycle < cycles else cluster.settle(raw)
         for (kind, namespace, key), changed in happened.items():
             if changed is None:
                 tables.remove(kind, namespace, key)

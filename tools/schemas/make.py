@@ -139,7 +139,7 @@ class Declarations:
         if "+structType=atomic" in declared["markers"]:
             definition["atomic"] = True
         for field in declared["fields"]:
-            self._add(definition, field)
+            self._add_field(definition, field)
         for field, default in self.rules["defaults"].get(name, {}).items():
             if field not in definition["fields"]:
                 raise SystemExit(f"rules.toml: {name} has no field {field}")
@@ -150,7 +150,7 @@ class Declarations:
             definition["essential"] = self.rules["essential"][name]
         return name
 
-    def _add(self, definition: dict[str, Any], field: dict[str, Any]) -> None:
+    def _add_field(self, definition: dict[str, Any], field: dict[str, Any]) -> None:
         tags = dict(re.findall(r'(\w+):"([^"]*)"', field["tag"]))
         if tags.get("json") in (None, "-"):
             return
@@ -163,7 +163,7 @@ class Declarations:
             definition.setdefault("inline", []).append([number, inner])
             return
         markers = dict(marker[1:].partition("=")[::2] for marker in field["markers"] if "listMapKey" not in marker)
-        written, enum = self.written(go_type)
+        written, enum = self.table_type(go_type)
         entry: dict[str, Any] = {"t": written}
         if number:
             entry["n"] = number
@@ -207,7 +207,7 @@ class Declarations:
             return self.constants[go_type][constant.group(1).rpartition(".")[2]]
         return json.loads(text)
 
-    def written(self, go_type: str) -> tuple[str, list[str]]:
+    def table_type(self, go_type: str) -> tuple[str, list[str]]:
         """The type as it stands in the table, and its allowed values."""
         go_type = go_type.removeprefix("*")
         if go_type in SCALARS:
@@ -216,11 +216,11 @@ class Declarations:
             self.define(API_EXTENSIONS + "JSONSchemaProps")
             return CUSTOM[go_type], []
         if go_type[:2] in ("[]", "{}"):
-            return go_type[:2] + self.written(go_type[2:])[0], []
+            return go_type[:2] + self.table_type(go_type[2:])[0], []
         declared = self.types[go_type]
         if declared["type"] == "struct":
             return "#" + self.define(go_type), []
-        written, _ = self.written(declared["type"])
+        written, _ = self.table_type(declared["type"])
         if written.startswith("[]") and any("protobuf.nullable" in marker for marker in declared["markers"]):
             written = "<>" + written
         enum = sorted(self.constants.get(go_type, {}).values()) if "+enum" in declared["markers"] else []

@@ -22,19 +22,29 @@ def bench(shape: str | None, nodes: int, as_json: bool, quick: bool, everything:
     """
     from pykai.dev.bench import COMPARED, SHAPES, SIZES, Measurement, WrongSize
 
-    def show(found: Measurement) -> None:
+    def show(measurement: Measurement) -> None:
         if as_json:
-            click.echo(json.dumps(found.record()))
+            click.echo(json.dumps(measurement.record()))
         else:
             click.echo(
-                f"{found.shape:>7} {found.nodes:>6} nodes {found.pods:>6} pods {found.seconds:>12.6f} s "
-                f"{found.microseconds_a_pod:>8.1f} us/pod  floor {found.floor_seconds:.6f} s  "
-                f"ratio {found.ratio:>7.2f}  peak {found.peak_mib:>6.1f} MiB  {found.decisions} decisions"
-                + (f", {found.evictions} evictions" if found.evictions else "")
-                + (f", too many refused in {found.refusal_seconds:.6f} s" if found.refusal_seconds is not None else "")
-                + (f", unchanged {found.second_seconds:.6f} s" if found.second_seconds is not None else "")
-                + (f", median {found.median_seconds:.6f} s" if found.median_seconds is not None else "")
-                + (f", a new pod {found.new_pod_seconds:.6f} s" if found.new_pod_seconds is not None else "")
+                f"{measurement.shape:>7} {measurement.nodes:>6} nodes {measurement.pods:>6} pods "
+                f"{measurement.seconds:>12.6f} s "
+                f"{measurement.microseconds_a_pod:>8.1f} us/pod  floor {measurement.floor_seconds:.6f} s  "
+                f"ratio {measurement.ratio:>7.2f}  peak {measurement.peak_mib:>6.1f} MiB  "
+                f"{measurement.decisions} decisions"
+                + (f", {measurement.evictions} evictions" if measurement.evictions else "")
+                + (
+                    f", too many refused in {measurement.refusal_seconds:.6f} s"
+                    if measurement.refusal_seconds is not None
+                    else ""
+                )
+                + (f", unchanged {measurement.second_seconds:.6f} s" if measurement.second_seconds is not None else "")
+                + (f", median {measurement.median_seconds:.6f} s" if measurement.median_seconds is not None else "")
+                + (
+                    f", a new pod {measurement.new_pod_seconds:.6f} s"
+                    if measurement.new_pod_seconds is not None
+                    else ""
+                )
             )
 
     if not everything:
@@ -46,13 +56,13 @@ def bench(shape: str | None, nodes: int, as_json: bool, quick: bool, everything:
             raise click.UsageError(str(error)) from error
         return
     for name, sizes in SIZES.items():
-        found: dict[int, Measurement] = {}
+        measurements: dict[int, Measurement] = {}
         for size in sizes:
-            found[size] = SHAPES[name](size, quick=quick)
-            show(found[size])
+            measurements[size] = SHAPES[name](size, quick=quick)
+            show(measurements[size])
         small, large = COMPARED[name]
         if not as_json:
-            growth = found[large].microseconds_a_pod / found[small].microseconds_a_pod
+            growth = measurements[large].microseconds_a_pod / measurements[small].microseconds_a_pod
             power = 1 + log(growth) / log(large / small)
             click.echo(
                 f"{name:>7}: a pod costs {growth:.2f} times as much at {large} nodes as at {small} "

@@ -11,39 +11,41 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from pykai.cli.view import Cell, NodeView, QueueView, View, short_name
+from pykai.cli.view import BoardView, GpuCell, NodeView, QueueView, short_name
 
 #: colours of leaf queues, in order of appearance
 _COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red", "bright_green", "bright_cyan", "bright_magenta")
-_TAKEN, _SHARED, _LEAVING, _FREE = "■", "▣", "◪", "□"
+_USED, _SHARED, _RELEASING, _FREE = "■", "▣", "◪", "□"
 
 
 def draw(
-    view: View,
+    view: BoardView,
     *,
     heading: str,
-    told: Sequence[str] = (),
-    lately: Sequence[str] = (),
+    story_lines: Sequence[str] = (),
+    recent_events: Sequence[str] = (),
     footer: str = "",
     most_waiting: int = 8,
 ) -> Group:
     """The whole board."""
     colours = _colours(view.queues)
     parts: list[RenderableType] = [Text(heading, style="bold")]
-    if told:
-        parts.append(Text(told[-1], style="italic"))
+    if story_lines:
+        parts.append(Text(story_lines[-1], style="italic"))
     parts += [_queues(view.queues, colours), _nodes(view.nodes, colours), _waiting(view, colours, most_waiting)]
-    if lately:
-        parts.append(Text("Lately", style="bold") + Text("".join(f"\n  {each}" for each in lately)))
+    if recent_events:
+        parts.append(Text("Lately", style="bold") + Text("".join(f"\n  {each}" for each in recent_events)))
     if footer:
         parts.append(Panel(Text(footer, overflow="fold"), box=box.ROUNDED, style="dim", expand=False))
     return Group(*parts)
 
 
-def summary(view: View) -> str:
+def summary(view: BoardView) -> str:
     """The board in one line, for logs and pipes."""
     use = ", ".join(
-        f"{queue.name} {_figure(queue.used)}/{_figure(queue.fair_share)}" for queue in view.queues if queue.depth
+        f"{queue.name} {_format_number(queue.used)}/{_format_number(queue.fair_share)}"
+        for queue in view.queues
+        if queue.depth
     )
     return (
         f"{view.gpus_used} of {view.gpus} GPUs used, {view.running} pods placed, {view.pending} waiting"
@@ -68,14 +70,14 @@ def _queues(queues: tuple[QueueView, ...], colours: dict[str, str]) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("use of the fair share")
     for queue in filter(_is_shown, queues):
-        quota = "-" if queue.quota is None else _figure(queue.quota)
+        quota = "-" if queue.quota is None else _format_number(queue.quota)
         colour = colours.get(queue.name, "")
         table.add_row(
             Text("  " * queue.depth + queue.title, style=colour or "bold"),
             quota,
-            _figure(queue.fair_share),
-            _figure(queue.used),
-            _figure(queue.wanted),
+            _format_number(queue.fair_share),
+            _format_number(queue.used),
+            _format_number(queue.wanted),
             _bar(queue, colour or "white"),
         )
     return table
@@ -98,7 +100,7 @@ def _bar(queue: QueueView, colour: str, width: int = 24) -> Text:
 
 
 def _nodes(nodes: tuple[NodeView, ...], colours: dict[str, str]) -> Table:
-    table = _table(f"Nodes  ({_TAKEN} used  {_SHARED} shared  {_LEAVING} being released  {_FREE} free)")
+    table = _table(f"Nodes  ({_USED} used  {_SHARED} shared  {_RELEASING} being released  {_FREE} free)")
     for _ in range(2):
         table.add_column("node")
         table.add_column("GPUs", no_wrap=True)
@@ -115,20 +117,20 @@ def _nodes(nodes: tuple[NodeView, ...], colours: dict[str, str]) -> Table:
 def _node(node: NodeView, colours: dict[str, str]) -> list[RenderableType]:
     cells = Text()
     for cell in node.cells:
-        cells += Text(_mark(cell), style=colours.get(cell.queue, "white") if cell.queue else "dim")
+        cells += Text(_gpu_symbol(cell), style=colours.get(cell.queue, "white") if cell.queue else "dim")
     used = sum(bool(cell.queue) for cell in node.cells)
     return [node.name, cells, f"{used}/{len(node.cells)}"]
 
 
-def _mark(cell: Cell) -> str:
+def _gpu_symbol(cell: GpuCell) -> str:
     if not cell.queue:
         return _FREE
-    if cell.leaving:
-        return _LEAVING
-    return _SHARED if cell.tenants > 1 else _TAKEN
+    if cell.terminating:
+        return _RELEASING
+    return _SHARED if cell.pods > 1 else _USED
 
 
-def _waiting(view: View, colours: dict[str, str], most: int) -> Table:
+def _waiting(view: BoardView, colours: dict[str, str], most: int) -> Table:
     table = _table(f"Waiting: {len(view.waiting)} groups, {sum(each.pods for each in view.waiting)} pods")
     table.add_column("group", no_wrap=True, max_width=32, overflow="ellipsis")
     table.add_column("queue")
@@ -143,5 +145,5 @@ def _waiting(view: View, colours: dict[str, str], most: int) -> Table:
     return table
 
 
-def _figure(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:.1f}".rstrip("0").rstrip(".")

@@ -16,12 +16,12 @@ import click
 import msgspec
 
 from pykai.dev.cases import Case, CaseError, case_files, read_cases
-from pykai.dev.comparison import FIELDS, compares
+from pykai.dev.comparison import FIELDS, has_expectations
 from pykai.dev.conformance import check_case
-from pykai.dev.differences import compare
+from pykai.dev.differences import compare_outcomes
 
 
-class Unusable(click.ClickException):
+class UnusableInput(click.ClickException):
     """Nothing can be run with this input."""
 
     exit_code = 2
@@ -84,7 +84,7 @@ def conformance(
     try:
         cases = {path.name: list(read_cases(path)) for path in case_files(folder, files or ("*.jsonl",))}
     except CaseError as error:
-        raise Unusable(str(error)) from error
+        raise UnusableInput(str(error)) from error
     results: list[FileResult] = []
     with _progress(sum(map(len, cases.values()))) as advance:
         for name, listed in cases.items():
@@ -126,10 +126,10 @@ def _run_file(
     passed = left_out = 0
     failed: dict[str, list[str]] = {}
     for case in cases:
-        if not compares(case, fields):
+        if not has_expectations(case, fields):
             left_out += 1
-        elif found := check_case(case, fields):
-            failed[case.id] = found
+        elif lines := check_case(case, fields):
+            failed[case.id] = lines
         else:
             passed += 1
         advance(name)
@@ -158,7 +158,7 @@ def _explain(cases: dict[str, list[Case]], results: Sequence[FileResult], *, err
         for case in cases[result.name]:
             if case.id in result.failed and "runningPods" in case.expect:
                 click.echo("", err=err)
-                for line in compare(case).lines:
+                for line in compare_outcomes(case).lines:
                     click.echo(line, err=err)
 
 

@@ -29,7 +29,7 @@ from pykai.core.plan import build_plan
 from pykai.core.report.decisions import Bind, Nominate, NoPlace, OverCapacity, Plan, QueueFigures, Unscheduled
 from pykai.core.report.sentences import group_text, no_eviction_text
 from pykai.core.schedule import open_session, run_actions
-from pykai.lab.demo import NOW_NS, lab
+from pykai.lab.demo import NOW_NS, demo_objects
 from pykai.scheduler.config.configuration import default_configuration
 
 _WIDTH = 120
@@ -43,7 +43,7 @@ def demo(picture: str | None) -> None:
     A laboratory with 100 GPUs in three departments: some work runs, some waits. One cycle of the scheduler decides what
     starts where and who has to make room for it; the rest is told why it waits.
     """
-    tables = Tables(None, lab())
+    tables = Tables(None, demo_objects())
     session = open_session(tables.snapshot(NOW_NS), default_configuration().policy)
     before = session.snapshot.columns.copy()
     used_before = [row[2] / 100 for row in session.state.ledger.allocated]
@@ -51,7 +51,7 @@ def demo(picture: str | None) -> None:
     plan = build_plan(session)
     console = _console(record=picture is not None)
     console.print(_heading(session.snapshot))
-    console.print(_nodes(session, plan, before, _marks(console)))
+    console.print(_nodes(session, plan, before, _gpu_symbols(console)))
     console.print(_queues(plan, dict(zip(session.snapshot.tree.names, used_before, strict=True))))
     console.print(_placed(session, plan))
     console.print(_evicted(plan))
@@ -69,7 +69,7 @@ def _console(*, record: bool) -> Console:
     return Console(width=_WIDTH, force_terminal=False, color_system=None, highlight=False)
 
 
-def _marks(console: Console) -> str:
+def _gpu_symbols(console: Console) -> str:
     """How to draw a used and a free GPU; empty where there is no room for drawings."""
     if console.width < _WIDTH:
         return ""
@@ -86,7 +86,7 @@ def _table(title: str, *columns: tuple[str, str]) -> Table:
     return table
 
 
-def _figure(value: float) -> str:
+def _format_number(value: float) -> str:
     if isinf(value):
         return "-"
     return f"{value:.2f}".rstrip("0").rstrip(".")
@@ -96,13 +96,13 @@ def _gpus(snapshot: Snapshot, columns: IntArray, plane: int, row: int) -> int:
     return sum(int(columns[plane, axis, row]) for axis in snapshot.axes.gpu_axes)
 
 
-def _offered(snapshot: Snapshot, row: int) -> int:
+def _allocatable_gpus(snapshot: Snapshot, row: int) -> int:
     return sum(int(snapshot.allocatable[axis, row]) for axis in snapshot.axes.gpu_axes)
 
 
 def _heading(snapshot: Snapshot) -> str:
     rows = range(len(snapshot.nodes))
-    total = sum(_offered(snapshot, row) for row in rows)
+    total = sum(_allocatable_gpus(snapshot, row) for row in rows)
     return (
         f"A laboratory with {total} GPUs on {len(snapshot.nodes)} nodes and {len(snapshot.tree.names)} queues. "
         "One scheduling cycle:"
@@ -130,7 +130,7 @@ def _nodes(session: Session, plan: Plan, before: IntArray, marks: str) -> Table:
     )
     totals = [0] * 5
     for row, facts in enumerate(snapshot.nodes.facts):
-        offered = _offered(snapshot, row)
+        offered = _allocatable_gpus(snapshot, row)
         idle = [_gpus(snapshot, columns, IDLE, row) for columns in (before, after)]
         remarks = []
         if facts.unschedulable_reason:
@@ -173,42 +173,42 @@ def _queues(plan: Plan, used_before: dict[str, float]) -> Table:
     for figures, depth in _by_parent(plan.queues):
         table.add_row(
             "  " * depth + figures.name,
-            _figure(figures.quota[2]),
-            _figure(figures.limit[2]),
-            _figure(figures.request[2]),
-            _figure(figures.fair_share[2]),
-            _figure(used_before[figures.name]),
-            _figure(figures.allocated[2]),
-            _figure(figures.allocated_non_preemptible[2]),
+            _format_number(figures.quota[2]),
+            _format_number(figures.limit[2]),
+            _format_number(figures.request[2]),
+            _format_number(figures.fair_share[2]),
+            _format_number(used_before[figures.name]),
+            _format_number(figures.allocated[2]),
+            _format_number(figures.allocated_non_preemptible[2]),
             style="bold" if depth == 0 else None,
         )
     return table
 
 
 def _by_parent(queues: tuple[QueueFigures, ...], parent: str = "", depth: int = 0) -> list[tuple[QueueFigures, int]]:
-    found: list[tuple[QueueFigures, int]] = []
+    ordered: list[tuple[QueueFigures, int]] = []
     for figures in queues:
         if figures.parent == parent:
-            found += [(figures, depth), *_by_parent(queues, figures.name, depth + 1)]
-    return found
+            ordered += [(figures, depth), *_by_parent(queues, figures.name, depth + 1)]
+    return ordered
 
 
 @dataclass(slots=True)
-class _Job:
+class _PlacedJob:
     """What one group got in this cycle."""
 
-    ask: str
+    request: str
     bound: Counter[str] = field(default_factory=Counter)
     promised: Counter[str] = field(default_factory=Counter)
     devices: set[tuple[str, str]] = field(default_factory=set)
 
 
 def _placed(session: Session, plan: Plan) -> Table:
-    jobs: dict[str, _Job] = {}
+    jobs: dict[str, _PlacedJob] = {}
     items: list[Bind | Nominate] = [*plan.binds, *_promised(plan)]
     for item in items:
         shape = session.snapshot.tasks[f"{item.namespace}/{item.pod}"].shape
-        job = jobs.setdefault(item.group, _Job(_ask(shape)))
+        job = jobs.setdefault(item.group, _PlacedJob(_request_text(shape)))
         (job.bound if isinstance(item, Bind) else job.promised)[item.node] += 1
         job.devices.update((item.node, device) for device in item.gpu_groups)
     table = _table("Placed", ("job", ""), ("queue", ""), ("pods", "r"), ("each asks for", ""), ("where", "w"))
@@ -221,7 +221,7 @@ def _placed(session: Session, plan: Plan) -> Table:
             count = len(job.devices)
             where.append(f"on {count} shared GPU{'s' if count > 1 else ''}")
         total = job.bound.total() + job.promised.total()
-        table.add_row(name, queue, str(total), job.ask, ", ".join(where))
+        table.add_row(name, queue, str(total), job.request, ", ".join(where))
     return table
 
 
@@ -229,7 +229,7 @@ def _where(nodes: Counter[str]) -> str:
     return ", ".join(f"{node} x {count}" if count > 1 else node for node, count in sorted(nodes.items()))
 
 
-def _ask(shape: Shape) -> str:
+def _request_text(shape: Shape) -> str:
     gpu = shape.gpu
     if gpu.kind is GpuKind.FRACTION:
         return f"{gpu.portion:g} of a GPU"
@@ -274,15 +274,15 @@ def _evicted(plan: Plan) -> Table:
     return table
 
 
-def _left_out(plan: Plan) -> list[Unscheduled]:
+def _unscheduled_groups(plan: Plan) -> list[Unscheduled]:
     """Jobs with pods that wait for another cycle."""
     return [record for record in plan.unscheduled if record.pending]
 
 
 def _waiting(plan: Plan) -> Table:
     table = _table("Waiting, and why", ("job", ""), ("queue", ""), ("pods", "r"), ("reason", "w"))
-    for record in _left_out(plan):
-        lines = (_reason(record), _untouched(record))
+    for record in _unscheduled_groups(plan):
+        lines = (_reason(record), _no_eviction_text(record))
         table.add_row(record.group, record.queue, str(record.pending), "\n".join(line for line in lines if line))
     return table
 
@@ -294,20 +294,20 @@ def _reason(record: Unscheduled) -> str:
 
 
 #: Of several verdicts the first of these is told.
-_MOST_TELLING = ("reclaim", "preempt", "consolidation")
+_ACTION_ORDER = ("reclaim", "preempt", "consolidation")
 
 
-def _untouched(record: Unscheduled) -> str:
+def _no_eviction_text(record: Unscheduled) -> str:
     """Why nothing is taken from others, "" where that would not help anyway."""
     for refusal in record.refusals:
         if isinstance(refusal, OverCapacity) or (isinstance(refusal, NoPlace) and refusal.unresolvable):
             return ""
-    verdicts = sorted(record.verdicts, key=lambda verdict: _MOST_TELLING.index(verdict.action))
+    verdicts = sorted(record.verdicts, key=lambda verdict: _ACTION_ORDER.index(verdict.action))
     return f"No {no_eviction_text(verdicts[0])}." if verdicts else ""
 
 
 def _summary(plan: Plan) -> str:
-    promised, waiting = _promised(plan), _left_out(plan)
+    promised, waiting = _promised(plan), _unscheduled_groups(plan)
     moved = sum(bool(item.moves_to) for item in plan.evictions)
     return (
         f"Start now: {len(plan.binds)} pods of {len({bind.group for bind in plan.binds})} jobs. "

@@ -17,10 +17,10 @@ from pykai.api.core import Node, Pod
 from pykai.api.scheduling import PodGroup
 from pykai.cli.board import draw, summary
 from pykai.cli.picture import save_picture
-from pykai.cli.view import View, happened, look
+from pykai.cli.view import BoardView, build_view, eviction_sentences
 from pykai.core.report.decisions import Plan
 from pykai.kube import resources
-from pykai.lab.cluster import LivingCluster
+from pykai.lab.cluster import LabCluster
 
 _REDRAW_S = 0.25
 _LINE_S = 5.0
@@ -29,11 +29,11 @@ _LATELY = 5
 _WIDTH, _TALL = 120, 1000
 
 
-class Show:
+class LiveDisplay:
     """What `kai up` prints."""
 
     def __init__(
-        self, cluster: LivingCluster, kubeconfig: Path, *, plain: bool, began_s: float, picture: Path | None = None
+        self, cluster: LabCluster, kubeconfig: Path, *, plain: bool, began_s: float, picture: Path | None = None
     ) -> None:
         self._cluster = cluster
         self._plain = plain
@@ -43,57 +43,57 @@ class Show:
         self._nodes = caches.store(resources.NODES, Node)
         self._pods = caches.store(resources.PODS, Pod, field_selector="status.phase!=Failed")
         self._groups = caches.store(resources.POD_GROUPS, PodGroup)
-        self._try = f"kubectl --kubeconfig {kubeconfig} get pods,podgroups,queues -A"
-        self._pages = ""
-        if cluster.pages is not None:
+        self._kubectl_line = f"kubectl --kubeconfig {kubeconfig} get pods,podgroups,queues -A"
+        self._endpoint_line = ""
+        if cluster.endpoint is not None:
             served = "metrics, healthz, readyz, get-snapshot, get-job-order"
-            self._pages = f"http://127.0.0.1:{cluster.pages.port}/ serves {served}"
-        self._told = 0
+            self._endpoint_line = f"http://127.0.0.1:{cluster.endpoint.port}/ serves {served}"
+        self._lines_shown = 0
         #: what the scheduler did lately, newest last
-        self._lately: deque[str] = deque(maxlen=_LATELY)
-        cluster.scheduler.loop.plan_listeners.append(self._planned)
+        self._recent_events: deque[str] = deque(maxlen=_LATELY)
+        cluster.scheduler.loop.plan_listeners.append(self._on_plan)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set."""
         for store in (self._nodes, self._pods, self._groups):
-            await _either(store.synced, stop)
-        click.echo(f"Ready after {time.monotonic() - self._began_s:.1f} s. Try: {self._try}")
-        if self._pages:
-            click.echo(self._pages)
+            await _wait_for_either(store.synced, stop)
+        click.echo(f"Ready after {time.monotonic() - self._began_s:.1f} s. Try: {self._kubectl_line}")
+        if self._endpoint_line:
+            click.echo(self._endpoint_line)
         if self._plain:
-            await self._lines(stop)
+            await self._run_plain(stop)
         else:
-            await self._board(stop)
+            await self._run_board(stop)
         if self._picture is not None:
             console = Console(width=_WIDTH, record=True, color_system="truecolor", file=io.StringIO())
-            console.print(self._drawn(_TALL))
+            console.print(self._render(_TALL))
             save_picture(console, self._picture, "kai up")
 
-    def _planned(self, plan: Plan) -> None:
+    def _on_plan(self, plan: Plan) -> None:
         at = f"{self._cluster.runtime.clock.now():%H:%M:%S}"
-        for sentence in happened(plan):
-            self._lately.append(f"{at} {sentence}")
+        for sentence in eviction_sentences(plan):
+            self._recent_events.append(f"{at} {sentence}")
             if self._plain:
                 click.echo(f"    {sentence}")
 
-    async def _lines(self, stop: asyncio.Event) -> None:
+    async def _run_plain(self, stop: asyncio.Event) -> None:
         said_s = time.monotonic()
-        while not await _paused(stop, _REDRAW_S):
+        while not await _stopped_within(stop, _REDRAW_S):
             for sentence in self._new_sentences():
                 click.echo(sentence)
             if time.monotonic() - said_s >= _LINE_S:
                 said_s = time.monotonic()
-                click.echo(summary(self._look()))
+                click.echo(summary(self._view()))
 
-    async def _board(self, stop: asyncio.Event) -> None:
+    async def _run_board(self, stop: asyncio.Event) -> None:
         console = Console(highlight=False)
         with Live(console=console, auto_refresh=False, screen=True) as live:
-            while not await _paused(stop, _REDRAW_S):
-                live.update(self._drawn(shutil.get_terminal_size().lines), refresh=True)
-        console.print(self._drawn(_TALL))
+            while not await _stopped_within(stop, _REDRAW_S):
+                live.update(self._render(shutil.get_terminal_size().lines), refresh=True)
+        console.print(self._render(_TALL))
 
-    def _drawn(self, lines: int) -> Group:
-        view = self._look()
+    def _render(self, lines: int) -> Group:
+        view = self._view()
         player = self._cluster.player
         title = player.story.title or "A cluster"
         clock = self._cluster.runtime.clock
@@ -105,24 +105,24 @@ class Show:
         return draw(
             view,
             heading=heading,
-            told=[each.text for each in player.told],
-            lately=tuple(self._lately),
-            footer="\n".join(filter(None, (self._try, self._pages))),
+            story_lines=[each.text for each in player.lines],
+            recent_events=tuple(self._recent_events),
+            footer="\n".join(filter(None, (self._kubectl_line, self._endpoint_line))),
             most_waiting=max(2, room),
         )
 
-    def _look(self) -> View:
+    def _view(self) -> BoardView:
         groups = {f"{group.metadata.namespace}/{group.metadata.name}": group for group in self._groups.values()}
-        return look(self._nodes.values(), self._pods.values(), groups, self._cluster.scheduler.loop.plan)
+        return build_view(self._nodes.values(), self._pods.values(), groups, self._cluster.scheduler.loop.plan)
 
     def _new_sentences(self) -> list[str]:
         player = self._cluster.player
-        new = player.told[self._told :]
-        self._told = len(player.told)
+        new = player.lines[self._lines_shown :]
+        self._lines_shown = len(player.lines)
         return [f"[{each.at_s:.0f} s] {each.text}" for each in new]
 
 
-async def _paused(stop: asyncio.Event, seconds: float) -> bool:
+async def _stopped_within(stop: asyncio.Event, seconds: float) -> bool:
     """Wait that long; whether it is time to stop."""
     try:
         await asyncio.wait_for(stop.wait(), seconds)
@@ -131,7 +131,7 @@ async def _paused(stop: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-async def _either(first: asyncio.Event, second: asyncio.Event) -> None:
+async def _wait_for_either(first: asyncio.Event, second: asyncio.Event) -> None:
     tasks = [asyncio.create_task(first.wait()), asyncio.create_task(second.wait())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

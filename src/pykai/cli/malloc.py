@@ -14,14 +14,14 @@ from __future__ import annotations
 import ctypes
 
 #: blocks of so many bytes are mapped one by one
-LARGE = 256 * 1024
+MMAP_THRESHOLD = 256 * 1024
 _M_MMAP_THRESHOLD = -3
 
 
-def keep_large_blocks_apart() -> bool:
+def fix_mmap_threshold() -> bool:
     """Settle it for this process; False with a C library that has no such setting."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, LARGE))
+    return bool(mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD))

@@ -55,7 +55,7 @@ def manifests(
     from pykai.api.crds import custom_resource_definitions
     from pykai.operator.install import installation
     from pykai.operator.policies import admission_policies
-    from pykai.operator.webhooks import webhooks
+    from pykai.operator.webhooks import webhook_configurations
 
     class Plain(yaml.SafeDumper):
         """Without anchors, which readers of manifests do not expect."""
@@ -67,7 +67,7 @@ def manifests(
         raise click.UsageError("--crds-only, --admission, --policies-only and --no-policies exclude each other")
     settings = GuardSettings(scheduler_name=scheduler_name, closed_namespaces=closed_namespaces)
     if admission:
-        objects = webhooks(_https(admission), _authority(admission_ca), scheduler_name)
+        objects = webhook_configurations(_https(admission), _authority(admission_ca), scheduler_name)
     elif policies_only:
         objects = admission_policies(settings)
     else:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykai.cli.malloc import keep_large_blocks_apart
+from pykai.cli.malloc import fix_mmap_threshold
 from pykai.kube.errors import KubeError
 from pykai.observe.endpoint import CannotListen
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-class _Finite(click.FloatRange):
+class _FiniteRange(click.FloatRange):
     """A finite number in a range; click's own range lets `nan` through, which compares with nothing."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -36,11 +36,11 @@ class _Finite(click.FloatRange):
 
 
 #: types of options that several commands have
-A_POSITIVE_NUMBER = _Finite(min=0, min_open=True)
-A_PART_OF_ONE = _Finite(min=0, max=1)
+POSITIVE_NUMBER = _FiniteRange(min=0, min_open=True)
+FRACTION = _FiniteRange(min=0, max=1)
 #: seconds before or after now, some thirty years
-AN_OFFSET = _Finite(min=-1e9, max=1e9)
-A_PORT = click.IntRange(0, 65535)
+OFFSET_S = _FiniteRange(min=-1e9, max=1e9)
+PORT = click.IntRange(0, 65535)
 _SWITCH_S = 0.0005
 
 
@@ -58,13 +58,13 @@ def run_until_signal(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, told)
-        loop.set_exception_handler(_but_given_up_connections)
+        loop.set_exception_handler(_ignore_abandoned_connections)
         await main(stop)
 
     # The engine computes in a thread of its own. At the interpreter's default of 5 ms the event loop would wait that
     # long for its turn after every system call; switching more often costs the engine next to nothing.
     sys.setswitchinterval(_SWITCH_S)
-    keep_large_blocks_apart()
+    fix_mmap_threshold()
     try:
         _run(guarded())
     except (KubeError, CannotListen) as error:
@@ -82,7 +82,7 @@ def _run(coroutine: Coroutine[Any, Any, None]) -> None:
         runner.run(coroutine)
 
 
-def _but_given_up_connections(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _ignore_abandoned_connections(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """What asyncio does with an error that nobody waits for, but for connections that we gave up ourselves.
 
     Whoever is cancelled while he connects closes the TCP side; if the server's half of the TLS handshake came in the
@@ -97,7 +97,7 @@ def _but_given_up_connections(loop: asyncio.AbstractEventLoop, context: dict[str
 
 
 @contextmanager
-def kubeconfig_place(chosen: Path | None, data: Path | None) -> Iterator[Callable[[], Path]]:
+def kubeconfig_location(chosen: Path | None, data: Path | None) -> Iterator[Callable[[], Path]]:
     """Where a kubeconfig goes: as chosen, beside the state, or in a folder of its own that is removed at the end.
 
     The folder is made when the place is asked for, and only this user can read it.  Leave the block after

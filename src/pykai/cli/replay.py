@@ -101,14 +101,14 @@ def state_fingerprint(snapshot: Snapshot) -> str:
 
 
 def _lines(plan: Plan) -> list[str]:
-    found = [f"bind {each.namespace}/{each.pod} to {each.node}" for each in plan.binds]
-    found += [f"promise {each.node} to {each.namespace}/{each.pod}" for each in plan.nominations]
+    lines = [f"bind {each.namespace}/{each.pod} to {each.node}" for each in plan.binds]
+    lines += [f"promise {each.node} to {each.namespace}/{each.pod}" for each in plan.nominations]
     for each in plan.evictions:
         cause = f" for {each.preemptor}" if each.preemptor else ""
-        found.append(f"evict {each.namespace}/{each.pod} from {each.node} ({each.action}{cause})")
+        lines.append(f"evict {each.namespace}/{each.pod} from {each.node} ({each.action}{cause})")
     for group in plan.unscheduled:
         text = " ".join(group_text(group).split())
-        found.append(f"{group.namespace}/{group.group} waits with {group.pending} pods: {text}")
-    found += [orphan_text(orphan) for orphan in plan.orphans]
-    found += [f"ended early: {line}" for line in plan.stopped]
-    return found or ["nothing to do"]
+        lines.append(f"{group.namespace}/{group.group} waits with {group.pending} pods: {text}")
+    lines += [orphan_text(orphan) for orphan in plan.orphans]
+    lines += [f"ended early: {line}" for line in plan.stopped]
+    return lines or ["nothing to do"]

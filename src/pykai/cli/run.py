@@ -28,7 +28,7 @@ import click
 
 from pykai.api import names
 from pykai.api.suggestions import did_you_mean
-from pykai.cli.processes import A_PART_OF_ONE, A_POSITIVE_NUMBER, AN_OFFSET, run_until_signal
+from pykai.cli.processes import FRACTION, OFFSET_S, POSITIVE_NUMBER, run_until_signal
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -39,28 +39,28 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-Given = Mapping[str, str]
+FlagValues = Mapping[str, str]
 
 
-def parse_given(arguments: Sequence[str]) -> dict[str, str]:
+def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
     """`--name value`, `--name=value` and `--switch` as a mapping; raises `click.UsageError` for anything else."""
     given: dict[str, str] = {}
-    waiting = ""
+    pending_flag = ""
     for argument in arguments:
         if argument.startswith("-") and not _is_number(argument):
-            if waiting:
-                given[waiting] = "true"
+            if pending_flag:
+                given[pending_flag] = "true"
             name, equals, value = argument.lstrip("-").partition("=")
-            waiting = "" if equals else name
+            pending_flag = "" if equals else name
             if equals:
                 given[name] = value
-        elif waiting:
-            given[waiting] = argument
-            waiting = ""
+        elif pending_flag:
+            given[pending_flag] = argument
+            pending_flag = ""
         else:
             raise click.UsageError(f"{argument!r} is neither a flag nor the value of one")
-    if waiting:
-        given[waiting] = "true"
+    if pending_flag:
+        given[pending_flag] = "true"
     return given
 
 
@@ -69,31 +69,31 @@ def _is_number(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RunnableService:
     """A service that can be run."""
 
     #: the flags it knows, and what they mean; "" where only its page in docs says so
     flags: Callable[[], Mapping[str, str]]
-    make: Callable[[Runtime, Given, CollectorRegistry], Sequence[Service]]
+    make: Callable[[Runtime, FlagValues, CollectorRegistry], Sequence[Service]]
     #: the flags that are accepted without effect
-    idle: Callable[[], Collection[str]]
+    flags_without_effect: Callable[[], Collection[str]]
     #: name of its lease; empty where it elects for itself, or does not
     lease: str = ""
     #: the flags that say where to serve metrics and health; none where it serves them itself, or does not
     addresses: tuple[str, ...] = ()
 
 
-def _told(meaning: str, default: str) -> str:
+def _with_default(meaning: str, default: str) -> str:
     return f"{meaning} [{default}]" if default else meaning
 
 
 def _scheduler_flags() -> Mapping[str, str]:
     from pykai.scheduler.flags import FLAGS
 
-    return {flag.name: _told(flag.meaning, flag.default) for flag in FLAGS}
+    return {flag.name: _with_default(flag.meaning, flag.default) for flag in FLAGS}
 
 
-def _scheduler(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequence[Service]:
+def _scheduler(runtime: Runtime, given: FlagValues, registry: CollectorRegistry) -> Sequence[Service]:
     from pykai.kube.options import OptionError
     from pykai.scheduler.flags import read_flags
     from pykai.scheduler.service import make_scheduler
@@ -119,10 +119,10 @@ def _scheduler_idle() -> Collection[str]:
 def _binder_flags() -> Mapping[str, str]:
     from pykai.binder.options import FLAGS
 
-    return {flag.name: _told(flag.meaning, flag.default) for flag in FLAGS}
+    return {flag.name: _with_default(flag.meaning, flag.default) for flag in FLAGS}
 
 
-def _binder(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequence[Service]:
+def _binder(runtime: Runtime, given: FlagValues, registry: CollectorRegistry) -> Sequence[Service]:
     from pykai.binder.options import read_options
     from pykai.binder.service import make_binder
 
@@ -141,7 +141,7 @@ def _podgrouper_flags() -> Mapping[str, str]:
     return dict.fromkeys(FLAGS, "")
 
 
-def _podgrouper(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[Service]:
+def _podgrouper(runtime: Runtime, given: FlagValues, _: CollectorRegistry) -> Sequence[Service]:
     from pykai.podgrouper.options import read_options
     from pykai.podgrouper.service import make_podgrouper
 
@@ -151,7 +151,7 @@ def _podgrouper(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequenc
 def _podgrouper_idle() -> Collection[str]:
     from pykai.podgrouper.options import FLAGS
 
-    return _fieldless(FLAGS)
+    return _flags_without_field(FLAGS)
 
 
 def _podgroups_flags() -> Mapping[str, str]:
@@ -160,7 +160,7 @@ def _podgroups_flags() -> Mapping[str, str]:
     return dict.fromkeys(FLAGS, "")
 
 
-def _podgroups(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[Service]:
+def _podgroups(runtime: Runtime, given: FlagValues, _: CollectorRegistry) -> Sequence[Service]:
     from pykai.podgroups.service import make_podgroups, read_options
 
     return [make_podgroups(runtime, read_options(given))]
@@ -169,7 +169,7 @@ def _podgroups(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence
 def _podgroups_idle() -> Collection[str]:
     from pykai.podgroups.service import FLAGS
 
-    return _fieldless(FLAGS)
+    return _flags_without_field(FLAGS)
 
 
 def _queues_flags() -> Mapping[str, str]:
@@ -178,7 +178,7 @@ def _queues_flags() -> Mapping[str, str]:
     return dict.fromkeys(FLAGS, "")
 
 
-def _queues(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequence[Service]:
+def _queues(runtime: Runtime, given: FlagValues, registry: CollectorRegistry) -> Sequence[Service]:
     from pykai.queues.service import make_queues, read_options
 
     return [make_queues(runtime, read_options(given), registry)]
@@ -187,7 +187,7 @@ def _queues(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequ
 def _queues_idle() -> Collection[str]:
     from pykai.queues.service import FLAGS
 
-    return _fieldless(FLAGS)
+    return _flags_without_field(FLAGS)
 
 
 def _admission_flags() -> Mapping[str, str]:
@@ -196,7 +196,7 @@ def _admission_flags() -> Mapping[str, str]:
     return dict.fromkeys(FLAGS, "")
 
 
-def _admission(_: Runtime, given: Given, __: CollectorRegistry) -> Sequence[Service]:
+def _admission(_: Runtime, given: FlagValues, __: CollectorRegistry) -> Sequence[Service]:
     from pykai.webhooks.options import read_admission
 
     return [read_admission(given)]
@@ -214,43 +214,55 @@ def _machines_flags() -> Mapping[str, str]:
     return dict.fromkeys(FLAGS, "")
 
 
-def _machines(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[Service]:
+def _machines(runtime: Runtime, given: FlagValues, _: CollectorRegistry) -> Sequence[Service]:
     from pykai.lab.machines import machines
     from pykai.lab.machines.options import read_options
-    from pykai.lab.samplenodes import furnisher
+    from pykai.lab.samplenodes import sample_nodes
 
     options = read_options(given)
-    return [*machines(runtime, options), *furnisher(runtime, options)]
+    return [*machines(runtime, options), *sample_nodes(runtime, options)]
 
 
 def _machines_idle() -> Collection[str]:
     return ("leader-elect", "namespace")
 
 
-def _fieldless(flags: Mapping[str, str]) -> Collection[str]:
+def _flags_without_field(flags: Mapping[str, str]) -> Collection[str]:
     """The flags of a table that set nothing, without those that are read here."""
-    return {name for name, field in flags.items() if not field} - _COMMON.keys() - {*_USUAL, *_OF_QUEUES}
+    return (
+        {name for name, field in flags.items() if not field}
+        - _COMMON.keys()
+        - {*_DEFAULT_ADDRESS_FLAGS, *_QUEUE_ADDRESS_FLAGS}
+    )
 
 
 #: where most services of KAI serve metrics, and where they say whether they are well: both pages are on both here
-_USUAL = ("metrics-bind-address", "health-probe-bind-address")
-_OF_QUEUES = ("metrics-listen-address", "health-probe-bind-address")
-PARTS: Mapping[str, Part] = {
-    "scheduler": Part(_scheduler_flags, _scheduler, _scheduler_idle),
-    "binder": Part(_binder_flags, _binder, _binder_idle, addresses=_USUAL),
-    "podgrouper": Part(
-        _podgrouper_flags, _podgrouper, _podgrouper_idle, lease="54dff599.kai.scheduler", addresses=_USUAL
+_DEFAULT_ADDRESS_FLAGS = ("metrics-bind-address", "health-probe-bind-address")
+_QUEUE_ADDRESS_FLAGS = ("metrics-listen-address", "health-probe-bind-address")
+RUNNABLE_SERVICES: Mapping[str, RunnableService] = {
+    "scheduler": RunnableService(_scheduler_flags, _scheduler, _scheduler_idle),
+    "binder": RunnableService(_binder_flags, _binder, _binder_idle, addresses=_DEFAULT_ADDRESS_FLAGS),
+    "podgrouper": RunnableService(
+        _podgrouper_flags,
+        _podgrouper,
+        _podgrouper_idle,
+        lease="54dff599.kai.scheduler",
+        addresses=_DEFAULT_ADDRESS_FLAGS,
     ),
-    "podgroups": Part(_podgroups_flags, _podgroups, _podgroups_idle, lease="o1x22tjj.kai.scheduler", addresses=_USUAL),
-    "queues": Part(_queues_flags, _queues, _queues_idle, lease="ov3xj497.kai.scheduler", addresses=_OF_QUEUES),
-    "admission": Part(_admission_flags, _admission, _admission_idle, addresses=_USUAL),
-    "machines": Part(_machines_flags, _machines, _machines_idle),
+    "podgroups": RunnableService(
+        _podgroups_flags, _podgroups, _podgroups_idle, lease="o1x22tjj.kai.scheduler", addresses=_DEFAULT_ADDRESS_FLAGS
+    ),
+    "queues": RunnableService(
+        _queues_flags, _queues, _queues_idle, lease="ov3xj497.kai.scheduler", addresses=_QUEUE_ADDRESS_FLAGS
+    ),
+    "admission": RunnableService(_admission_flags, _admission, _admission_idle, addresses=_DEFAULT_ADDRESS_FLAGS),
+    "machines": RunnableService(_machines_flags, _machines, _machines_idle),
 }
 #: what `all` stands for: everything a real cluster needs beside its own parts
 ALL = ("scheduler", "binder", "podgrouper", "podgroups", "queues")
 
 
-class Led:
+class LeaderElected:
     """A service that works only while this process holds the lease; its caches are filled all the time."""
 
     def __init__(self, service: Service, runtime: Runtime, *, namespace: str, lease: str, fence: Fence) -> None:
@@ -280,7 +292,7 @@ class Led:
         return self._service.ready() if self._election.leading else self._caches.all_synced()
 
 
-class Endpoints:
+class EndpointService:
     """Metrics and health of the services that do not serve them themselves."""
 
     name = "endpoint"
@@ -318,48 +330,48 @@ _COMMON = {
     "namespace": f"where the lease is [{names.DEFAULT_NAMESPACE}]",
 }
 #: options of the command itself, read by click
-_OWN = ("kubeconfig", "context", "speed", "inject-faults", "clock-ahead", "help")
+_COMMAND_OPTIONS = ("kubeconfig", "context", "speed", "inject-faults", "clock-ahead", "help")
 #: a listen address that says "nowhere", as controller-runtime has it
-_NOWHERE = ("", "0")
+_NOT_SERVED = ("", "0")
 _SWITCHES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
-class _Run(click.Command):
+class _RunCommand(click.Command):
     """A command whose help lists the flags of the service that is asked about."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[__name__] = next((each for each in args if each in PARTS), "")
+        ctx.meta[__name__] = next((each for each in args if each in RUNNABLE_SERVICES), "")
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         service = ctx.meta.get(__name__)
         if service:
-            known = {**PARTS[service].flags(), **_COMMON}
+            known = {**RUNNABLE_SERVICES[service].flags(), **_COMMON}
             with formatter.section(f"Flags of {service}"):
                 formatter.write_dl([(f"--{name}", known[name]) for name in sorted(known)])
 
 
-@click.command(cls=_Run, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-@click.argument("service", type=click.Choice([*PARTS, "all"]))
+@click.command(cls=_RunCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@click.argument("service", type=click.Choice([*RUNNABLE_SERVICES, "all"]))
 @click.option(
     "--kubeconfig", type=click.Path(path_type=Path), help="Which cluster; else $KUBECONFIG, or the own pod's."
 )
 @click.option("--context", default="", help="Which context of the kubeconfig.")
 @click.option(
     "--speed",
-    type=A_POSITIVE_NUMBER,
+    type=POSITIVE_NUMBER,
     default=1.0,
     help="Cluster seconds per second, for simulated clusters.",
 )
 @click.option(
     "--inject-faults",
-    type=A_PART_OF_ONE,
+    type=FRACTION,
     default=0.0,
     help="Part of all requests that fail on purpose; for soak tests only.",
 )
 @click.option(
     "--clock-ahead",
-    type=AN_OFFSET,
+    type=OFFSET_S,
     default=0.0,
     help="Seconds that the clock is ahead on purpose; for soak tests only.",
 )
@@ -391,14 +403,14 @@ def run(
     from pykai.observe.logs import set_up_logging
     from pykai.scheduler.config.configuration import ConfigurationError
 
-    given = parse_given(flags)
+    given = parse_flags(flags)
     chosen = ALL if service == "all" else (service,)
-    known = {name: set(PARTS[name].flags()) for name in chosen}
-    _check_names(service, given, set().union(_COMMON, *known.values()))
+    known_flags = {name: set(RUNNABLE_SERVICES[name].flags()) for name in chosen}
+    _check_flag_names(service, given, set().union(_COMMON, *known_flags.values()))
     set_up_logging(_number(given, "v", 3, least=0), as_json=_switch(given, "log-json"))
     elected = _switch(given, "leader-elect")
     qps, burst = (_number(given, name, 0, least=1) for name in ("qps", "burst"))
-    for name in idle_flags(chosen, given):
+    for name in flags_without_effect(chosen, given):
         _LOG.warning("--%s is accepted and has no effect on %s", name, service)
 
     async def main(stop: asyncio.Event) -> None:
@@ -412,33 +424,38 @@ def run(
         try:
             runtime = Runtime(client, Caches(client), Clock(speed, wall=lambda: datetime.now(UTC) + ahead))
             registry = CollectorRegistry()
-            made: list[Service] = []
+            services: list[Service] = []
             for name in chosen:
-                part = PARTS[name]
-                own = {key: value for key, value in given.items() if key in known[name]}
+                part = RUNNABLE_SERVICES[name]
+                own_flags = {key: value for key, value in given.items() if key in known_flags[name]}
                 fence = Fence()
                 try:
-                    services = part.make(replace(runtime, client=client.fenced(fence.check)), own, registry)
+                    part_services = part.make(replace(runtime, client=client.fenced(fence.check)), own_flags, registry)
                 except (OptionError, ConfigurationError) as error:
                     raise click.ClickException(str(error)) from error
                 if part.lease and elected:
                     place = given.get("namespace", names.DEFAULT_NAMESPACE)
-                    services = [Led(each, runtime, namespace=place, lease=part.lease, fence=fence) for each in services]
-                made += services
-            addresses = {given.get(flag, "") for name in chosen for flag in PARTS[name].addresses}
-            made += [Endpoints(address, registry, made) for address in sorted(addresses.difference(_NOWHERE))]
-            await run_services(runtime, made, stop)
+                    part_services = [
+                        LeaderElected(each, runtime, namespace=place, lease=part.lease, fence=fence)
+                        for each in part_services
+                    ]
+                services += part_services
+            addresses = {given.get(flag, "") for name in chosen for flag in RUNNABLE_SERVICES[name].addresses}
+            services += [
+                EndpointService(address, registry, services) for address in sorted(addresses.difference(_NOT_SERVED))
+            ]
+            await run_services(runtime, services, stop)
         finally:
             await client.close()
 
     run_until_signal(main)
 
 
-def _check_names(service: str, given: Given, known: Collection[str]) -> None:
+def _check_flag_names(service: str, given: FlagValues, known_flags: Collection[str]) -> None:
     """Nothing starts with a flag that no service knows, nor with others that would write beside a shadow."""
     for name in given:
-        if name not in known:
-            meant = did_you_mean(name, {*known, *_OWN}, "--")
+        if name not in known_flags:
+            meant = did_you_mean(name, {*known_flags, *_COMMAND_OPTIONS}, "--")
             text = f"--{name} is not a flag of {service}{meant or f'; `kai run {service} --help` lists them'}"
             raise click.UsageError(f"{text} Nothing was started." if meant else f"{text}. Nothing was started.")
     if service == "all" and _switch(given, "shadow"):
@@ -446,24 +463,26 @@ def _check_names(service: str, given: Given, known: Collection[str]) -> None:
         raise click.UsageError(text)
 
 
-def idle_flags(chosen: Sequence[str], given: Given) -> list[str]:
+def flags_without_effect(chosen: Sequence[str], given: FlagValues) -> list[str]:
     """The given flags that have no effect on any of the services that know them."""
-    found = []
+    ineffective = []
     for name in sorted(given):
-        knowing = [PARTS[each] for each in chosen if name in PARTS[each].flags() or name in _COMMON]
-        if all(name in part.idle() for part in knowing):
-            found.append(name)
-    return found
+        services = [
+            RUNNABLE_SERVICES[each] for each in chosen if name in RUNNABLE_SERVICES[each].flags() or name in _COMMON
+        ]
+        if all(name in part.flags_without_effect() for part in services):
+            ineffective.append(name)
+    return ineffective
 
 
-def _switch(given: Given, name: str) -> bool:
+def _switch(given: FlagValues, name: str) -> bool:
     text = given.get(name, "false")
     if text.lower() not in _SWITCHES:
         raise click.UsageError(f"--{name}: expected true or false, not {text!r}")
     return _SWITCHES[text.lower()]
 
 
-def _number(given: Given, name: str, otherwise: int, *, least: int) -> int:
+def _number(given: FlagValues, name: str, otherwise: int, *, least: int) -> int:
     text = given.get(name)
     if text is None:
         return otherwise

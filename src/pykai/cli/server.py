@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
-from pykai.cli.processes import A_PORT, A_POSITIVE_NUMBER, kubeconfig_place, run_until_signal, write_kubeconfig
+from pykai.cli.processes import PORT, POSITIVE_NUMBER, kubeconfig_location, run_until_signal, write_kubeconfig
 
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=A_PORT, default=0, help="Port to listen on; 0 takes a free one.")
+@click.option("--port", type=PORT, default=0, help="Port to listen on; 0 takes a free one.")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Keep the state here, in SQLite.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Where to write the kubeconfig.")
-@click.option("--speed", type=A_POSITIVE_NUMBER, default=1.0, show_default=True, help="Cluster seconds per second.")
+@click.option("--speed", type=POSITIVE_NUMBER, default=1.0, show_default=True, help="Cluster seconds per second.")
 @click.option("--bare", is_flag=True, help="Install nothing but our own kinds: no namespaces, queues, roles, classes.")
 @click.option("--verbose", is_flag=True, help="Show more of the log.")
 def server(
@@ -57,5 +57,5 @@ def server(
         finally:
             await api.close()
 
-    with kubeconfig_place(kubeconfig, data) as place:
+    with kubeconfig_location(kubeconfig, data) as place:
         run_until_signal(main)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from pykai.cli.processes import A_POSITIVE_NUMBER, run_until_signal
+from pykai.cli.processes import POSITIVE_NUMBER, run_until_signal
 
 
 @click.command()
@@ -25,7 +25,7 @@ from pykai.cli.processes import A_POSITIVE_NUMBER, run_until_signal
 )
 @click.option(
     "--minutes",
-    type=A_POSITIVE_NUMBER,
+    type=POSITIVE_NUMBER,
     default=3.0,
     show_default=True,
     help="How long the load lasts; memory is judged from 15 on.",
@@ -40,7 +40,7 @@ def soak(kills: int, restarts: int, minutes: float, seed: int, faults: bool, fol
     code is 1 when a promise was broken: a pod bound twice, a GPU over-filled, a gang half started, work lost,
     something left behind, or memory that grows.
     """
-    from pykai.dev.soak.controlplanes import EmbeddedPlane
+    from pykai.dev.soak.controlplanes import EmbeddedControlPlane
     from pykai.dev.soak.processes import SoakFailed
     from pykai.dev.soak.runner import Soak, SoakReport
 
@@ -52,7 +52,7 @@ def soak(kills: int, restarts: int, minutes: float, seed: int, faults: bool, fol
         raise click.ClickException(f"the folder {folder} cannot be made: {error.strerror or error}") from error
     run = Soak(
         place,
-        EmbeddedPlane(place, click.echo),
+        EmbeddedControlPlane(place, click.echo),
         kills=kills,
         restarts=restarts,
         seconds=minutes * 60,
@@ -64,14 +64,14 @@ def soak(kills: int, restarts: int, minutes: float, seed: int, faults: bool, fol
 
     async def main(stop: asyncio.Event) -> None:
         soaking = asyncio.create_task(run.run())
-        told = asyncio.create_task(stop.wait())
-        await asyncio.wait((soaking, told), return_when=asyncio.FIRST_COMPLETED)
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((soaking, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not soaking.done():
             # Cancelled, it ends its processes on the way out.
             soaking.cancel()
             await asyncio.wait((soaking,))
             raise click.Abort
-        told.cancel()
+        stopping.cancel()
         reports.append(soaking.result())
 
     keep = folder is not None

@@ -17,26 +17,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykai.cli.processes import A_PORT, A_POSITIVE_NUMBER, kubeconfig_place, run_until_signal, write_kubeconfig
+from pykai.cli.processes import PORT, POSITIVE_NUMBER, kubeconfig_location, run_until_signal, write_kubeconfig
 
 if TYPE_CHECKING:
-    from pykai.lab.cluster import LivingCluster
-    from pykai.lab.stalldetection import Standstill
+    from pykai.lab.cluster import LabCluster
+    from pykai.lab.stalldetection import StallDetector
 
 
 @click.command()
 @click.option("--scenario", default="", metavar="FILE|none", help="The story to play; `none` for an empty cluster.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Where to write the kubeconfig.")
-@click.option("--speed", type=A_POSITIVE_NUMBER, default=1.0, show_default=True, help="Cluster seconds per second.")
+@click.option("--speed", type=POSITIVE_NUMBER, default=1.0, show_default=True, help="Cluster seconds per second.")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Keep the state here, in SQLite.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=A_PORT, default=0, help="Port to listen on; 0 takes a free one.")
+@click.option("--port", type=PORT, default=0, help="Port to listen on; 0 takes a free one.")
 @click.option(
     "--until-done", is_flag=True, help="End when every job of the story is done; exit code 1 if one cannot be."
 )
 @click.option(
     "--default-run-seconds",
-    type=A_POSITIVE_NUMBER,
+    type=POSITIVE_NUMBER,
     default=30.0,
     show_default=True,
     help="How long pods run that say nothing of it and do not restart.",
@@ -65,38 +65,38 @@ def up(
     unless --kubeconfig says where, and removed at the end. Metrics, health, a snapshot and the job order are served on
     this machine; their address is shown, too.
     """
-    from pykai.lab.story import BUILT_IN, ScenarioError, Story, read_story
+    from pykai.lab.story import DEFAULT_STORY, ScenarioError, Story, read_story
     from pykai.observe.logs import set_up_logging
 
     set_up_logging(3 if verbose else 1)
     try:
         if scenario == "none":
-            story = Story(title="An empty story", machines=read_story(BUILT_IN).machines)
+            story = Story(title="An empty story", machines=read_story(DEFAULT_STORY).machines)
         else:
-            story = read_story(Path(scenario) if scenario else BUILT_IN)
+            story = read_story(Path(scenario) if scenario else DEFAULT_STORY)
     except ScenarioError as error:
         raise click.ClickException(str(error)) from error
 
     async def main(stop: asyncio.Event) -> None:
-        from pykai.cli.display import Show
-        from pykai.lab.cluster import LivingCluster, LivingOptions
-        from pykai.lab.machines.podbehaviour import Habits
-        from pykai.lab.stalldetection import Standstill
+        from pykai.cli.display import LiveDisplay
+        from pykai.lab.cluster import LabCluster, LabOptions
+        from pykai.lab.machines.podbehaviour import BehaviourDefaults
+        from pykai.lab.stalldetection import StallDetector
         from pykai.operator.install import installation
 
         began_s = time.monotonic()
-        options = LivingOptions(
+        options = LabOptions(
             story=story,
             speed=speed,
             data=data,
             host=host,
             port=port,
             objects=installation(),
-            habits=Habits(run_s=default_run_seconds),
-            pages="127.0.0.1:0",
+            behaviour=BehaviourDefaults(run_s=default_run_seconds),
+            endpoint_address="127.0.0.1:0",
         )
         try:
-            cluster = await LivingCluster.start(options)
+            cluster = await LabCluster.start(options)
         except OSError as error:
             raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         path = place()
@@ -105,31 +105,31 @@ def up(
         except click.ClickException:
             await cluster.close()
             raise
-        still = Standstill(cluster.runtime, cluster.scheduler, cluster.player) if until_done else None
-        show = Show(cluster, path, plain=plain or not sys.stdout.isatty(), began_s=began_s, picture=picture)
+        stall_detector = StallDetector(cluster.runtime, cluster.scheduler, cluster.player) if until_done else None
+        show = LiveDisplay(cluster, path, plain=plain or not sys.stdout.isatty(), began_s=began_s, picture=picture)
         running = asyncio.create_task(cluster.run(stop))
         showing = asyncio.create_task(show.run(stop))
-        ends = [asyncio.create_task(event.wait()) for event in (stop, *_ends(cluster, still))]
+        ends = [asyncio.create_task(event.wait()) for event in (stop, *_end_events(cluster, stall_detector))]
         await asyncio.wait((running, showing, *ends), return_when=asyncio.FIRST_COMPLETED)
-        wrong = _wrong(cluster, still) if still is not None else ""
+        failure = _failure_text(cluster, stall_detector) if stall_detector is not None else ""
         stop.set()
         await running
         await showing
         for end in ends:
             end.cancel()
-        if wrong:
-            raise click.ClickException(wrong)
+        if failure:
+            raise click.ClickException(failure)
 
-    with kubeconfig_place(kubeconfig, data) as place:
+    with kubeconfig_location(kubeconfig, data) as place:
         run_until_signal(main)
 
 
-def _ends(cluster: LivingCluster, still: Standstill | None) -> tuple[asyncio.Event, ...]:
+def _end_events(cluster: LabCluster, stall_detector: StallDetector | None) -> tuple[asyncio.Event, ...]:
     """What ends the command besides a signal."""
-    return () if still is None else (cluster.player.finished, still.reached)
+    return () if stall_detector is None else (cluster.player.finished, stall_detector.stalled)
 
 
-def _wrong(cluster: LivingCluster, still: Standstill) -> str:
+def _failure_text(cluster: LabCluster, stall_detector: StallDetector) -> str:
     """Why the story has not come to its end; empty if it has."""
     player = cluster.player
     if player.refused:
@@ -138,7 +138,7 @@ def _wrong(cluster: LivingCluster, still: Standstill) -> str:
         return f"jobs of the story failed: {', '.join(failed)}"
     if player.finished.is_set():
         return ""
-    if still.reached.is_set():
-        return f"the story will never be done: {'; '.join(still.sentences)}"
-    left = player.open_jobs()
+    if stall_detector.stalled.is_set():
+        return f"the story will never be done: {'; '.join(stall_detector.reasons)}"
+    left = player.unfinished_jobs()
     return f"stopped before the story was done; jobs that have not ended: {', '.join(left) or 'those still to come'}"

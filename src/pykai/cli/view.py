@@ -24,13 +24,13 @@ _UID = 37
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GpuCell:
     """One GPU of a node: whose queue has it ("" when free), and how many pods share it (1: nobody shares)."""
 
     queue: str = ""
-    tenants: int = 1
+    pods: int = 1
     #: its pods are leaving
-    leaving: bool = False
+    terminating: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class NodeView:
 
     name: str
     model: str
-    cells: tuple[Cell, ...]
+    cells: tuple[GpuCell, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class WaitingView:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class BoardView:
     """Everything the board shows."""
 
     nodes: tuple[NodeView, ...] = ()
@@ -79,17 +79,19 @@ class View:
 
 
 @dataclass(slots=True)
-class _Seats:
+class _NodeOccupancy:
     """Who sits on the GPUs of one node."""
 
-    whole: list[Cell] = field(default_factory=list)
+    whole_gpus: list[GpuCell] = field(default_factory=list)
     #: GPU group -> queues of the pods that share it, and whether all are leaving
-    shared: dict[str, list[tuple[str, bool]]] = field(default_factory=lambda: defaultdict(list))
+    shared_gpus: dict[str, list[tuple[str, bool]]] = field(default_factory=lambda: defaultdict(list))
 
 
-def look(nodes: Iterable[Node], pods: Iterable[Pod], groups: Mapping[str, PodGroup], plan: Plan | None) -> View:
+def build_view(
+    nodes: Iterable[Node], pods: Iterable[Pod], groups: Mapping[str, PodGroup], plan: Plan | None
+) -> BoardView:
     """The cluster as it is; `groups` by namespace/name."""
-    seats: dict[str, _Seats] = defaultdict(_Seats)
+    occupancy: dict[str, _NodeOccupancy] = defaultdict(_NodeOccupancy)
     running = pending = 0
     for pod in pods:
         if pod.status.phase in _ENDED or pod.metadata.namespace == names.RESERVATION_NAMESPACE:
@@ -98,11 +100,11 @@ def look(nodes: Iterable[Node], pods: Iterable[Pod], groups: Mapping[str, PodGro
             pending += pod.spec.scheduler_name == names.SCHEDULER_NAME
             continue
         running += 1
-        _seat(seats[pod.spec.node_name], pod, _queue_of(pod, groups))
-    drawn = tuple(_node(node, seats[node.metadata.name]) for node in sorted(nodes, key=_place))
-    cells = [cell for node in drawn for cell in node.cells]
-    return View(
-        nodes=drawn,
+        _add_pod(occupancy[pod.spec.node_name], pod, _queue_of(pod, groups))
+    node_views = tuple(_node(node, occupancy[node.metadata.name]) for node in sorted(nodes, key=_natural_order))
+    cells = [cell for node in node_views for cell in node.cells]
+    return BoardView(
+        nodes=node_views,
         queues=tuple(_queues(plan.queues)) if plan else (),
         waiting=tuple(_waiting(plan)) if plan else (),
         running=running,
@@ -112,7 +114,7 @@ def look(nodes: Iterable[Node], pods: Iterable[Pod], groups: Mapping[str, PodGro
     )
 
 
-def _place(node: Node) -> tuple[str, int, str]:
+def _natural_order(node: Node) -> tuple[str, int, str]:
     """Names in reading order: `a100-2` before `a100-10`."""
     stem, _, number = node.metadata.name.rpartition("-")
     return (stem, int(number), "") if number.isdigit() else (node.metadata.name, 0, "")
@@ -124,17 +126,17 @@ def _queue_of(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
     return group.spec.queue if group is not None else "?"
 
 
-def _seat(seats: _Seats, pod: Pod, queue: str) -> None:
-    leaving = pod.metadata.deletion_timestamp is not None
+def _add_pod(occupancy: _NodeOccupancy, pod: Pod, queue: str) -> None:
+    terminating = pod.metadata.deletion_timestamp is not None
     shared = [
         value
         for key, value in pod.metadata.labels.items()
         if key == names.GPU_GROUP_LABEL or key.startswith(names.GPU_GROUP_LABEL_PREFIX)
     ]
     for group in shared:
-        seats.shared[group].append((queue, leaving))
+        occupancy.shared_gpus[group].append((queue, terminating))
     if not shared:
-        seats.whole += [Cell(queue, leaving=leaving)] * _gpus(pod)
+        occupancy.whole_gpus += [GpuCell(queue, terminating=terminating)] * _gpus(pod)
 
 
 def _gpus(pod: Pod) -> int:
@@ -148,14 +150,16 @@ def _amount(value: RawQuantity) -> int:
         return 0
 
 
-def _node(node: Node, seats: _Seats) -> NodeView:
-    offered = _amount(node.status.allocatable.get(names.NVIDIA_GPU, "0"))
-    taken = list(seats.whole)
-    for tenants in seats.shared.values():
-        taken.append(Cell(tenants[0][0], len(tenants), all(leaving for _, leaving in tenants)))
-    free = [Cell()] * max(0, offered - len(taken))
+def _node(node: Node, occupancy: _NodeOccupancy) -> NodeView:
+    gpu_count = _amount(node.status.allocatable.get(names.NVIDIA_GPU, "0"))
+    used_cells = list(occupancy.whole_gpus)
+    for tenants in occupancy.shared_gpus.values():
+        used_cells.append(GpuCell(tenants[0][0], len(tenants), all(leaving for _, leaving in tenants)))
+    free = [GpuCell()] * max(0, gpu_count - len(used_cells))
     return NodeView(
-        node.metadata.name, node.metadata.labels.get(names.GPU_PRODUCT_NODE_LABEL, ""), tuple(taken[:offered] + free)
+        node.metadata.name,
+        node.metadata.labels.get(names.GPU_PRODUCT_NODE_LABEL, ""),
+        tuple(used_cells[:gpu_count] + free),
     )
 
 
@@ -192,18 +196,18 @@ _CAUSES = {
 }
 
 
-def happened(plan: Plan) -> list[str]:
+def eviction_sentences(plan: Plan) -> list[str]:
     """What a plan takes from whom, and for whom: a sentence for every group that others make room for."""
-    taken: dict[tuple[str, str], list[str]] = defaultdict(list)
+    evicted_groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for eviction in plan.evictions:
-        taken[eviction.action, eviction.preemptor].append(short_name(eviction.group))
+        evicted_groups[eviction.action, eviction.preemptor].append(short_name(eviction.group))
     return [
         _CAUSES[action].format(
             pods=f"{len(victims)} pod{'s' if len(victims) > 1 else ''}",
             victims=" and ".join(sorted(set(victims))),
             group=short_name(preemptor),
         )
-        for (action, preemptor), victims in taken.items()
+        for (action, preemptor), victims in evicted_groups.items()
     ]
 
 

@@ -62,7 +62,7 @@ _NOW_NS = 1_767_225_600_000_000_000
 #: Engine and floor take turns, and the best time of each counts, so that what else the machine does matters little.
 _ROUNDS, _MOST_ROUNDS, _AT_LEAST_S = 3, 30, 2.0
 #: Cycles of `living`, and events before each.
-_LIVING_CYCLES, _EVENTS = 100, 100
+_ACTIVE_CYCLES, _EVENTS = 100, 100
 #: Changes of `apply` timed at a time.
 _CHUNK = 250
 _QUEUES = ("team-a", "team-b", "team-c", "team-d")
@@ -131,7 +131,7 @@ def _job(
 ) -> list[PodGroup | Pod]:
     """A job; it waits unless a node is named."""
     group = f"job-{index:06}"
-    made: list[PodGroup | Pod] = [
+    objects: list[PodGroup | Pod] = [
         PodGroup(
             metadata=ObjectMeta(name=group, namespace="bench", uid=group),
             spec=PodGroupSpec(
@@ -145,7 +145,7 @@ def _job(
     requests: dict[str, str | int | float] = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": str(gpus)}
     for number in range(pods):
         name = f"{group}-{number}"
-        made.append(
+        objects.append(
             Pod(
                 metadata=ObjectMeta(
                     name=name, namespace="bench", uid=name, annotations={names.POD_GROUP_ANNOTATION: group}
@@ -158,7 +158,7 @@ def _job(
                 status=PodStatus(phase="Running" if node else "Pending"),
             )
         )
-    return made
+    return objects
 
 
 def _cluster(nodes: int, jobs: int, pods: int, gpus: int) -> Tables:
@@ -196,10 +196,10 @@ def _peak_mib() -> float:
 
 
 def _measure(shape: str, nodes: int, jobs: int, pods: int, gpus: int, *, quick: bool) -> Measurement:
-    return _time(shape, _cluster(nodes, jobs, pods, gpus), nodes, jobs * pods, gpus, quick=quick)
+    return _measure_cycles(shape, _cluster(nodes, jobs, pods, gpus), nodes, jobs * pods, gpus, quick=quick)
 
 
-def _time(shape: str, tables: Tables, nodes: int, pods: int, gpus: int, *, quick: bool) -> Measurement:
+def _measure_cycles(shape: str, tables: Tables, nodes: int, pods: int, gpus: int, *, quick: bool) -> Measurement:
     """Cycles on these tables, or (quick) one; the floor is that of placing `pods` pods of `gpus` GPUs."""
     policy = replace_policy(default_configuration().policy, max_consolidation_preemptees=-1)
     seconds = floor = second = float("inf")
@@ -241,7 +241,7 @@ def gang(nodes: int, *, quick: bool = False) -> Measurement:
     return _measure("gang", nodes, nodes // 8, 8, GPUS_PER_NODE, quick=quick)
 
 
-def _running(nodes: int) -> Tables:
+def _cluster_with_quotas(nodes: int) -> Tables:
     """A cluster whose quotas add up to its GPUs, without work."""
     tables = Tables()
     for index in range(nodes):
@@ -258,34 +258,34 @@ def _add(tables: Tables, index: int, gpus: int, queue: str = "", node: int | Non
 
 def full(nodes: int, *, quick: bool = False) -> Measurement:
     """As much work waiting as runs."""
-    tables = _running(nodes)
+    tables = _cluster_with_quotas(nodes)
     jobs = nodes * GPUS_PER_NODE
     for index in range(2 * jobs):
         _add(tables, index, 1, node=index // GPUS_PER_NODE if index < jobs else None)
-    return _time("full", tables, nodes, jobs, 1, quick=quick)
+    return _measure_cycles("full", tables, nodes, jobs, 1, quick=quick)
 
 
 def reclaim(nodes: int, *, quick: bool = False) -> Measurement:
     """Three queues want back what the fourth has."""
-    tables = _running(nodes)
+    tables = _cluster_with_quotas(nodes)
     held = nodes * GPUS_PER_NODE
     for index in range(held):
         _add(tables, index, 1, _QUEUES[0], index // GPUS_PER_NODE)
     wanted = 3 * nodes // 4
     for index in range(wanted):
         _add(tables, held + index, GPUS_PER_NODE, _QUEUES[1 + index % 3])
-    return _time("reclaim", tables, nodes, wanted, GPUS_PER_NODE, quick=quick)
+    return _measure_cycles("reclaim", tables, nodes, wanted, GPUS_PER_NODE, quick=quick)
 
 
 def frag(nodes: int, *, quick: bool = False) -> Measurement:
     """Every node has a little room and none has enough."""
-    tables = _running(nodes)
+    tables = _cluster_with_quotas(nodes)
     for index in range(5 * nodes):
         _add(tables, index, 1, node=index // 5)
     wanted = nodes // 8
     for index in range(wanted):
         _add(tables, 5 * nodes + index, GPUS_PER_NODE)
-    return _time("frag", tables, nodes, wanted, GPUS_PER_NODE, quick=quick)
+    return _measure_cycles("frag", tables, nodes, wanted, GPUS_PER_NODE, quick=quick)
 
 
 _NODES_PER_RACK, _RACKS_PER_ZONE = 16, 8
@@ -306,9 +306,9 @@ def racks64(nodes: int, *, quick: bool = False) -> Measurement:
 
 
 def _racks(shape: str, nodes: int, pods: int, topology: TopologyConstraint, *, quick: bool) -> Measurement:
-    whole = pods // GPUS_PER_NODE
-    if nodes % whole:
-        raise WrongSize(f"{shape} fills the cluster to the last GPU: it needs a multiple of {whole} nodes")
+    nodes_per_gang = pods // GPUS_PER_NODE
+    if nodes % nodes_per_gang:
+        raise WrongSize(f"{shape} fills the cluster to the last GPU: it needs a multiple of {nodes_per_gang} nodes")
     tables = Tables()
     for index in range(nodes):
         rack = index // _NODES_PER_RACK
@@ -324,15 +324,15 @@ def _racks(shape: str, nodes: int, pods: int, topology: TopologyConstraint, *, q
             tables.apply(item)
             if isinstance(item, Pod):
                 waiting[item.metadata.name] = item
-    found = _time(shape, tables, nodes, gangs * pods, 1, quick=quick)
+    measurement = _measure_cycles(shape, tables, nodes, gangs * pods, 1, quick=quick)
     for bind in schedule(tables.snapshot(_NOW_NS), default_configuration().policy).binds:
-        tables.apply(_moved(waiting[bind.pod], bind.node, "Running"))
+        tables.apply(_with_phase(waiting[bind.pod], bind.node, "Running"))
     for index, (size, level) in enumerate(((_LARGEST_GANG, _IN_ZONE), (64, _IN_RACK)), gangs):
         for item in _job(index, size, 1, topology=level):
             tables.apply(item)
-    refusal = _time(shape, tables, nodes, 1, 1, quick=quick)
+    refusal = _measure_cycles(shape, tables, nodes, 1, 1, quick=quick)
     assert not refusal.decisions, "the cluster was full"
-    return replace_policy(found, refusal_seconds=refusal.seconds)
+    return replace_policy(measurement, refusal_seconds=refusal.seconds)
 
 
 def apply(nodes: int, *, quick: bool = False) -> Measurement:
@@ -346,11 +346,11 @@ def apply(nodes: int, *, quick: bool = False) -> Measurement:
     for index in range(nodes * 4):
         for item in _job(index, 1, 1):
             if isinstance(item, Pod):
-                item = _moved(item, f"node-{index % nodes:05}", "Running")
+                item = _with_phase(item, f"node-{index % nodes:05}", "Running")
                 running.append(item)
             tables.apply(item)
     order = np.random.default_rng(7).integers(0, len(running), changes).tolist()
-    changed = [_moved(running[position], running[position].spec.node_name, "Succeeded") for position in order]
+    changed = [_with_phase(running[position], running[position].spec.node_name, "Succeeded") for position in order]
     gc.collect()
     seconds = floor = float("inf")
     with gc_paused():
@@ -376,7 +376,7 @@ def living(nodes: int, *, quick: bool = False) -> Measurement:
 
     The floor is one dictionary update an event and one look at every node.
     """
-    lab = _Living(nodes)
+    cluster = _ActiveCluster(nodes)
     policy, memory = default_configuration().policy, CycleMemory()
     taken: list[float] = []
     floor = float("inf")
@@ -385,45 +385,45 @@ def living(nodes: int, *, quick: bool = False) -> Measurement:
         gc.collect(0)
         with gc_paused():
             began = perf_counter()
-            for happens in events:
-                happens()
-            plan = schedule(lab.tables.snapshot(_NOW_NS), policy, memory)
+            for event in events:
+                event()
+            plan = schedule(cluster.tables.snapshot(_NOW_NS), policy, memory)
             return perf_counter() - began, plan
 
     cycle(())
     gc.collect()
-    cycles = 2 * len(lab.kinds) if quick else _LIVING_CYCLES
+    cycles = 2 * len(cluster.kinds) if quick else _ACTIVE_CYCLES
     for number in range(cycles):
-        seconds, plan = cycle(lab.events(number))
+        seconds, plan = cycle(cluster.events(number))
         assert not plan.binds, "those that wait fit nowhere"
         taken.append(seconds)
-        floor = min(floor, _living_floor(nodes))
+        floor = min(floor, _active_floor(nodes))
     fitting = [_job(3 * 10**6 + number, 1, 0) for number in range(2 if quick else 10)]
-    came: list[float] = []
+    new_job_seconds: list[float] = []
     for job in fitting:
-        seconds, plan = cycle([partial(lab.tables.apply, item) for item in job])
+        seconds, plan = cycle([partial(cluster.tables.apply, item) for item in job])
         assert len(plan.binds) == 1, "the new job fits"
-        came.append(seconds)
+        new_job_seconds.append(seconds)
         pod = job[1]
         assert isinstance(pod, Pod)
-        lab.tables.apply(_moved(pod, plan.binds[0].node, "Running"))
+        cluster.tables.apply(_with_phase(pod, plan.binds[0].node, "Running"))
     taken.sort()
     worst = taken[-1 - len(taken) // 20]
     return Measurement(
         "living",
         nodes,
-        lab.waiting,
+        cluster.waiting,
         round(worst, 6),
         round(floor, 6),
         round(worst / floor, 2),
         _peak_mib(),
         len(fitting),
         median_seconds=round(taken[len(taken) // 2], 6),
-        new_pod_seconds=round(max(came), 6),
+        new_pod_seconds=round(max(new_job_seconds), 6),
     )
 
 
-def _living_floor(nodes: int) -> float:
+def _active_floor(nodes: int) -> float:
     free = np.zeros((4, nodes))
     began = perf_counter()
     seen = {number: number for number in range(_EVENTS)}
@@ -431,11 +431,11 @@ def _living_floor(nodes: int) -> float:
     return perf_counter() - began
 
 
-class _Living:
+class _ActiveCluster:
     """A full cluster and what happens to its running pods."""
 
     def __init__(self, nodes: int) -> None:
-        self.tables = _running(nodes)
+        self.tables = _cluster_with_quotas(nodes)
         self.pods: list[Pod] = []
         self.waiting = nodes // 5
         self._nodes = nodes
@@ -499,7 +499,7 @@ class _Living:
         return [partial(self.tables.apply, pod)]
 
 
-def _moved(pod: Pod, node: str, phase: str) -> Pod:
+def _with_phase(pod: Pod, node: str, phase: str) -> Pod:
     return replace(pod, spec=replace(pod.spec, node_name=node), status=PodStatus(phase=phase))
 
 

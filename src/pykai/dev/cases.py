@@ -37,12 +37,12 @@ class Cycles(msgspec.Struct, frozen=True, rename="camel"):
     seconds_between: float = 0.0
 
     @property
-    def first(self) -> int:
+    def first_comparison(self) -> int:
         """The number of the cycle after which to compare first."""
         return self.run if self.run is not None else self.until_match
 
     @property
-    def last(self) -> int:
+    def last_cycle(self) -> int:
         """The number of the last cycle."""
         return self.run if self.run is not None else self.until_match + self.still_match_for
 
@@ -71,7 +71,7 @@ class Case(msgspec.Struct, frozen=True, rename="camel"):
         parse_timestamp(self.now)
         if (self.actions is None) == (self.cycles is None):
             raise ValueError("expected either actions or cycles")
-        if self.cycles is not None and self.cycles.first < 1:
+        if self.cycles is not None and self.cycles.first_comparison < 1:
             raise ValueError("cycles: expected at least one")
         for index, raw in enumerate(self.objects):
             meta = raw.get("metadata")
@@ -106,14 +106,14 @@ def case_files(folder: Path, patterns: Sequence[str] = ("*.jsonl",)) -> list[Pat
     """The files of a folder whose names fit one of the patterns; raises CaseError when there is none."""
     if not folder.is_dir():
         raise CaseError(f"{folder}: no such folder")
-    present = sorted(path for path in folder.glob("*.jsonl") if path.is_file())
-    if not present:
+    all_files = sorted(path for path in folder.glob("*.jsonl") if path.is_file())
+    if not all_files:
         raise CaseError(f"{folder}: no *.jsonl files there")
-    found: set[Path] = set()
+    matching: set[Path] = set()
     for pattern in patterns:
-        fitting = [path for path in present if fnmatchcase(path.name, pattern)]
-        if not fitting:
-            listed = ", ".join(path.name for path in present)
+        files = [path for path in all_files if fnmatchcase(path.name, pattern)]
+        if not files:
+            listed = ", ".join(path.name for path in all_files)
             raise CaseError(f"{folder}: no file fits {pattern}; there are {listed}")
-        found.update(fitting)
-    return sorted(found)
+        matching.update(files)
+    return sorted(matching)

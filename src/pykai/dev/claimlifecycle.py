@@ -19,17 +19,17 @@ from pykai.core.model.tasks import Task
 from pykai.core.report.decisions import Bind
 
 
-def reserve(tables: Tables, task: Task, bind: Bind) -> str:
+def allocate_claims(tables: Tables, task: Task, bind: Bind) -> str:
     """Give a pod that starts its claims; the name of the claim behind its extended resources, "" without one."""
     keys = {claim.name: key for claim, key in zip(task.shape.claims, task.claim_keys, strict=True)}
     for name, allocation in bind.claims:
         claim = tables.claims.claims.get(keys[name])
         if claim is not None:
-            tables.apply(_reserved(claim, task, allocation))
+            tables.apply(_with_consumer(claim, task, allocation))
     extended = bind.extended_claim
     if extended is None or extended.allocation is None:
         return ""
-    made = ResourceClaim(
+    extended_claim = ResourceClaim(
         metadata=ObjectMeta(
             name=f"{task.name}-extended-resources",
             namespace=task.namespace,
@@ -38,18 +38,18 @@ def reserve(tables: Tables, task: Task, bind: Bind) -> str:
         ),
         spec=ResourceClaimSpec(devices=DeviceClaim(requests=extended.device_requests)),
     )
-    tables.apply(_reserved(made, task, extended.allocation))
-    return made.metadata.name
+    tables.apply(_with_consumer(extended_claim, task, extended.allocation))
+    return extended_claim.metadata.name
 
 
-def _reserved(claim: ResourceClaim, task: Task, allocation: AllocationResult) -> ResourceClaim:
+def _with_consumer(claim: ResourceClaim, task: Task, allocation: AllocationResult) -> ResourceClaim:
     users = [user for user in claim.status.reserved_for if user.uid != task.uid]
     users.append(ConsumerReference(resource="pods", name=task.name, uid=task.uid))
-    given = claim.status.allocation if claim.status.allocation is not None else allocation
-    return replace(claim, status=ResourceClaimStatus(allocation=given, reserved_for=users))
+    existing_allocation = claim.status.allocation if claim.status.allocation is not None else allocation
+    return replace(claim, status=ResourceClaimStatus(allocation=existing_allocation, reserved_for=users))
 
 
-def release(tables: Tables, task: Task) -> None:
+def release_claims(tables: Tables, task: Task) -> None:
     """Take the reservations of a pod back that is gone from its node; a claim without any gives its devices back."""
     if not task.node:
         return

@@ -18,19 +18,19 @@ from typing import Any
 from pykai.dev.cases import Case, Raw
 
 #: Statuses the recorded cases do not tell apart: a task placed by an action waits for its binding.
-_SAME = {"Allocated": "Binding", "Bound": "Running"}
+_STATUS_ALIASES = {"Allocated": "Binding", "Bound": "Running"}
 #: Statuses in which a pod is on its shared GPUs.
 _ON_DEVICE = frozenset(("Running", "Binding", "Pipelined", "Releasing", "StuckInReleasing"))
 _TOLERANCE = 1e-6
 
 
-def plain_status(name: str) -> str:
+def case_status(name: str) -> str:
     """The status as cases call it."""
-    return _SAME.get(name, name)
+    return _STATUS_ALIASES.get(name, name)
 
 
 @dataclass(frozen=True, slots=True)
-class PodView:
+class PodOutcome:
     """A pod as the comparison sees it."""
 
     #: namespace/name
@@ -53,11 +53,11 @@ class PodView:
 
 
 @dataclass
-class Outcome:
+class CaseOutcome:
     """What a case ended in, in the words of `expect`."""
 
     #: by namespace/name
-    pods: dict[str, PodView] = field(default_factory=dict)
+    pods: dict[str, PodOutcome] = field(default_factory=dict)
     #: namespace/name of every PodGroup
     groups: set[str] = field(default_factory=set)
     idle_gpus: dict[str, float] = field(default_factory=dict)
@@ -68,12 +68,12 @@ class Outcome:
     messages: dict[str, str] = field(default_factory=dict)
 
     @cached_property
-    def members(self) -> dict[str, list[PodView]]:
+    def members(self) -> dict[str, list[PodOutcome]]:
         """Pods by the key of their group."""
-        found: dict[str, list[PodView]] = {group: [] for group in self.groups}
+        pods_by_group: dict[str, list[PodOutcome]] = {group: [] for group in self.groups}
         for pod in self.pods.values():
-            found.setdefault(pod.group, []).append(pod)
-        return found
+            pods_by_group.setdefault(pod.group, []).append(pod)
+        return pods_by_group
 
     @cached_property
     def pod_keys(self) -> dict[str, list[str]]:
@@ -87,10 +87,10 @@ class Outcome:
 
 
 def _by_name(keys: Iterable[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    keys_by_name: dict[str, list[str]] = {}
     for key in keys:
-        found.setdefault(key.partition("/")[2], []).append(key)
-    return found
+        keys_by_name.setdefault(key.partition("/")[2], []).append(key)
+    return keys_by_name
 
 
 def _resolve(name: str, keys: Collection[str], by_name: Mapping[str, list[str]]) -> list[str]:
@@ -98,27 +98,27 @@ def _resolve(name: str, keys: Collection[str], by_name: Mapping[str, list[str]])
     return [name] if name in keys else by_name.get(name, [])
 
 
-def _unclear(what: str, name: str, found: list[str]) -> str:
-    if not found:
+def _ambiguous_name(what: str, name: str, keys: list[str]) -> str:
+    if not keys:
         return f"{what} {name}: not there"
-    return f"{what} {name}: there are {len(found)} ({', '.join(sorted(found))}); the case must say which"
+    return f"{what} {name}: there are {len(keys)} ({', '.join(sorted(keys))}); the case must say which"
 
 
-def differences(case: Case, outcome: Outcome, fields: Collection[str] | None = None) -> list[str]:
+def differences(case: Case, outcome: CaseOutcome, fields: Collection[str] | None = None) -> list[str]:
     """Where the outcome is not what the case expects, one line each; `fields` limits the comparison to these."""
-    found: list[str] = []
+    lines: list[str] = []
     for name, expected in case.expect.items():
         if fields is not None and name not in fields:
             continue
         compare = _COMPARISONS.get(name)
         if compare is None:
-            found.append(f"{name}: this runner cannot compare it")
+            lines.append(f"{name}: this runner cannot compare it")
         else:
-            found.extend(compare(case, outcome, expected))
-    return found
+            lines.extend(compare(case, outcome, expected))
+    return lines
 
 
-def compares(case: Case, fields: Collection[str] | None) -> bool:
+def has_expectations(case: Case, fields: Collection[str] | None) -> bool:
     """Whether the case expects something in one of these fields."""
     return fields is None or any(name in fields for name in case.expect)
 
@@ -127,11 +127,11 @@ def _differs(have: float, wanted: float) -> bool:
     return abs(have - wanted) > _TOLERANCE * max(1.0, abs(wanted))
 
 
-def _pod_differences(what: str, pod: PodView, expected: Raw) -> Iterator[str]:
+def _pod_differences(what: str, pod: PodOutcome, expected: Raw) -> Iterator[str]:
     """One pod against its own line or that of its group."""
     for name, wanted in expected.items():
         if name == "status":
-            if pod.status != plain_status(wanted):
+            if pod.status != case_status(wanted):
                 yield f"{what}: status {pod.status}, expected {wanted}"
         elif name == "node":
             if wanted and pod.node != wanted:
@@ -143,40 +143,40 @@ def _pod_differences(what: str, pod: PodView, expected: Raw) -> Iterator[str]:
             yield f"{what}: this runner cannot compare {name}"
 
 
-def _accepted_differences(what: str, pods: Iterable[PodView], wanted: float) -> Iterator[str]:
+def _accepted_differences(what: str, pods: Iterable[PodOutcome], wanted: float) -> Iterator[str]:
     have = sum(pod.gpus_accepted for pod in pods)
     if _differs(have, wanted):
         yield f"{what}: {have:g} GPUs accepted, expected {wanted:g}"
 
 
-def _compare_groups(case: Case, outcome: Outcome, expected: Raw) -> Iterator[str]:
+def _compare_groups(case: Case, outcome: CaseOutcome, expected: Raw) -> Iterator[str]:
     singled_out = {
         key for name in case.expect.get("pods") or () for key in _resolve(name, outcome.pods, outcome.pod_keys)
     }
     for name, wanted in expected.items():
-        found = _resolve(name, outcome.groups, outcome.group_keys)
-        if len(found) != 1:
-            yield _unclear("group", name, found)
+        group_keys = _resolve(name, outcome.groups, outcome.group_keys)
+        if len(group_keys) != 1:
+            yield _ambiguous_name("group", name, group_keys)
             continue
-        pods = outcome.members[found[0]]
+        pods = outcome.members[group_keys[0]]
         for pod in pods:
             if pod.key not in singled_out:
                 yield from _pod_differences(f"group {name}: pod {pod.name}", pod, wanted)
         if "gpusAccepted" in wanted:
             yield from _accepted_differences(f"group {name}", pods, wanted["gpusAccepted"])
         if "message" in wanted:
-            message = outcome.messages.get(found[0], "")
+            message = outcome.messages.get(group_keys[0], "")
             if message != wanted["message"]:
                 yield f"group {name}: message {message!r}, expected {wanted['message']!r}"
 
 
-def _compare_pods(case: Case, outcome: Outcome, expected: Raw) -> Iterator[str]:
+def _compare_pods(case: Case, outcome: CaseOutcome, expected: Raw) -> Iterator[str]:
     for name, wanted in expected.items():
-        found = _resolve(name, outcome.pods, outcome.pod_keys)
-        if len(found) != 1:
-            yield _unclear("pod", name, found)
+        pod_keys = _resolve(name, outcome.pods, outcome.pod_keys)
+        if len(pod_keys) != 1:
+            yield _ambiguous_name("pod", name, pod_keys)
             continue
-        pod = outcome.pods[found[0]]
+        pod = outcome.pods[pod_keys[0]]
         yield from _pod_differences(f"pod {name}", pod, wanted)
         if "gpusAccepted" in wanted:
             yield from _accepted_differences(f"pod {name}", [pod], wanted["gpusAccepted"])
@@ -184,7 +184,7 @@ def _compare_pods(case: Case, outcome: Outcome, expected: Raw) -> Iterator[str]:
             yield f"pod {name}: this runner cannot compare the message of one pod"
 
 
-def _compare_accepted(case: Case, outcome: Outcome, expected: Raw) -> Iterator[str]:
+def _compare_accepted(case: Case, outcome: CaseOutcome, expected: Raw) -> Iterator[str]:
     for name, wanted in expected.items():
         groups = _resolve(name, outcome.groups, outcome.group_keys)
         pods = _resolve(name, outcome.pods, outcome.pod_keys)
@@ -193,10 +193,10 @@ def _compare_accepted(case: Case, outcome: Outcome, expected: Raw) -> Iterator[s
         elif not groups and len(pods) == 1:
             yield from _accepted_differences(f"pod {name}", [outcome.pods[pods[0]]], wanted)
         else:
-            yield _unclear("group or pod", name, groups or pods)
+            yield _ambiguous_name("group or pod", name, groups or pods)
 
 
-def _compare_nodes(case: Case, outcome: Outcome, expected: Raw) -> Iterator[str]:
+def _compare_nodes(case: Case, outcome: CaseOutcome, expected: Raw) -> Iterator[str]:
     columns = {"idleGPUs": outcome.idle_gpus, "releasingGPUs": outcome.releasing_gpus}
     for name, line in expected.items():
         if name not in outcome.idle_gpus:
@@ -209,17 +209,17 @@ def _compare_nodes(case: Case, outcome: Outcome, expected: Raw) -> Iterator[str]
                 yield f"node {name}: {figure} {columns[figure][name]:g}, expected {wanted:g}"
 
 
-def _compare_devices(case: Case, outcome: Outcome, expected: list[list[str]]) -> Iterator[str]:
+def _compare_devices(case: Case, outcome: CaseOutcome, expected: list[list[str]]) -> Iterator[str]:
     """The pods of each shared GPU, whatever the GPUs are called."""
     wanted: list[list[str]] = []
     for names in expected:
         members: list[str] = []
         for name in names:
-            found = _resolve(name, outcome.pods, outcome.pod_keys)
-            if len(found) != 1:
-                yield _unclear("pod", name, found)
+            pod_keys = _resolve(name, outcome.pods, outcome.pod_keys)
+            if len(pod_keys) != 1:
+                yield _ambiguous_name("pod", name, pod_keys)
                 return
-            members += found
+            members += pod_keys
         wanted.append(sorted(members))
     named = _named_pods(case, outcome).union(*wanted)
     devices: dict[tuple[str, str], set[str]] = {}
@@ -229,10 +229,10 @@ def _compare_devices(case: Case, outcome: Outcome, expected: list[list[str]]) ->
                 devices.setdefault((pod.node, group), set()).add(pod.key)
     have = sorted(sorted(pods) for pods in devices.values())
     if have != sorted(wanted):
-        yield f"pods by device: {_shown(have)}, expected {_shown(sorted(wanted))}"
+        yield f"pods by device: {_format_devices(have)}, expected {_format_devices(sorted(wanted))}"
 
 
-def _named_pods(case: Case, outcome: Outcome) -> set[str]:
+def _named_pods(case: Case, outcome: CaseOutcome) -> set[str]:
     """Pods that a line of `pods` or `podGroups` speaks of."""
     named: set[str] = set()
     for name in case.expect.get("pods") or ():
@@ -243,11 +243,11 @@ def _named_pods(case: Case, outcome: Outcome) -> set[str]:
     return named
 
 
-def _shown(devices: list[list[str]]) -> str:
+def _format_devices(devices: list[list[str]]) -> str:
     return " ".join("[" + ", ".join(key.partition("/")[2] for key in pods) + "]" for pods in devices) or "none"
 
 
-def _compare_shares(case: Case, outcome: Outcome, expected: Raw) -> Iterator[str]:
+def _compare_shares(case: Case, outcome: CaseOutcome, expected: Raw) -> Iterator[str]:
     for queue, line in expected.items():
         shares = outcome.fair_shares.get(queue)
         if shares is None:
@@ -261,18 +261,18 @@ def _compare_shares(case: Case, outcome: Outcome, expected: Raw) -> Iterator[str
                 yield f"queue {queue}: fair share of {resource} {have[resource]:.10g}, expected {wanted:.10g}"
 
 
-def _compare_running(case: Case, outcome: Outcome, expected: Raw) -> Iterator[str]:
+def _compare_running(case: Case, outcome: CaseOutcome, expected: Raw) -> Iterator[str]:
     for name, wanted in expected.items():
-        found = _resolve(name, outcome.groups, outcome.group_keys)
-        if len(found) != 1:
-            yield _unclear("group", name, found)
+        group_keys = _resolve(name, outcome.groups, outcome.group_keys)
+        if len(group_keys) != 1:
+            yield _ambiguous_name("group", name, group_keys)
             continue
-        have = sum(pod.status == "Running" for pod in outcome.members[found[0]])
+        have = sum(pod.status == "Running" for pod in outcome.members[group_keys[0]])
         if have != wanted:
             yield f"group {name}: {have} pods running, expected {wanted}"
 
 
-_COMPARISONS: dict[str, Callable[[Case, Outcome, Any], Iterator[str]]] = {
+_COMPARISONS: dict[str, Callable[[Case, CaseOutcome, Any], Iterator[str]]] = {
     "podGroups": _compare_groups,
     "pods": _compare_pods,
     "gpusAccepted": _compare_accepted,

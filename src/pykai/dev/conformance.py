@@ -34,20 +34,20 @@ from pykai.core.report.decisions import Bind, Unscheduled
 from pykai.core.report.sentences import detailed_group_text
 from pykai.core.schedule import open_session, run_actions
 from pykai.dev.cases import Case, CaseError, Raw
-from pykai.dev.claimlifecycle import release, reserve
-from pykai.dev.comparison import Outcome, PodView, differences, plain_status
+from pykai.dev.claimlifecycle import allocate_claims, release_claims
+from pykai.dev.comparison import CaseOutcome, PodOutcome, case_status, differences
 from pykai.dev.settings import read_settings
 from pykai.scheduler.config.configuration import read_configuration
 from pykai.scheduler.flags import Flags
 
 _WIRE_NAMES = {status: name for name, status in STATUS_NAMES.items()}
 #: Annotations of a pod that has started; one that comes back is without them.
-_WRITTEN_ON_STARTED = frozenset(
+_STARTED_ANNOTATIONS = frozenset(
     (names.RECEIVED_TYPE_ANNOTATION, names.NUMA_PREDICTED_ANNOTATION, names.NUMA_OBSERVED_ANNOTATION)
 )
 _ENVIRONMENT = ("evictedPodsNeverLeave", "predicatesPlugin", "gpuMemoryNotSynced")
 
-Shares = dict[str, tuple[float, float, float]]
+SharesByQueue = dict[str, tuple[float, float, float]]
 
 
 class CaseRun:
@@ -63,7 +63,7 @@ class CaseRun:
         self.policy = _policy(case, settings, validate=validate, reuse_failures=reuse_failures)
         self.tables = Tables(settings.shard)
         self.pods: dict[str, Raw] = {}
-        self._never_leave = set(case.environment.get("evictedPodsNeverLeave") or ())
+        self._never_terminate = set(case.environment.get("evictedPodsNeverLeave") or ())
         not_synced = set(case.environment.get("gpuMemoryNotSynced") or ())
         for raw in case.objects:
             if raw["kind"] == "Node" and raw["metadata"]["name"] in not_synced:
@@ -72,13 +72,13 @@ class CaseRun:
                 self.pods[_key(raw)] = raw
             self.tables.apply(decode_object(raw))
         for name, state in case.pod_states.items():
-            self.tables.assume(self._pod_called(name), _status(name, state))
+            self.tables.assume(self._pod_key(name), _status(name, state))
 
-    def _pod_called(self, name: str) -> str:
-        found = [key for key in self.pods if name in (key, key.partition("/")[2])]
-        if len(found) != 1:
-            raise CaseError(f"podStates.{name}: {len(found)} pods of that name")
-        return found[0]
+    def _pod_key(self, name: str) -> str:
+        keys = [key for key in self.pods if name in (key, key.partition("/")[2])]
+        if len(keys) != 1:
+            raise CaseError(f"podStates.{name}: {len(keys)} pods of that name")
+        return keys[0]
 
     def open(self) -> Session:
         """A session on the cluster as it is, before any action."""
@@ -93,33 +93,33 @@ class CaseRun:
     def step(self) -> Session:
         """One cycle, after which the cluster moves on and the clock too."""
         session = self.cycle()
-        self.move_on(session)
+        self.apply_decisions(session)
         if self.case.cycles is not None:
             self.now_ns += round(self.case.cycles.seconds_between * 1e9)
         return session
 
-    def move_on(self, session: Session) -> None:
+    def apply_decisions(self, session: Session) -> None:
         """What the rest of the cluster does between two cycles."""
         for key, task in list(session.snapshot.tasks.items()):
             placement = session.state.placements.get(key)
             status = task.status if placement is None else placement.status
             if status is TaskStatus.BINDING and placement is not None:
                 bind = session.binds[key]
-                self._replace(key, _started(self.pods[key], bind, reserve(self.tables, task, bind)))
+                self._replace(key, _started_pod(self.pods[key], bind, allocate_claims(self.tables, task, bind)))
             elif status is TaskStatus.RELEASING:
-                if self._never_leaves(task.group_key):
+                if self._never_terminates(task.group_key):
                     # Without the time of its deletion it cannot come to count as stuck.
                     self._replace(key, _without_deletion(self.pods[key]))
                     self.tables.assume(key, TaskStatus.RELEASING)
                 else:
-                    release(self.tables, task)
-                    self._replace(key, _recreated(self.pods[key]))
+                    release_claims(self.tables, task)
+                    self._replace(key, _recreated_pod(self.pods[key]))
             elif status is TaskStatus.PIPELINED:
-                release(self.tables, task)
-                self._replace(key, _recreated(self.pods[key]))
+                release_claims(self.tables, task)
+                self._replace(key, _recreated_pod(self.pods[key]))
 
-    def _never_leaves(self, group_key: str) -> bool:
-        return group_key in self._never_leave or group_key.partition("/")[2] in self._never_leave
+    def _never_terminates(self, group_key: str) -> bool:
+        return group_key in self._never_terminate or group_key.partition("/")[2] in self._never_terminate
 
     def _replace(self, key: str, raw: Raw) -> None:
         self.pods[key] = raw
@@ -152,7 +152,7 @@ def _policy(case: Case, settings: Flags, *, validate: bool, reuse_failures: bool
     )
     off = {"predicates"} if case.environment.get("predicatesPlugin") == "off" else set()
     if "tiers" in content:
-        content["tiers"] = [_without(tier, off) for tier in content["tiers"]]
+        content["tiers"] = [_tier_without(tier, off) for tier in content["tiers"]]
     configuration = read_configuration(content, settings.profile)
     if configuration.problems:
         raise CaseError("; ".join(str(problem) for problem in configuration.problems))
@@ -174,7 +174,7 @@ def _built_in_tiers(case: Case, settings: Flags) -> list[Raw]:
     return [{"plugins": plugins}]
 
 
-def _without(tier: Any, off: set[str]) -> Any:
+def _tier_without(tier: Any, off: set[str]) -> Any:
     """The tier without plugins that are off or do not exist yet; the latter decide nothing in any case."""
     if not isinstance(tier, dict) or not isinstance(tier.get("plugins"), list):
         return tier
@@ -186,7 +186,7 @@ def _without(tier: Any, off: set[str]) -> Any:
     return {**tier, "plugins": kept}
 
 
-def _started(raw: Raw, bind: Bind, extended_claim: str = "") -> Raw:
+def _started_pod(raw: Raw, bind: Bind, extended_claim: str = "") -> Raw:
     """The pod running on its node, with the labels, annotations and claim names a binder writes."""
     meta = raw["metadata"]
     labels = dict(meta.get("labels") or {})
@@ -214,12 +214,12 @@ def _without_deletion(raw: Raw) -> Raw:
     return {**raw, "metadata": meta}
 
 
-def _recreated(raw: Raw) -> Raw:
+def _recreated_pod(raw: Raw) -> Raw:
     """A new pod of the same name, uid and age, not placed anywhere."""
     meta = _without_deletion(raw)["metadata"]
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     meta["labels"] = {key: value for key, value in labels.items() if not _is_gpu_group(key)}
-    meta["annotations"] = {key: value for key, value in annotations.items() if key not in _WRITTEN_ON_STARTED}
+    meta["annotations"] = {key: value for key, value in annotations.items() if key not in _STARTED_ANNOTATIONS}
     spec = {key: value for key, value in raw["spec"].items() if key != "nodeName"}
     kept = {key: value for key, value in raw.get("status", {}).items() if key in ("qosClass", "resourceClaimStatuses")}
     return {**raw, "metadata": meta, "spec": spec, "status": {**kept, "phase": "Pending"}}
@@ -229,24 +229,24 @@ def _is_gpu_group(label: str) -> bool:
     return label == names.GPU_GROUP_LABEL or label.startswith(names.GPU_GROUP_LABEL_PREFIX)
 
 
-def observe(case_run: CaseRun, session: Session, *, moved_on: bool) -> Outcome:
+def case_outcome(case_run: CaseRun, session: Session, *, after_cycle: bool) -> CaseOutcome:
     """What the cluster looks like: right after the actions, or after the cluster has moved on."""
     state = session.state
-    snapshot = case_run.open().snapshot if moved_on else session.snapshot
-    columns = snapshot.columns if moved_on else state.columns
-    outcome = Outcome(groups={key for key, entry in snapshot.groups.items() if entry.group is not None})
+    snapshot = case_run.open().snapshot if after_cycle else session.snapshot
+    columns = snapshot.columns if after_cycle else state.columns
+    outcome = CaseOutcome(groups={key for key, entry in snapshot.groups.items() if entry.group is not None})
     for key, task in snapshot.tasks.items():
-        placement = None if moved_on else state.placements.get(key)
+        placement = None if after_cycle else state.placements.get(key)
         if placement is None:
             status, node, gpu_groups = task.status, task.node, task.gpu_groups
         else:
             # A promise that was taken back leaves the pod without a node.
             node = snapshot.nodes.names[placement.row] if placement.row >= 0 else ""
             status, gpu_groups = placement.status, placement.gpu_groups
-        outcome.pods[key] = PodView(
+        outcome.pods[key] = PodOutcome(
             key=key,
             group=task.group_key,
-            status=plain_status(_WIRE_NAMES[status]),
+            status=case_status(_WIRE_NAMES[status]),
             node=node,
             gpu_groups=gpu_groups,
             gpus_accepted=_gpus_accepted(session, snapshot, key, node) if ACTIVE_USED[status] else 0.0,
@@ -275,22 +275,22 @@ def _numa_zones(snapshot: Snapshot, task: Task, placement: Placement | None) -> 
             cast(ZoneAllocation, grant.allocation) for grant in placement.grants if isinstance(grant.ledger, ZoneLedger)
         ]
         return tuple(zone for content in held for zone, _ in content)
-    known = snapshot.numa.get(task.node)
-    ids = known.layout.zones if known is not None else ()
+    node_zones = snapshot.numa.get(task.node)
+    ids = node_zones.layout.zones if node_zones is not None else ()
     return tuple(ids.index(zone) for zone, _ in task.numa_record if zone in ids)
 
 
 def _messages(session: Session) -> dict[str, str]:
-    found: dict[str, str] = {}
+    messages: dict[str, str] = {}
     for key, refusals in session.refusals.items():
         facts = session.snapshot.groups[key].group
         if facts is not None:
             record = Unscheduled(facts.namespace, facts.name, facts.queue, 0, tuple(refusals))
-            found[key] = detailed_group_text(record)
-    return found
+            messages[key] = detailed_group_text(record)
+    return messages
 
 
-def fair_shares_of(session: Session) -> Shares:
+def fair_shares_of(session: Session) -> SharesByQueue:
     """Fair share of every queue at the start of the cycle."""
     shares = session.state.ledger.fair_share
     return {
@@ -305,13 +305,13 @@ def run_case(
     """Run a case; the differences from what it expects, none when it passes.  Raises what the engine raises."""
     case_run = CaseRun(case, validate=validate, reuse_failures=reuse_failures)
     if fields is not None and set(fields) == {"fairShares"}:
-        return differences(case, Outcome(fair_shares=fair_shares_of(case_run.open())), fields)
+        return differences(case, CaseOutcome(fair_shares=fair_shares_of(case_run.open())), fields)
     if case.cycles is not None:
         return _run_cycles(case_run, fields)
     if missing := [name for name in case_run.policy.actions if name not in ACTIONS]:
         return [f"action {name}: the engine does not have it" for name in missing]
     session = case_run.cycle()
-    outcome = observe(case_run, session, moved_on=False)
+    outcome = case_outcome(case_run, session, after_cycle=False)
     outcome.fair_shares = fair_shares_of(session)
     return differences(case, outcome, fields)
 
@@ -319,17 +319,17 @@ def run_case(
 def _run_cycles(case_run: CaseRun, fields: Collection[str] | None) -> list[str]:
     cycles = case_run.case.cycles
     assert cycles is not None
-    shares: Shares | None = None
-    for number in range(1, cycles.last + 1):
+    shares: SharesByQueue | None = None
+    for number in range(1, cycles.last_cycle + 1):
         session = case_run.step()
         if shares is None:
             shares = fair_shares_of(session)
-        if number >= cycles.first:
-            outcome = observe(case_run, session, moved_on=True)
+        if number >= cycles.first_comparison:
+            outcome = case_outcome(case_run, session, after_cycle=True)
             outcome.fair_shares = shares
-            found = differences(case_run.case, outcome, fields)
-            if found:
-                return [f"after cycle {number}: {line}" for line in found]
+            lines = differences(case_run.case, outcome, fields)
+            if lines:
+                return [f"after cycle {number}: {line}" for line in lines]
     return []
 
 

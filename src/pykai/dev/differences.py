@@ -24,7 +24,7 @@ from pykai.dev.cases import Case
 from pykai.dev.conformance import CaseRun
 
 #: Cycles that must pass without an eviction for an outcome to count as settled.
-_SETTLED = 10
+_STABLE_CYCLES = 10
 
 #: Rule of a verdict -> the statement it stands for.
 _STATEMENTS = {
@@ -41,7 +41,7 @@ _STATEMENTS = {
     "not_attempted": "cycle:SOL-6",
 }
 
-Amounts = tuple[float, float, float]
+OutcomeAmounts = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +61,21 @@ class Comparison:
         return self.as_fair and self.as_many_gpus and self.stable
 
 
-def compare(case: Case) -> Comparison:
+def compare_outcomes(case: Case) -> Comparison:
     """Run a case and hold its end against the recorded one."""
     run = CaseRun(case)
-    last = case.cycles.last if case.cycles is not None else 1
+    last = case.cycles.last_cycle if case.cycles is not None else 1
     session = run.open()
     shares = session.state.ledger.fair_share
     for _ in range(last):
         session = run.step()
     evicted = 0
     after = session
-    for _ in range(_SETTLED):
+    for _ in range(_STABLE_CYCLES):
         after = run.step()
         evicted += len(after.evictions)
     recorded: Mapping[str, int] = case.expect.get("runningPods") or {}
-    ours = _running(session)
+    ours = _running_pods(session)
     snapshot = session.snapshot
     held = _by_queue(session, ours), _by_queue(session, recorded)
     tree = snapshot.tree
@@ -85,50 +85,51 @@ def compare(case: Case) -> Comparison:
             lines.append(f"  group {name}: {ours.get(name, 0)} pods run, recorded {recorded.get(name, 0)}")
     served: tuple[list[float], list[float]] = ([], [])
     for queue, name in enumerate(tree.names):
-        dominant = [_dominant(amounts[queue], shares[queue]) for amounts in held]
+        dominant = [_dominant_share(amounts[queue], shares[queue]) for amounts in held]
         if not tree.children[queue]:
             for found, share in zip(served, dominant, strict=True):
                 found.append(min(share, 1.0))
         if held[0][queue] != held[1][queue]:
             lines.append(
-                f"  queue {name}: {_shown(held[0][queue])}, recorded {_shown(held[1][queue])}; fair share "
-                f"{_shown(tuple(shares[queue]))}; dominant share {dominant[0]:.3f}, recorded {dominant[1]:.3f}"
+                f"  queue {name}: {_format_amounts(held[0][queue])}, recorded {_format_amounts(held[1][queue])}; "
+                f"fair share {_format_amounts(tuple(shares[queue]))}; "
+                f"dominant share {dominant[0]:.3f}, recorded {dominant[1]:.3f}"
             )
     gpus = [sum(amounts[root][2] for root in tree.roots) / 100.0 for amounts in held]
     lines.append(f"  GPUs allocated: {gpus[0]:g}, recorded {gpus[1]:g}")
-    lines.extend(_reasons(session, ours, recorded))
+    lines.extend(_waiting_reasons(session, ours, recorded))
     as_fair = sorted(served[0]) >= sorted(served[1])
-    stable = evicted == 0 and _running(after) == ours
-    lines.append(f"  worst served first: {_list(served[0])}, recorded {_list(served[1])}")
+    stable = evicted == 0 and _running_pods(after) == ours
+    lines.append(f"  worst served first: {_format_shares(served[0])}, recorded {_format_shares(served[1])}")
     lines.append(
         f"  ours is {'as fair' if as_fair else 'LESS FAIR'}, allocates "
         f"{'no fewer' if gpus[0] >= gpus[1] else 'FEWER'} GPUs and "
-        f"{'stays as it is' if stable else 'CHANGES'} for {_SETTLED} more cycles"
+        f"{'stays as it is' if stable else 'CHANGES'} for {_STABLE_CYCLES} more cycles"
     )
     return Comparison(case.id, tuple(lines), as_fair, gpus[0] >= gpus[1], stable)
 
 
-def _list(shares: list[float]) -> str:
+def _format_shares(shares: list[float]) -> str:
     return " ".join(f"{share:.3f}" for share in sorted(shares))
 
 
-def _shown(amounts: tuple[float, ...]) -> str:
+def _format_amounts(amounts: tuple[float, ...]) -> str:
     cpu, memory, gpu = amounts
     return f"{gpu / 100:g} GPUs, {cpu / 1000:g} cores, {memory / 1e9:g} GB"
 
 
-def _running(session: Session) -> dict[str, int]:
+def _running_pods(session: Session) -> dict[str, int]:
     """Pods of each group that run once the decisions of the cycle are carried out, by name of the group."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for key, entry in session.snapshot.groups.items():
         name = key.partition("/")[2]
-        found.setdefault(name, 0)
+        counts.setdefault(name, 0)
         for task in entry.tasks.values():
-            found[name] += session.state.status_of(task) in (TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.BINDING)
-    return found
+            counts[name] += session.state.status_of(task) in (TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.BINDING)
+    return counts
 
 
-def _by_queue(session: Session, running: Mapping[str, int]) -> list[Amounts]:
+def _by_queue(session: Session, running: Mapping[str, int]) -> list[OutcomeAmounts]:
     """What queues have if so many pods of each group run; pods of a group count in task order."""
     tree = session.snapshot.tree
     sums = [[0.0] * RESOURCES for _ in tree.names]
@@ -146,17 +147,17 @@ def _by_queue(session: Session, running: Mapping[str, int]) -> list[Amounts]:
     return [(row[0], row[1], row[2]) for row in sums]
 
 
-def _dominant(amounts: Amounts, share: list[float]) -> float:
+def _dominant_share(amounts: OutcomeAmounts, share: list[float]) -> float:
     """The resource of which most of the fair share is used; where the share is nothing, any use is beyond it."""
-    found = 0.0
-    for have, may in zip(amounts, share, strict=True):
-        if may == inf:
+    share_used = 0.0
+    for have, fair in zip(amounts, share, strict=True):
+        if fair == inf:
             continue
-        found = max(found, have / may if may > 0 else (1.0 if have > 0 else 0.0))
-    return found
+        share_used = max(share_used, have / fair if fair > 0 else (1.0 if have > 0 else 0.0))
+    return share_used
 
 
-def _reasons(session: Session, ours: Mapping[str, int], recorded: Mapping[str, int]) -> Iterator[str]:
+def _waiting_reasons(session: Session, ours: Mapping[str, int], recorded: Mapping[str, int]) -> Iterator[str]:
     """What the groups that run more pods in the recorded outcome were told."""
     if all(count <= ours.get(name, 0) for name, count in recorded.items()):
         yield (

@@ -20,32 +20,32 @@ from pykai.kube.errors import ConnectionLost
 from pykai.kube.transport import Request, Response, Stream, Transport
 
 _ANSWERS = {409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}
-_LONG_S = 3.0
+_MAX_DELAY_S = 3.0
 
 
 class FaultyTransport:
     """Fails `share` of the requests that `inner` would carry."""
 
-    def __init__(self, inner: Transport, share: float, *, seed: int | None = None) -> None:
+    def __init__(self, inner: Transport, fault_rate: float, *, seed: int | None = None) -> None:
         self._inner = inner
-        self._share = share
-        self._draw = random.Random(seed)
+        self._fault_rate = fault_rate
+        self._random = random.Random(seed)
         #: how many requests and watches were failed so far
         self.failed = 0
 
     async def send(self, request: Request) -> Response:
         """See `Transport`."""
-        if "/leases" in request.path or self._draw.random() >= self._share:
+        if "/leases" in request.path or self._random.random() >= self._fault_rate:
             return await self._inner.send(request)
         self.failed += 1
         kinds: list[str | int] = ["lost", "answer lost", "late", 429, 500, 503]
         if request.method != "GET":
             kinds.append(409)
-        kind = self._draw.choice(kinds)
+        kind = self._random.choice(kinds)
         if isinstance(kind, int):
-            return _refusal(kind)
+            return _error_response(kind)
         if kind == "late":
-            await asyncio.sleep(self._draw.uniform(0.0, _LONG_S))
+            await asyncio.sleep(self._random.uniform(0.0, _MAX_DELAY_S))
             return await self._inner.send(request)
         if kind == "answer lost":
             await self._inner.send(request)
@@ -54,18 +54,18 @@ class FaultyTransport:
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         """See `Transport`."""
-        if self._draw.random() < self._share:
+        if self._random.random() < self._fault_rate:
             self.failed += 1
             raise ConnectionLost(f"injected: watch of {request.path}")
         async with self._inner.stream(request) as stream:
-            yield _Unreliable(stream, self._share, self._draw)
+            yield _FaultyStream(stream, self._fault_rate, self._random)
 
     async def close(self) -> None:
         """See `Transport`."""
         await self._inner.close()
 
 
-class _Unreliable:
+class _FaultyStream:
     """A watch that may break at every piece, and repeats some."""
 
     def __init__(self, inner: Stream, share: float, draw: random.Random) -> None:
@@ -90,7 +90,7 @@ class _Unreliable:
                 yield chunk if chunk.startswith(b"{") else b""
 
 
-def _refusal(code: int) -> Response:
+def _error_response(code: int) -> Response:
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": _ANSWERS[code]}
     headers = {"Retry-After": "1"} if code == 429 else {}
     return Response(code, msgspec.json.encode({**status, "message": f"injected {code}"}), headers)

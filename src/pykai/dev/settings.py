@@ -12,12 +12,14 @@ from pykai.dev.cases import CaseError
 from pykai.scheduler.flags import Flags, read_flags
 
 #: What all cases share where KAI Scheduler's own default differs.
-_SHARED: Mapping[str, object] = {"max-consolidation-preemptees": -1}
+_CASE_DEFAULTS: Mapping[str, object] = {"max-consolidation-preemptees": -1}
 
 
 def read_settings(flags: Mapping[str, object]) -> Flags:
     """The flags of a case; raises CaseError for one that cannot be obeyed."""
-    read = read_flags({**_SHARED, **{name.lstrip("-"): value for name, value in flags.items()}})
-    if read.problems:
-        raise CaseError("; ".join(f"settings.{problem.field.lstrip('-')}: {problem.text}" for problem in read.problems))
-    return read
+    parsed = read_flags({**_CASE_DEFAULTS, **{name.lstrip("-"): value for name, value in flags.items()}})
+    if parsed.problems:
+        raise CaseError(
+            "; ".join(f"settings.{problem.field.lstrip('-')}: {problem.text}" for problem in parsed.problems)
+        )
+    return parsed

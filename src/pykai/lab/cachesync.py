@@ -9,7 +9,7 @@ from typing import Any
 from pykai.kube.store import Store
 
 
-async def synced(stop: asyncio.Event, *stores: Store[Any]) -> bool:
+async def wait_for_cache_sync(stop: asyncio.Event, *stores: Store[Any]) -> bool:
     """Wait until the stores have their first lists; False if told to stop before."""
     waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(_all_synced(stores)), asyncio.ensure_future(stop.wait())]
     try:

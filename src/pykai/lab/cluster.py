@@ -30,7 +30,7 @@ from pykai.kube.runtime import Runtime, Service, run_services
 from pykai.lab.apiserver.server import ApiServer
 from pykai.lab.machines import machines
 from pykai.lab.machines.options import MachineOptions
-from pykai.lab.machines.podbehaviour import Habits
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
 from pykai.lab.player import Player
 from pykai.lab.story import Story
 from pykai.observe.endpoint import Endpoint
@@ -44,7 +44,7 @@ from pykai.webhooks.admission import pod_mutator, pod_validator
 
 
 @dataclass(frozen=True, slots=True)
-class LivingOptions:
+class LabOptions:
     """How the cluster is to be."""
 
     story: Story = field(default_factory=Story)
@@ -59,15 +59,15 @@ class LivingOptions:
     #: flags of the scheduler, as on its command line
     scheduler_flags: Mapping[str, str] = field(default_factory=dict)
     #: of pods that declare nothing
-    habits: Habits = field(default_factory=Habits)
+    behaviour: BehaviourDefaults = field(default_factory=BehaviourDefaults)
     #: where metrics, health, snapshot and job order are served; "" for nowhere
-    pages: str = ""
+    endpoint_address: str = ""
 
 
-class LivingCluster:
+class LabCluster:
     """Server, machines and services; made by `start`."""
 
-    def __init__(self, options: LivingOptions, server: ApiServer, runtime: Runtime, port: int) -> None:
+    def __init__(self, options: LabOptions, server: ApiServer, runtime: Runtime, port: int) -> None:
         self.options = options
         self.server = server
         self.runtime = runtime
@@ -82,13 +82,13 @@ class LivingCluster:
             make_podgrouper(runtime, PodGrouperOptions(shared_cache=True)),
             make_podgroups(runtime, PodGroupsOptions(shared_cache=True)),
             make_queues(runtime, QueuesOptions(), registry),
-            *machines(runtime, MachineOptions(options.habits)),
+            *machines(runtime, MachineOptions(options.behaviour)),
             self.player,
         ]
-        self.pages = self._make_pages(registry) if options.pages else None
+        self.endpoint = self._make_endpoint(registry) if options.endpoint_address else None
 
     @classmethod
-    async def start(cls, options: LivingOptions) -> LivingCluster:
+    async def start(cls, options: LabOptions) -> LabCluster:
         """Open the server, let it listen, and make the services (which do not run yet)."""
         clock = Clock(options.speed)
         server = await ApiServer.open(
@@ -105,16 +105,16 @@ class LivingCluster:
             raise
         client = Client(server.transport())
         cluster = cls(options, server, Runtime(client, Caches(client), clock), port)
-        if cluster.pages is not None:
-            await cluster.pages.start()
+        if cluster.endpoint is not None:
+            await cluster.endpoint.start()
         return cluster
 
-    def _make_pages(self, registry: CollectorRegistry) -> Endpoint:
+    def _make_endpoint(self, registry: CollectorRegistry) -> Endpoint:
         """What `kai run` serves on several addresses, on one: everything here is one process."""
         scheduler = self.scheduler
         others = {each.name: partial(_unready, each) for each in self.services if each is not scheduler}
         return Endpoint(
-            self.options.pages,
+            self.options.endpoint_address,
             registry=registry,
             health={"ping": str},
             readiness={**scheduler.readiness, **others},
@@ -131,8 +131,8 @@ class LivingCluster:
 
     async def close(self) -> None:
         """Stop listening; what was written is kept."""
-        if self.pages is not None:
-            await self.pages.stop()
+        if self.endpoint is not None:
+            await self.endpoint.stop()
         await self.server.close()
 
 

@@ -19,17 +19,17 @@ from pykai.lab.objects import node, pod, pod_group, priority_class, queue
 #: The morning.
 NOW_NS = parse_timestamp("2026-03-02T09:00:00Z")
 
-_FOR_SERVING = Taint(key="dedicated", value="serving", effect="NoSchedule")
-_SERVES = Toleration(key="dedicated", operator="Equal", value="serving", effect="NoSchedule")
-_TO_SERVE: dict[str, Any] = {"node_selector": {"dedicated": "serving"}, "tolerations": (_SERVES,)}
-_ON_WORKSTATION: dict[str, Any] = {"node_selector": {"gpu": "rtx4090"}}
+_SERVING_TAINT = Taint(key="dedicated", value="serving", effect="NoSchedule")
+_SERVING_TOLERATION = Toleration(key="dedicated", operator="Equal", value="serving", effect="NoSchedule")
+_SERVING_POD: dict[str, Any] = {"node_selector": {"dedicated": "serving"}, "tolerations": (_SERVING_TOLERATION,)}
+_WORKSTATION_POD: dict[str, Any] = {"node_selector": {"gpu": "rtx4090"}}
 
 
 def _minutes_ago(minutes: float) -> str:
     return format_timestamp(NOW_NS - int(minutes * 60) * 1_000_000_000)
 
 
-def lab() -> list[WireObject]:
+def demo_objects() -> list[WireObject]:
     """Everything in the laboratory."""
     return [*_machines(), *_queues(), *_running(), *_waiting()]
 
@@ -38,7 +38,7 @@ def _machines() -> Iterator[WireObject]:
     for number in range(1, 4):
         yield node(f"h100-{number}", gpus=8, gpu_memory_mib=81559, labels={"gpu": "h100"})
     serving = {"gpu": "h100", "dedicated": "serving"}
-    yield node("h100-4", gpus=8, gpu_memory_mib=81559, labels=serving, taints=(_FOR_SERVING,))
+    yield node("h100-4", gpus=8, gpu_memory_mib=81559, labels=serving, taints=(_SERVING_TAINT,))
     for number in range(1, 7):
         yield node(f"a100-{number}", gpus=8, gpu_memory_mib=40960, labels={"gpu": "a100"}, unschedulable=number == 6)
     for number in range(1, 3):
@@ -87,9 +87,9 @@ def _job(
         created=created,
     )
     for number in range(pods):
-        place = on[number * len(on) // pods] if on else ""
+        node_name = on[number * len(on) // pods] if on else ""
         held = (devices[number * len(devices) // pods],) if devices else ()
-        yield pod(f"{name}-{number}", group=name, namespace=queue, on=place, devices=held, created=created, **each)
+        yield pod(f"{name}-{number}", group=name, namespace=queue, on=node_name, devices=held, created=created, **each)
 
 
 def _running() -> Iterator[WireObject]:
@@ -111,9 +111,9 @@ def _running() -> Iterator[WireObject]:
         devices=("0", "1"),
     )
     # More than the students' share, as long as nobody else claims it.
-    yield from _job("contest", 4, queue="thesis", age=150, minimum=1, gpus=1, on=("workstation",), **_ON_WORKSTATION)
+    yield from _job("contest", 4, queue="thesis", age=150, minimum=1, gpus=1, on=("workstation",), **_WORKSTATION_POD)
     # Fills the machine for serving while nothing is served.
-    yield from _job("batch-scoring", 4, queue="serving", age=120, minimum=1, gpus=2, on=("h100-4",), **_TO_SERVE)
+    yield from _job("batch-scoring", 4, queue="serving", age=120, minimum=1, gpus=2, on=("h100-4",), **_SERVING_POD)
     # Ends as we look: its GPUs are spoken for before they are free.
     yield from _job(
         "nightly-index", 1, queue="search", age=600, gpus=8, on=("a100-3",), terminating=format_timestamp(NOW_NS)
@@ -126,7 +126,7 @@ def _waiting() -> Iterator[WireObject]:
     yield from _job("sweep", 10, queue="vision", age=55, minimum=2, gpus=1, node_selector={"gpu": "l4"})
     # More urgent than batch-scoring in the same queue.
     yield from _job(
-        "chat-model", 2, queue="serving", age=50, gpus=2, preemptible=False, priority="inference", **_TO_SERVE
+        "chat-model", 2, queue="serving", age=50, gpus=2, preemptible=False, priority="inference", **_SERVING_POD
     )
     yield from _job("preprocessing", 1, queue="vision", age=45, cpu="72", memory="256Gi")
     yield from _job("assignments", 5, queue="thesis", age=40, minimum=1, fraction=0.25)
@@ -134,7 +134,7 @@ def _waiting() -> Iterator[WireObject]:
     # Waits for the machine of nightly-index.
     yield from _job("evaluation", 1, queue="language", age=30, gpus=8, node_selector={"gpu": "a100"})
     # Within the quota of ads, which others use.
-    yield from _job("creatives", 1, queue="ads", age=34, gpus=2, **_ON_WORKSTATION)
+    yield from _job("creatives", 1, queue="ads", age=34, gpus=2, **_WORKSTATION_POD)
     # Fits on one machine once probing has moved.
     yield from _job("scaling-laws", 1, queue="language", age=31, gpus=8, node_selector={"gpu": "h100"})
     # More than the quota of ads, and not to be taken back once it runs.

@@ -43,16 +43,16 @@ def node(
     unschedulable: bool = False,
 ) -> Node:
     """A machine; `gpu_memory_mib` is the memory of each GPU, 0 = not known."""
-    marks = {names.HOSTNAME_LABEL: name, **(labels or {})}
-    offered: dict[str, RawQuantity] = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    node_labels = {names.HOSTNAME_LABEL: name, **(labels or {})}
+    allocatable: dict[str, RawQuantity] = {"cpu": cpu, "memory": memory, "pods": str(pods)}
     if gpus:
-        offered[names.NVIDIA_GPU] = str(gpus)
+        allocatable[names.NVIDIA_GPU] = str(gpus)
     if gpu_memory_mib:
-        marks[names.GPU_MEMORY_NODE_LABEL] = str(gpu_memory_mib)
+        node_labels[names.GPU_MEMORY_NODE_LABEL] = str(gpu_memory_mib)
     return Node(
-        metadata=ObjectMeta(name=name, uid=name, labels=marks),
+        metadata=ObjectMeta(name=name, uid=name, labels=node_labels),
         spec=NodeSpec(unschedulable=unschedulable, taints=tuple(taints)),
-        status=NodeStatus(allocatable=offered),
+        status=NodeStatus(allocatable=allocatable),
     )
 
 
@@ -131,21 +131,21 @@ def pod(
 
     It asks for whole GPUs, for a fraction of one, or for memory of one; `terminating` is when its grace period ends.
     """
-    notes: dict[str, str] = {}
+    pod_annotations: dict[str, str] = {}
     if group:
-        notes[names.POD_GROUP_ANNOTATION] = group
+        pod_annotations[names.POD_GROUP_ANNOTATION] = group
     if fraction:
-        notes[names.GPU_FRACTION_ANNOTATION] = str(fraction)
+        pod_annotations[names.GPU_FRACTION_ANNOTATION] = str(fraction)
     if gpu_memory_mib:
-        notes[names.GPU_MEMORY_ANNOTATION] = str(gpu_memory_mib)
-    marks: dict[str, str] = {}
+        pod_annotations[names.GPU_MEMORY_ANNOTATION] = str(gpu_memory_mib)
+    pod_labels: dict[str, str] = {}
     if subgroup:
-        marks[names.SUBGROUP_LABEL] = subgroup
-    held = list(devices)
-    if len(held) == 1:
-        marks[names.GPU_GROUP_LABEL] = held[0]
-    elif held:
-        marks.update({names.GPU_GROUP_LABEL_PREFIX + device: device for device in held})
+        pod_labels[names.SUBGROUP_LABEL] = subgroup
+    shared_devices = list(devices)
+    if len(shared_devices) == 1:
+        pod_labels[names.GPU_GROUP_LABEL] = shared_devices[0]
+    elif shared_devices:
+        pod_labels.update({names.GPU_GROUP_LABEL_PREFIX + device: device for device in shared_devices})
     requests: dict[str, RawQuantity] = {"cpu": cpu, "memory": memory}
     if gpus:
         requests[names.NVIDIA_GPU] = str(gpus)
@@ -154,8 +154,8 @@ def pod(
             name=name,
             namespace=namespace,
             uid=f"{namespace}/{name}",
-            labels=marks,
-            annotations=notes,
+            labels=pod_labels,
+            annotations=pod_annotations,
             creation_timestamp=created,
             deletion_timestamp=terminating,
         ),

@@ -28,8 +28,8 @@ from pykai.kube.errors import AlreadyExists, KubeError, NotFound
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
-from pykai.lab.machines.nodes import lab_objects
-from pykai.lab.story import Named, Step, Story, machine_kind, queue_object, step_objects
+from pykai.lab.machines.nodes import machine_objects
+from pykai.lab.story import ObjectToDelete, Story, StoryStep, machine_kind, queue_object, step_objects
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,20 +39,20 @@ KINDS: dict[str, Resource] = {
 }
 
 
-class _Condition(Wire):
+class _WorkloadCondition(Wire):
     type: str = ""
     status: str = ""
 
 
-class _Status(Wire):
-    conditions: list[_Condition] = msgspec.field(default_factory=list)
+class _WorkloadStatus(Wire):
+    conditions: list[_WorkloadCondition] = msgspec.field(default_factory=list)
 
 
-class Workload(Wire):
+class StoryWorkload(Wire):
     """Of a Job or Deployment: who it is and whether it has ended."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    status: _Status = msgspec.field(default_factory=_Status)
+    status: _WorkloadStatus = msgspec.field(default_factory=_WorkloadStatus)
 
     @property
     def failed(self) -> bool:
@@ -66,7 +66,7 @@ class Workload(Wire):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StoryLine:
     """A sentence of the story, and when it was said."""
 
     at_s: float
@@ -82,19 +82,19 @@ class Player:
         self._client = runtime.client
         self._clock = runtime.clock
         self.story = story
-        self.told: list[Told] = []
+        self.lines: list[StoryLine] = []
         self.rounds = 0
         self.finished = asyncio.Event()
         #: the last step of this round is done
         self.all_submitted = False
         #: a sentence for each object of the story that was not created
         self.refused: list[str] = []
-        self.jobs: Store[Workload] = runtime.caches.store(resources.JOBS, Workload)
-        self._deployments: Store[Workload] = runtime.caches.store(resources.DEPLOYMENTS, Workload)
+        self.jobs: Store[StoryWorkload] = runtime.caches.store(resources.JOBS, StoryWorkload)
+        self._deployments: Store[StoryWorkload] = runtime.caches.store(resources.DEPLOYMENTS, StoryWorkload)
         #: (resource, namespace, name) of what this round submitted
         self._submitted: dict[tuple[Resource, str, str], None] = {}
         #: keys of the Jobs among them that the cache has shown: one that is missing then was deleted by someone
-        self._seen: set[str] = set()
+        self._seen_jobs: set[str] = set()
         self._began_s = 0.0
 
     def ready(self) -> bool:
@@ -121,57 +121,57 @@ class Player:
         now = format_timestamp(int(self._clock.now().timestamp()) * 1_000_000_000)
         await self._create_all(
             [
-                *lab_objects(map(machine_kind, self.story.machines), now),
+                *machine_objects(map(machine_kind, self.story.machines), now),
                 *(queue_object(entry) for entry in self.story.queues),
                 *self.story.objects,
             ]
         )
         while True:
-            await self._round()
+            await self._play_round()
             if not self.story.repeat_s:
                 return
-            await self._until(self.story.repeat_s)
+            await self._sleep_until(self.story.repeat_s)
             await self._clear()
 
-    async def _round(self) -> None:
+    async def _play_round(self) -> None:
         self._began_s = self._clock.elapsed_s()
         self.finished.clear()
         self.all_submitted = False
         for step in sorted(self.story.steps, key=lambda each: each.at_s):
-            await self._until(step.at_s)
-            await self._take(step)
+            await self._sleep_until(step.at_s)
+            await self._play_step(step)
         self.all_submitted = True
-        await self.jobs.wait_until(lambda _: not self.open_jobs(), timeout_s=float("inf"))
+        await self.jobs.wait_until(lambda _: not self.unfinished_jobs(), timeout_s=float("inf"))
         self.rounds += 1
         self.finished.set()
 
     def failed(self) -> list[str]:
         """Names of the Jobs of this round that have given up."""
-        found = (self.jobs.get(key) for key in self._own_jobs())
+        found = (self.jobs.get(key) for key in self._story_job_keys())
         return sorted(job.metadata.name for job in found if job is not None and job.failed)
 
-    def open_jobs(self) -> list[str]:
+    def unfinished_jobs(self) -> list[str]:
         """Keys of the Jobs of this round that have not ended; what the cache does not show yet has not."""
-        found = []
-        for key in self._own_jobs():
+        unfinished = []
+        for key in self._story_job_keys():
             job = self.jobs.get(key)
             if job is not None:
-                self._seen.add(key)
-            if (key not in self._seen) if job is None else not job.ended:
-                found.append(key)
-        return found
+                self._seen_jobs.add(key)
+            if (key not in self._seen_jobs) if job is None else not job.ended:
+                unfinished.append(key)
+        return unfinished
 
-    def _own_jobs(self) -> Iterable[str]:
+    def _story_job_keys(self) -> Iterable[str]:
         for resource, namespace, name in self._submitted:
             if resource is resources.JOBS:
                 yield f"{namespace}/{name}"
 
-    async def _until(self, at_s: float) -> None:
+    async def _sleep_until(self, at_s: float) -> None:
         await self._clock.sleep(self._began_s + at_s - self._clock.elapsed_s())
 
-    async def _take(self, step: Step) -> None:
+    async def _play_step(self, step: StoryStep) -> None:
         if step.say:
-            self.told.append(Told(self._clock.elapsed_s(), step.say))
+            self.lines.append(StoryLine(self._clock.elapsed_s(), step.say))
             _LOG.info("%s", step.say)
         for named in step.delete:
             await self._delete(named)
@@ -183,7 +183,7 @@ class Player:
             metadata = document.get("metadata", {})
             name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
             if resource is None:
-                self._refuse(f"{document.get('kind')!r} is not a kind that a story can create")
+                self._note_refusal(f"{document.get('kind')!r} is not a kind that a story can create")
                 continue
             if resource.namespaced and not namespace:
                 namespace = "default"
@@ -192,16 +192,16 @@ class Player:
             except AlreadyExists:
                 _LOG.debug("%s %s exists already", resource.kind, name)
             except KubeError as error:
-                self._refuse(f"{resource.kind} {name} was refused: {error}")
+                self._note_refusal(f"{resource.kind} {name} was refused: {error}")
                 continue
             if resource in (resources.JOBS, resources.DEPLOYMENTS):
                 self._submitted[resource, namespace, name] = None
 
-    def _refuse(self, why: str) -> None:
+    def _note_refusal(self, why: str) -> None:
         self.refused.append(why)
         _LOG.warning("an object of the story is missing: %s", why)
 
-    async def _delete(self, named: Named) -> None:
+    async def _delete(self, named: ObjectToDelete) -> None:
         resource = KINDS.get(named.kind)
         if resource is None:
             _LOG.warning("the story deletes an object of kind %r, which is not known", named.kind)
@@ -218,13 +218,13 @@ class Player:
         """Delete what the round has left and wait until it is gone."""
         left = list(self._submitted)
         self._submitted.clear()
-        self._seen.clear()
+        self._seen_jobs.clear()
         for resource, namespace, name in left:
-            await self._delete(Named(kind=resource.kind, name=name, namespace=namespace))
+            await self._delete(ObjectToDelete(kind=resource.kind, name=name, namespace=namespace))
         for store in (self.jobs, self._deployments):
             keys = {f"{namespace}/{name}" for resource, namespace, name in left if resource is store.resource}
-            await store.wait_until(partial(_without, keys), timeout_s=float("inf"))
+            await store.wait_until(partial(_has_none_of, keys), timeout_s=float("inf"))
 
 
-def _without(keys: set[str], store: Store[Workload]) -> bool:
+def _has_none_of(keys: set[str], store: Store[StoryWorkload]) -> bool:
     return not any(key in store for key in keys)

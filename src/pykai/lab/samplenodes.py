@@ -16,31 +16,31 @@ from typing import Final
 from pykai.kube.options import OptionError
 from pykai.kube.resources import NODES
 from pykai.kube.runtime import Runtime, Service
-from pykai.lab.machines import furnish
+from pykai.lab.machines import create_nodes
 from pykai.lab.machines.nodes import MachineKind
 from pykai.lab.machines.options import MachineOptions
-from pykai.lab.story import BUILT_IN, ScenarioError, machine_kind, read_story
+from pykai.lab.story import DEFAULT_STORY, ScenarioError, machine_kind, read_story
 
 NONE: Final = "none"
 _LOG = logging.getLogger(__name__)
 
 
-class Furnisher:
+class SampleNodes:
     """Creates nodes, then has nothing more to do."""
 
     name = "nodes"
 
-    def __init__(self, runtime: Runtime, kinds: Sequence[MachineKind], *, where_empty: bool) -> None:
+    def __init__(self, runtime: Runtime, kinds: Sequence[MachineKind], *, only_if_empty: bool) -> None:
         self._client = runtime.client
         self._clock = runtime.clock
         self._kinds = kinds
-        self._where_empty = where_empty
+        self._only_if_empty = only_if_empty
         self._done = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Create what is missing; raises `KubeError` where the server refuses it."""
-        if not self._where_empty or not await self._client.list_raw(NODES):
-            made = await furnish(self._client, self._clock, self._kinds)
+        if not self._only_if_empty or not await self._client.list_raw(NODES):
+            made = await create_nodes(self._client, self._clock, self._kinds)
             _LOG.info("%d nodes and what belongs to them were created", made)
         self._done = True
 
@@ -49,13 +49,13 @@ class Furnisher:
         return self._done
 
 
-def furnisher(runtime: Runtime, options: MachineOptions) -> list[Service]:
+def sample_nodes(runtime: Runtime, options: MachineOptions) -> list[Service]:
     """The service that creates the nodes that options ask for, if any; raises `OptionError`."""
     # A process that plays no controllers joins a cluster of others, which has nodes or waits for them.
     if options.nodes == NONE or (not options.nodes and not options.controllers):
         return []
     try:
-        story = read_story(Path(options.nodes) if options.nodes else BUILT_IN)
+        story = read_story(Path(options.nodes) if options.nodes else DEFAULT_STORY)
     except ScenarioError as error:
         raise OptionError(f"--nodes: {error}; expected a story with machines, or {NONE}") from None
-    return [Furnisher(runtime, [machine_kind(each) for each in story.machines], where_empty=not options.nodes)]
+    return [SampleNodes(runtime, [machine_kind(each) for each in story.machines], only_if_empty=not options.nodes)]

@@ -1,7 +1,7 @@
 """Whether a story that waits will ever go on.
 
 `kai up --until-done` ends when every Job of its story has ended.  A Job that asks for more than the cluster has never
-does, so after every cycle of the scheduler `Standstill` looks whether anything can still change:
+does, so after every cycle of the scheduler `StallDetector` looks whether anything can still change:
 
 - every Job that is open waits as a whole: its pods have PodGroups that the last plan refused, and not for want of pods,
   which the Job's controller may still make;
@@ -31,66 +31,66 @@ from pykai.lab.player import Player
 from pykai.scheduler.service import Scheduler
 
 #: cluster seconds without a change after which none is expected; Jobs pause for six minutes at most between two pods
-QUIET_S: Final = 600.0
+QUIET_PERIOD_S: Final = 600.0
 _ENDED: Final = ("Succeeded", "Failed")
 #: whose pods run until they are deleted
-_LASTING: Final = ("ReplicaSet", "StatefulSet", "DaemonSet")
+_LONG_RUNNING_OWNERS: Final = ("ReplicaSet", "StatefulSet", "DaemonSet")
 
 
-class Standstill:
+class StallDetector:
     """Looks after every cycle; see the module."""
 
     def __init__(self, runtime: Runtime, scheduler: Scheduler, player: Player) -> None:
-        self.reached = asyncio.Event()
+        self.stalled = asyncio.Event()
         #: a sentence for each Job that will not end
-        self.sentences: list[str] = []
+        self.reasons: list[str] = []
         self._clock = runtime.clock
         self._scheduler = scheduler
         self._player = player
-        self._changed_s = 0.0
+        self._last_change_s = 0.0
         scheduler.intake.pods.subscribe(self._on_change)
         player.jobs.subscribe(self._on_change)
-        scheduler.loop.plan_listeners.append(self._planned)
+        scheduler.loop.plan_listeners.append(self._on_plan)
 
     def _on_change(self, _: Change[Any]) -> None:
-        self._changed_s = self._clock.elapsed_s()
+        self._last_change_s = self._clock.elapsed_s()
 
-    def _planned(self, plan: Plan) -> None:
-        if self.reached.is_set() or not self._player.all_submitted:
+    def _on_plan(self, plan: Plan) -> None:
+        if self.stalled.is_set() or not self._player.all_submitted:
             return
-        open_jobs = self._player.open_jobs()
+        open_jobs = self._player.unfinished_jobs()
         if not open_jobs:
             return
         refused = {f"{each.namespace}/{each.group}": each for each in plan.unscheduled}
-        found = self._for_good(plan, open_jobs, refused) or self._for_long(open_jobs, refused)
-        if found:
-            self.sentences = found
-            self.reached.set()
+        reasons = self._permanent_reasons(plan, open_jobs, refused) or self._quiet_reasons(open_jobs, refused)
+        if reasons:
+            self.reasons = reasons
+            self.stalled.set()
 
-    def _for_good(self, plan: Plan, open_jobs: list[str], refused: dict[str, Unscheduled]) -> list[str]:
+    def _permanent_reasons(self, plan: Plan, open_jobs: list[str], refused: dict[str, Unscheduled]) -> list[str]:
         """Why each Job waits, if nothing can change any more; nothing otherwise."""
         scheduler = self._scheduler
         if plan.binds or plan.evictions or plan.nominations or plan.stale or not scheduler.loop.plan_holds_until_change:
             return []
         if scheduler.dispatcher.has_binds_in_flight or scheduler.dispatcher.unsettled_gangs:
             return []
-        if any(_moves(pod) for pod in scheduler.intake.pods.values()):
+        if any(_may_change(pod) for pod in scheduler.intake.pods.values()):
             return []
         complete = {
             key: each for key, each in refused.items() if not any(isinstance(why, NotReady) for why in each.refusals)
         }
-        why = [self._why(job, complete) for job in open_jobs]
+        why = [self._waiting_reason(job, complete) for job in open_jobs]
         return why if all(why) else []
 
-    def _for_long(self, open_jobs: list[str], refused: dict[str, Unscheduled]) -> list[str]:
+    def _quiet_reasons(self, open_jobs: list[str], refused: dict[str, Unscheduled]) -> list[str]:
         """The same, if nothing has changed for long and nothing runs that will end."""
         pods = self._scheduler.intake.pods.values()
-        if self._clock.elapsed_s() - self._changed_s < QUIET_S or any(_will_end(pod) for pod in pods):
+        if self._clock.elapsed_s() - self._last_change_s < QUIET_PERIOD_S or any(_will_end(pod) for pod in pods):
             return []
-        quiet = f"nothing has changed for {QUIET_S:g} seconds of the cluster's time"
-        return [self._why(job, refused) or f"job {job}: {quiet}" for job in open_jobs]
+        quiet = f"nothing has changed for {QUIET_PERIOD_S:g} seconds of the cluster's time"
+        return [self._waiting_reason(job, refused) or f"job {job}: {quiet}" for job in open_jobs]
 
-    def _why(self, job: str, refused: dict[str, Unscheduled]) -> str:
+    def _waiting_reason(self, job: str, refused: dict[str, Unscheduled]) -> str:
         """Why a Job waits; empty if any of its pods is not waiting for the scheduler, or it has none."""
         groups = {_group(pod) for pod in self._pods_of(job)}
         if not groups or not groups <= refused.keys():
@@ -110,7 +110,7 @@ def _group(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, '')}"
 
 
-def _moves(pod: Pod) -> bool:
+def _may_change(pod: Pod) -> bool:
     """Whether this pod may change by itself."""
     if pod.status.phase in _ENDED:
         return False
@@ -122,7 +122,7 @@ def _moves(pod: Pod) -> bool:
         return pod.spec.scheduler_name == names.SCHEDULER_NAME and not pod.metadata.annotations.get(
             names.POD_GROUP_ANNOTATION
         )
-    return pod.status.phase != "Running" or not _lasts(pod)
+    return pod.status.phase != "Running" or not _is_long_running(pod)
 
 
 def _will_end(pod: Pod) -> bool:
@@ -130,5 +130,5 @@ def _will_end(pod: Pod) -> bool:
     return pod.status.phase == "Running" and any(owner.kind == "Job" for owner in pod.metadata.owner_references)
 
 
-def _lasts(pod: Pod) -> bool:
-    return any(owner.kind in _LASTING for owner in pod.metadata.owner_references)
+def _is_long_running(pod: Pod) -> bool:
+    return any(owner.kind in _LONG_RUNNING_OWNERS for owner in pod.metadata.owner_references)

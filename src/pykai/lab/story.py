@@ -37,10 +37,10 @@ import yaml
 from pykai.api import names
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.suggestions import did_you_mean
-from pykai.lab.machines.nodes import Level, MachineKind
+from pykai.lab.machines.nodes import MachineKind, TopologyLevelLabels
 
 #: the story of `kai up`
-BUILT_IN = Path(__file__).with_name("scenarios") / "lab.yaml"
+DEFAULT_STORY = Path(__file__).with_name("scenarios") / "lab.yaml"
 
 RACK_LABEL = "example.com/rack"
 _NS = 1_000_000_000
@@ -50,11 +50,11 @@ class ScenarioError(ValueError):
     """A story that cannot be told: the text names the file, the place in it and what to mend."""
 
 
-class _Record(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+class _StoryRecord(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """Base of everything in the file: a misspelt field is an error, not a silence."""
 
 
-class Machines(_Record, frozen=True):
+class MachineEntry(_StoryRecord, frozen=True):
     """So many equal nodes, named `<name>-1`, `<name>-2`, ...; one alone carries the plain name."""
 
     name: str
@@ -70,7 +70,7 @@ class Machines(_Record, frozen=True):
     racks_per_zone: int = 0
 
 
-class Share(_Record, frozen=True):
+class ResourceShare(_StoryRecord, frozen=True):
     """What a queue has of a resource."""
 
     quota: float = 0
@@ -78,19 +78,19 @@ class Share(_Record, frozen=True):
     weight: float = 1
 
 
-class QueueEntry(_Record, frozen=True):
+class QueueEntry(_StoryRecord, frozen=True):
     """A queue; CPU and memory are unlimited unless said."""
 
     name: str
     parent: str = ""
     display_name: str = ""
     priority: int | None = None
-    gpu: Share = Share()
-    cpu: Share = Share(quota=-1)
-    memory: Share = Share(quota=-1)
+    gpu: ResourceShare = ResourceShare()
+    cpu: ResourceShare = ResourceShare(quota=-1)
+    memory: ResourceShare = ResourceShare(quota=-1)
 
 
-class Work(_Record, frozen=True):
+class WorkEntry(_StoryRecord, frozen=True):
     """What pods of a job or service ask for."""
 
     name: str
@@ -107,7 +107,7 @@ class Work(_Record, frozen=True):
     annotations: dict[str, str] = {}
 
 
-class JobEntry(Work, frozen=True):
+class JobEntry(WorkEntry, frozen=True):
     """A training job."""
 
     pods: int = 1
@@ -117,13 +117,13 @@ class JobEntry(Work, frozen=True):
     runs: str = "60s"
 
 
-class ServiceEntry(Work, frozen=True):
+class ServiceEntry(WorkEntry, frozen=True):
     """An inference service."""
 
     replicas: int = 1
 
 
-class Named(_Record, frozen=True):
+class ObjectToDelete(_StoryRecord, frozen=True):
     """An object to be deleted."""
 
     kind: str
@@ -131,7 +131,7 @@ class Named(_Record, frozen=True):
     namespace: str = "default"
 
 
-class Step(_Record, frozen=True):
+class StoryStep(_StoryRecord, frozen=True):
     """Something that happens."""
 
     at: str
@@ -139,7 +139,7 @@ class Step(_Record, frozen=True):
     jobs: list[JobEntry] = []
     services: list[ServiceEntry] = []
     apply: list[dict[str, Any]] = []
-    delete: list[Named] = []
+    delete: list[ObjectToDelete] = []
 
     @property
     def at_s(self) -> float:
@@ -147,14 +147,14 @@ class Step(_Record, frozen=True):
         return _seconds(self.at)
 
 
-class Story(_Record, frozen=True):
+class Story(_StoryRecord, frozen=True):
     """The whole file."""
 
     title: str = ""
-    machines: list[Machines] = []
+    machines: list[MachineEntry] = []
     queues: list[QueueEntry] = []
     objects: list[dict[str, Any]] = []
-    steps: list[Step] = []
+    steps: list[StoryStep] = []
     repeat: str = "0s"
 
     @property
@@ -199,7 +199,7 @@ def _check(story: Story, source: str) -> None:
                 raise ScenarioError(f"{source}: {where}.pods: expected at least 1, not {job.pods}")
             if job.minimum is not None and not 0 <= job.minimum <= job.pods:
                 raise ScenarioError(f"{source}: {where}.minimum: expected 0 to {job.pods}, not {job.minimum}")
-        for where, work in _works(at, step):
+        for where, work in _work_entries(at, step):
             if sum((work.gpus > 0, work.fraction > 0, work.gpu_memory > 0)) > 1:
                 raise ScenarioError(f"{source}: {where}: name one of gpus, fraction and gpuMemory, not several")
             if not 0 <= work.fraction < 1:
@@ -217,22 +217,24 @@ def _check(story: Story, source: str) -> None:
 
 def _check_queues(story: Story, source: str) -> None:
     """A job in a queue that is not there would wait until the end of the story."""
-    known = {names.DEFAULT_PARENT_QUEUE, names.DEFAULT_QUEUE, *(entry.name for entry in story.queues)}
+    queue_names = {names.DEFAULT_PARENT_QUEUE, names.DEFAULT_QUEUE, *(entry.name for entry in story.queues)}
     for document in (*story.objects, *(each for step in story.steps for each in step.apply)):
         if document.get("kind") == "Queue" and isinstance(document.get("metadata"), dict):
-            known.add(str(document["metadata"].get("name", "")))
-    named = [(f"queues[{number}].parent", entry.parent) for number, entry in enumerate(story.queues) if entry.parent]
+            queue_names.add(str(document["metadata"].get("name", "")))
+    referenced_queues = [
+        (f"queues[{number}].parent", entry.parent) for number, entry in enumerate(story.queues) if entry.parent
+    ]
     for at, step in enumerate(story.steps):
-        named += [(f"{where}.queue", work.queue) for where, work in _works(at, step)]
-    for where, queue in named:
-        if queue not in known:
-            listed = ", ".join(sorted(known))
+        referenced_queues += [(f"{where}.queue", work.queue) for where, work in _work_entries(at, step)]
+    for where, queue in referenced_queues:
+        if queue not in queue_names:
+            listed = ", ".join(sorted(queue_names))
             raise ScenarioError(
-                f"{source}: {where}: there is no queue {queue!r}; known are {listed}{did_you_mean(queue, known)}"
+                f"{source}: {where}: there is no queue {queue!r}; known are {listed}{did_you_mean(queue, queue_names)}"
             )
 
 
-def _works(at: int, step: Step) -> list[tuple[str, Work]]:
+def _work_entries(at: int, step: StoryStep) -> list[tuple[str, WorkEntry]]:
     return [
         *((f"steps[{at}].jobs[{number}]", job) for number, job in enumerate(step.jobs)),
         *((f"steps[{at}].services[{number}]", service) for number, service in enumerate(step.services)),
@@ -243,13 +245,15 @@ def _seconds(text: str) -> float:
     return parse_duration(text) / _NS
 
 
-def machine_kind(entry: Machines) -> MachineKind:
+def machine_kind(entry: MachineEntry) -> MachineKind:
     """The machines as the simulator knows them."""
     levels = []
     if entry.per_rack:
         if entry.racks_per_zone:
-            levels.append(Level(names.ZONE_LABEL, entry.per_rack * entry.racks_per_zone, f"{entry.name}-zone"))
-        levels.append(Level(RACK_LABEL, entry.per_rack, f"{entry.name}-rack"))
+            levels.append(
+                TopologyLevelLabels(names.ZONE_LABEL, entry.per_rack * entry.racks_per_zone, f"{entry.name}-zone")
+            )
+        levels.append(TopologyLevelLabels(RACK_LABEL, entry.per_rack, f"{entry.name}-rack"))
     return MachineKind(
         count=entry.count,
         name=f"{entry.name}-{{}}" if entry.count > 1 else entry.name,
@@ -285,7 +289,7 @@ def queue_object(entry: QueueEntry) -> dict[str, Any]:
     }
 
 
-def step_objects(step: Step) -> list[dict[str, Any]]:
+def step_objects(step: StoryStep) -> list[dict[str, Any]]:
     """What a step submits, in order."""
     return [
         *(job_object(job) for job in step.jobs),
@@ -328,7 +332,7 @@ def service_object(entry: ServiceEntry) -> dict[str, Any]:
     }
 
 
-def _metadata(entry: Work, annotations: Mapping[str, str]) -> dict[str, Any]:
+def _metadata(entry: WorkEntry, annotations: Mapping[str, str]) -> dict[str, Any]:
     labels = {names.QUEUE_LABEL: entry.queue}
     if entry.priority:
         labels[names.PRIORITY_CLASS_LABEL] = entry.priority
@@ -340,7 +344,7 @@ def _metadata(entry: Work, annotations: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _template(entry: Work, annotations: dict[str, str], restart: str) -> dict[str, Any]:
+def _template(entry: WorkEntry, annotations: dict[str, str], restart: str) -> dict[str, Any]:
     requests = {"cpu": entry.cpu, "memory": entry.memory}
     resources: dict[str, Any] = {"requests": requests}
     if entry.gpus:

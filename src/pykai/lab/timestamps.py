@@ -7,17 +7,17 @@ from functools import lru_cache
 from pykai.api.timestamp import TimestampError, format_timestamp, parse_timestamp
 
 
-def stamp(at_s: float) -> str:
+def to_timestamp(at_s: float) -> str:
     """A moment as it stands in objects: whole seconds, UTC."""
-    return _printed(int(at_s))
+    return _format_seconds(int(at_s))
 
 
 @lru_cache(maxsize=1024)
-def _printed(at_s: int) -> str:
+def _format_seconds(at_s: int) -> str:
     return format_timestamp(at_s * 1_000_000_000)
 
 
-def seconds(timestamp: str | None) -> float | None:
+def to_seconds(timestamp: str | None) -> float | None:
     """A timestamp in seconds since 1970, None if there is none that can be read."""
     if not timestamp:
         return None

@@ -14,7 +14,7 @@ from pykai.api import names
 from pykai.api.crds import custom_resource_definitions
 from pykai.api.guardedfields import DEFAULT_GUARD_SETTINGS, GuardSettings
 from pykai.operator.policies import admission_policies
-from pykai.operator.roles import RESERVATION_RULES, ROLES, Rule, by_namespace, role_name, rules
+from pykai.operator.roles import RESERVATION_RULES, ROLES, RoleRule, role_name, role_rules, rules_by_namespace
 
 #: name -> value (workloads:PR-1)
 # KAI's classes (queues:Q-84).
@@ -47,25 +47,27 @@ def _object(api_version: str, kind: str, name: str, namespace: str = "", **field
 def _accounts() -> Iterator[dict[str, Any]]:
     for service in ROLES:
         yield _object("v1", "ServiceAccount", service, names.DEFAULT_NAMESPACE)
-        for namespace, table in by_namespace(service).items():
-            yield from _granted(role_name(service), namespace, table, (service, names.DEFAULT_NAMESPACE))
+        for namespace, table in rules_by_namespace(service).items():
+            yield from _role_and_binding(role_name(service), namespace, table, (service, names.DEFAULT_NAMESPACE))
     name, namespace = names.RESERVATION_APP, names.RESERVATION_NAMESPACE
     yield _object("v1", "ServiceAccount", name, namespace)
-    yield from _granted(name, namespace, RESERVATION_RULES, (name, namespace))
+    yield from _role_and_binding(name, namespace, RESERVATION_RULES, (name, namespace))
 
 
-def _granted(name: str, namespace: str, table: Iterable[Rule], to: tuple[str, str]) -> Iterator[dict[str, Any]]:
+def _role_and_binding(
+    name: str, namespace: str, table: Iterable[RoleRule], account_key: tuple[str, str]
+) -> Iterator[dict[str, Any]]:
     """A role in a namespace, or in all of them, and its binding to an account."""
     kind = "Role" if namespace else "ClusterRole"
-    account, home = to
-    yield _object(f"{_RBAC}/v1", kind, name, namespace, rules=rules(table))
+    account, account_namespace = account_key
+    yield _object(f"{_RBAC}/v1", kind, name, namespace, rules=role_rules(table))
     yield _object(
         f"{_RBAC}/v1",
         f"{kind}Binding",
         name,
         namespace,
         roleRef={"apiGroup": _RBAC, "kind": kind, "name": name},
-        subjects=[{"kind": "ServiceAccount", "name": account, "namespace": home}],
+        subjects=[{"kind": "ServiceAccount", "name": account, "namespace": account_namespace}],
     )
 
 

@@ -46,41 +46,41 @@ _NAME_LABEL = "kubernetes.io/metadata.name"
 
 def admission_policies(settings: GuardSettings = DEFAULT_GUARD_SETTINGS) -> list[dict[str, Any]]:
     """The policies and their bindings."""
-    made: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     for policy in field_policies(settings):
-        made += _policy(policy.name, _guarding(policy))
+        objects += _policy(policy.name, _guard_spec(policy))
     if settings.closed_namespaces:
         table = closed_namespaces(settings)
-        made += _policy(table.name, _closing(table))
-    return made
+        objects += _policy(table.name, _closed_namespace_spec(table))
+    return objects
 
 
-def touched(guard: FieldGuard) -> str:
+def touched_expression(guard: FieldGuard) -> str:
     """CEL for: this write sets, changes or removes a guarded field."""
-    found = " || ".join(_touched(field) for field in guard.fields)
+    expression = " || ".join(_field_touched(field) for field in guard.fields)
     if guard.scheduler:
-        found = f"object.spec.schedulerName == {_quoted(guard.scheduler)} && ({found})"
+        expression = f"object.spec.schedulerName == {_quoted(guard.scheduler)} && ({expression})"
     if guard.guards_creation:
-        found = f"request.operation == 'CREATE' || {found}"
+        expression = f"request.operation == 'CREATE' || {expression}"
     if not guard.updating:
-        found = f"request.operation == 'CREATE' && ({found})"
-    return found
+        expression = f"request.operation == 'CREATE' && ({expression})"
+    return expression
 
 
-def variables(guards: Iterable[FieldGuard]) -> list[dict[str, str]]:
+def policy_variables(guards: Iterable[FieldGuard]) -> list[dict[str, str]]:
     """The maps that the guards look into, of the new and of the old object; empty where there are none."""
-    used = {field.path for guard in guards for field in guard.fields if field.key}
-    made = []
+    map_paths = {field.path for guard in guards for field in guard.fields if field.key}
+    entries = []
     for path, (new, old) in _MAPS.items():
-        if path in used:
+        if path in map_paths:
             where = ".".join(path)
-            made.append({"name": new, "expression": f"has(object.{where}) ? object.{where} : {{}}"})
+            entries.append({"name": new, "expression": f"has(object.{where}) ? object.{where} : {{}}"})
             present = f"request.operation == 'UPDATE' && has(oldObject.{where})"
-            made.append({"name": old, "expression": f"{present} ? oldObject.{where} : {{}}"})
-    return made
+            entries.append({"name": old, "expression": f"{present} ? oldObject.{where} : {{}}"})
+    return entries
 
 
-def match_condition(guards: Iterable[FieldGuard]) -> str:
+def match_expression(guards: Iterable[FieldGuard]) -> str:
     """CEL for: the guards must be looked at, since one of their maps or fields is new or has changed."""
     paths = sorted({field.path for guard in guards for field in guard.fields if guard.updating})
     changed = " || ".join(_changed(path) for path in paths)
@@ -102,21 +102,25 @@ def _policy(name: str, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
     }
 
 
-def _guarding(policy: FieldPolicy) -> dict[str, Any]:
+def _guard_spec(policy: FieldPolicy) -> dict[str, Any]:
     rule = _rule(policy.group, (policy.resource,), (CREATE, UPDATE))
-    looked_into = variables(policy.guards)
+    map_variables = policy_variables(policy.guards)
     return {
         "matchConstraints": _constraints([rule]),
-        "matchConditions": [{"name": "touches-what-is-guarded", "expression": match_condition(policy.guards)}],
-        **({"variables": looked_into} if looked_into else {}),
+        "matchConditions": [{"name": "touches-what-is-guarded", "expression": match_expression(policy.guards)}],
+        **({"variables": map_variables} if map_variables else {}),
         "validations": [
-            {"expression": f"!({touched(guard)}) || {_right(guard)}", "message": guard.message, "reason": "Forbidden"}
+            {
+                "expression": f"!({touched_expression(guard)}) || {_right_expression(guard)}",
+                "message": guard.message,
+                "reason": "Forbidden",
+            }
             for guard in policy.guards
         ],
     }
 
 
-def _closing(table: ClosedNamespaces) -> dict[str, Any]:
+def _closed_namespace_spec(table: ClosedNamespaces) -> dict[str, Any]:
     group = _quoted(table.accounts)
     ours = f"has(request.userInfo.groups) && {group} in request.userInfo.groups"
     selected = {"key": _NAME_LABEL, "operator": "In", "values": list(table.namespaces)}
@@ -150,9 +154,9 @@ def _rule(group: str, resources: tuple[str, ...], operations: tuple[str, ...]) -
     }
 
 
-def _touched(field: GuardedField) -> str:
+def _field_touched(field: GuardedField) -> str:
     if not field.key:
-        return _changed(field.path) if field.path in _MAPS or len(field.path) == 1 else _given(field.path)
+        return _changed(field.path) if field.path in _MAPS or len(field.path) == 1 else _is_set(field.path)
     new, old = (f"variables.{name}" for name in _MAPS[field.path])
     key = _quoted(field.key)
     if field.prefix:
@@ -172,23 +176,23 @@ def _changed(path: tuple[str, ...]) -> str:
     return f"object.{where} != oldObject.{where}"
 
 
-def _given(path: tuple[str, ...]) -> str:
+def _is_set(path: tuple[str, ...]) -> str:
     where = ".".join(path)
     return f"has(object.{where}) && object.{where} != ''"
 
 
-def _right(guard: FieldGuard) -> str:
-    creating, updating = _any(guard.creating), _any(guard.updating)
+def _right_expression(guard: FieldGuard) -> str:
+    creating, updating = _any_right(guard.creating), _any_right(guard.updating)
     if not updating or updating == creating:
         return f"({creating})"
     return f"(request.operation == 'CREATE' ? ({creating}) : ({updating}))"
 
 
-def _any(rights: Iterable[RequiredRight]) -> str:
-    return " || ".join(map(_asked, rights))
+def _any_right(rights: Iterable[RequiredRight]) -> str:
+    return " || ".join(map(_right_check, rights))
 
 
-def _asked(right: RequiredRight) -> str:
+def _right_check(right: RequiredRight) -> str:
     resource, _, subresource = right.resource.partition("/")
     below = f".subresource({_quoted(subresource)})" if subresource else ""
     namespace = _quoted(right.namespace) if right.namespace else "request.namespace"

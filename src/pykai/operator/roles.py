@@ -4,7 +4,7 @@ A service has its own account and no right that it does not use: the tests on a 
 nobody has used, and on a request that no right allows.  Rights are written as in `kubectl auth`: API group, resources,
 verbs.  Those in a namespace become a Role there, the others a ClusterRole.
 
-`FOLLOW` is what a cache needs.  `LATER` is what Kubernetes will ask for in a version after the one tested.
+`LIST_WATCH` is what a cache needs.  `FUTURE_ROLES` is what Kubernetes will ask for in a version after the one tested.
 
 Statements: operations:OD-11.
 """
@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from pykai.api import names
 from pykai.kube.resources import Resource
-from pykai.podgrouper.ownerkinds import FOREIGN, WATCHED
+from pykai.podgrouper.ownerkinds import THIRD_PARTY_KINDS, WATCHED_KINDS
 
-FOLLOW = ("list", "watch")
+LIST_WATCH = ("list", "watch")
 
 _CORE = ""
 _SCHEDULING = names.SCHEDULING_GROUP
@@ -27,7 +27,7 @@ _STORAGE = names.STORAGE_GROUP
 _DRA = names.DRA_GROUP
 
 
-class Rule(NamedTuple):
+class RoleRule(NamedTuple):
     """Verbs on resources of one API group."""
 
     group: str
@@ -37,92 +37,96 @@ class Rule(NamedTuple):
     namespace: str = ""
 
 
-def _rules(kinds: Iterable[Resource], verbs: tuple[str, ...]) -> Iterator[Rule]:
+def _rules_for(kinds: Iterable[Resource], verbs: tuple[str, ...]) -> Iterator[RoleRule]:
     """The same verbs on all these kinds."""
     ordered = sorted({(kind.group, kind.plural) for kind in kinds})
-    for group, found in groupby(ordered, key=lambda each: each[0]):
-        yield Rule(group, tuple(plural for _, plural in found), verbs)
+    for group, plurals in groupby(ordered, key=lambda each: each[0]):
+        yield RoleRule(group, tuple(plural for _, plural in plurals), verbs)
 
 
 #: events are counted up by patches
-_EVENTS = Rule(_CORE, ("events",), ("create", "patch"))
-_LEASES = Rule("coordination.k8s.io", ("leases",), ("create", "get", "update"), names.DEFAULT_NAMESPACE)
-_CLASSES = Rule(names.PRIORITY_GROUP, ("priorityclasses",), FOLLOW)
+_EVENTS = RoleRule(_CORE, ("events",), ("create", "patch"))
+_LEASES = RoleRule("coordination.k8s.io", ("leases",), ("create", "get", "update"), names.DEFAULT_NAMESPACE)
+_CLASSES = RoleRule(names.PRIORITY_GROUP, ("priorityclasses",), LIST_WATCH)
 
 #: service account -> rules
-ROLES: Mapping[str, tuple[Rule, ...]] = {
+ROLES: Mapping[str, tuple[RoleRule, ...]] = {
     "scheduler": (
-        Rule(_CORE, ("pods",), (*FOLLOW, "delete", "get", "patch")),
-        Rule(_CORE, ("pods/status",), ("patch",)),
-        Rule(_CORE, ("pods/binding",), ("create",)),
-        Rule(_CORE, ("nodes", "namespaces", "configmaps", "persistentvolumes", "persistentvolumeclaims"), FOLLOW),
+        RoleRule(_CORE, ("pods",), (*LIST_WATCH, "delete", "get", "patch")),
+        RoleRule(_CORE, ("pods/status",), ("patch",)),
+        RoleRule(_CORE, ("pods/binding",), ("create",)),
+        RoleRule(
+            _CORE, ("nodes", "namespaces", "configmaps", "persistentvolumes", "persistentvolumeclaims"), LIST_WATCH
+        ),
         # Records of gangs and of failed binds; with another --namespace it needs this Role there.
-        Rule(_CORE, ("configmaps",), ("create", "delete", "patch"), names.DEFAULT_NAMESPACE),
+        RoleRule(_CORE, ("configmaps",), ("create", "delete", "patch"), names.DEFAULT_NAMESPACE),
         _EVENTS,
         _LEASES,
         _CLASSES,
-        Rule(_STORAGE, ("csidrivers", "csinodes", "csistoragecapacities", "storageclasses"), FOLLOW),
-        Rule(_DRA, ("deviceclasses", "resourceclaims", "resourceslices"), FOLLOW),
-        Rule(names.NUMA_GROUP, ("noderesourcetopologies",), FOLLOW),
-        Rule(names.KAI_GROUP, ("topologies",), FOLLOW),
-        Rule(_SCHEDULING, ("queues",), FOLLOW),
-        Rule(_SCHEDULING, ("podgroups",), (*FOLLOW, "patch")),
-        Rule(_SCHEDULING, ("podgroups/status",), ("patch",)),
-        Rule(_SCHEDULING, ("bindrequests",), (*FOLLOW, "create", "delete", "get")),
+        RoleRule(_STORAGE, ("csidrivers", "csinodes", "csistoragecapacities", "storageclasses"), LIST_WATCH),
+        RoleRule(_DRA, ("deviceclasses", "resourceclaims", "resourceslices"), LIST_WATCH),
+        RoleRule(names.NUMA_GROUP, ("noderesourcetopologies",), LIST_WATCH),
+        RoleRule(names.KAI_GROUP, ("topologies",), LIST_WATCH),
+        RoleRule(_SCHEDULING, ("queues",), LIST_WATCH),
+        RoleRule(_SCHEDULING, ("podgroups",), (*LIST_WATCH, "patch")),
+        RoleRule(_SCHEDULING, ("podgroups/status",), ("patch",)),
+        RoleRule(_SCHEDULING, ("bindrequests",), (*LIST_WATCH, "create", "delete", "get")),
     ),
     "binder": (
-        Rule(_CORE, ("pods",), (*FOLLOW, "delete", "get", "patch")),
-        Rule(_CORE, ("pods",), ("create",), names.RESERVATION_NAMESPACE),
-        Rule(_CORE, ("pods/status",), ("patch",)),
-        Rule(_CORE, ("pods/binding",), ("create",)),
-        Rule(_CORE, ("configmaps",), ("create", "delete", "get", "patch")),
-        Rule(_CORE, ("nodes",), (*FOLLOW, "get")),
-        Rule(_CORE, ("persistentvolumes",), (*FOLLOW, "get", "update")),
-        Rule(_CORE, ("persistentvolumeclaims",), (*FOLLOW, "get", "patch")),
+        RoleRule(_CORE, ("pods",), (*LIST_WATCH, "delete", "get", "patch")),
+        RoleRule(_CORE, ("pods",), ("create",), names.RESERVATION_NAMESPACE),
+        RoleRule(_CORE, ("pods/status",), ("patch",)),
+        RoleRule(_CORE, ("pods/binding",), ("create",)),
+        RoleRule(_CORE, ("configmaps",), ("create", "delete", "get", "patch")),
+        RoleRule(_CORE, ("nodes",), (*LIST_WATCH, "get")),
+        RoleRule(_CORE, ("persistentvolumes",), (*LIST_WATCH, "get", "update")),
+        RoleRule(_CORE, ("persistentvolumeclaims",), (*LIST_WATCH, "get", "patch")),
         _EVENTS,
         _LEASES,
-        Rule(_STORAGE, ("storageclasses",), ("get",)),
-        Rule(_DRA, ("resourceclaims",), (*FOLLOW, "create", "delete", "get", "patch")),
-        Rule(_DRA, ("resourceclaims/status",), ("update",)),
-        Rule(_SCHEDULING, ("bindrequests",), (*FOLLOW, "delete", "get")),
-        Rule(_SCHEDULING, ("bindrequests/status",), ("patch",)),
+        RoleRule(_STORAGE, ("storageclasses",), ("get",)),
+        RoleRule(_DRA, ("resourceclaims",), (*LIST_WATCH, "create", "delete", "get", "patch")),
+        RoleRule(_DRA, ("resourceclaims/status",), ("update",)),
+        RoleRule(_SCHEDULING, ("bindrequests",), (*LIST_WATCH, "delete", "get")),
+        RoleRule(_SCHEDULING, ("bindrequests/status",), ("patch",)),
     ),
     "pod-grouper": (
-        Rule(_CORE, ("pods",), (*FOLLOW, "get", "patch")),
-        Rule(_CORE, ("namespaces",), FOLLOW),
+        RoleRule(_CORE, ("pods",), (*LIST_WATCH, "get", "patch")),
+        RoleRule(_CORE, ("namespaces",), LIST_WATCH),
         # The defaults of kinds; elsewhere it needs a Role of its own there.
-        Rule(_CORE, ("configmaps",), FOLLOW, names.DEFAULT_NAMESPACE),
+        RoleRule(_CORE, ("configmaps",), LIST_WATCH, names.DEFAULT_NAMESPACE),
         _EVENTS,
         _LEASES,
         _CLASSES,
-        *_rules(WATCHED, (*FOLLOW, "get")),
-        *_rules(FOREIGN, ("get",)),
-        Rule(_SCHEDULING, ("podgroups",), (*FOLLOW, "create", "get", "patch")),
+        *_rules_for(WATCHED_KINDS, (*LIST_WATCH, "get")),
+        *_rules_for(THIRD_PARTY_KINDS, ("get",)),
+        RoleRule(_SCHEDULING, ("podgroups",), (*LIST_WATCH, "create", "get", "patch")),
     ),
     "podgroup-controller": (
-        Rule(_CORE, ("nodes", "pods"), FOLLOW),
+        RoleRule(_CORE, ("nodes", "pods"), LIST_WATCH),
         _EVENTS,
         _LEASES,
         _CLASSES,
-        Rule(_DRA, ("resourceclaims",), FOLLOW),
-        Rule(_SCHEDULING, ("podgroups", "queues"), FOLLOW),
-        Rule(_SCHEDULING, ("podgroups/status",), ("patch",)),
+        RoleRule(_DRA, ("resourceclaims",), LIST_WATCH),
+        RoleRule(_SCHEDULING, ("podgroups", "queues"), LIST_WATCH),
+        RoleRule(_SCHEDULING, ("podgroups/status",), ("patch",)),
     ),
     "queue-controller": (
         _EVENTS,
         _LEASES,
-        Rule(_SCHEDULING, ("podgroups", "queues"), FOLLOW),
-        Rule(_SCHEDULING, ("queues/status",), ("patch",)),
+        RoleRule(_SCHEDULING, ("podgroups", "queues"), LIST_WATCH),
+        RoleRule(_SCHEDULING, ("queues/status",), ("patch",)),
     ),
     # It answers the API server and asks it nothing.
     "admission": (),
 }
 
 #: service account -> further rules: since Kubernetes 1.36 who allocates a claim must be allowed to bind it
-LATER: Mapping[str, tuple[Rule, ...]] = {"binder": (Rule(_DRA, ("resourceclaims/binding",), ("update",)),)}
+FUTURE_ROLES: Mapping[str, tuple[RoleRule, ...]] = {
+    "binder": (RoleRule(_DRA, ("resourceclaims/binding",), ("update",)),)
+}
 
 #: the program in a reservation pod writes down which GPU it was given
-RESERVATION_RULES: tuple[Rule, ...] = (Rule(_CORE, ("pods",), ("get", "patch"), names.RESERVATION_NAMESPACE),)
+RESERVATION_RULES: tuple[RoleRule, ...] = (RoleRule(_CORE, ("pods",), ("get", "patch"), names.RESERVATION_NAMESPACE),)
 
 
 def role_name(service: str) -> str:
@@ -130,15 +134,15 @@ def role_name(service: str) -> str:
     return f"kai-{service}"
 
 
-def by_namespace(service: str) -> dict[str, list[Rule]]:
+def rules_by_namespace(service: str) -> dict[str, list[RoleRule]]:
     """The rules of a service by where they hold; "" for everywhere."""
-    found: dict[str, list[Rule]] = {}
-    for rule in (*ROLES[service], *LATER.get(service, ())):
-        found.setdefault(rule.namespace, []).append(rule)
-    return found
+    grouped: dict[str, list[RoleRule]] = {}
+    for rule in (*ROLES[service], *FUTURE_ROLES.get(service, ())):
+        grouped.setdefault(rule.namespace, []).append(rule)
+    return grouped
 
 
-def rules(table: Iterable[Rule]) -> list[dict[str, Any]]:
+def role_rules(table: Iterable[RoleRule]) -> list[dict[str, Any]]:
     """The rules as a role spells them."""
     return [
         {"apiGroups": [rule.group], "resources": sorted(rule.resources), "verbs": sorted(rule.verbs)} for rule in table

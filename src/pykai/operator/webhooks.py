@@ -15,13 +15,15 @@ from pykai.webhooks.server import MUTATE_PATH, VALIDATE_PATH
 
 _WEBHOOK = f"admission.{names.DEFAULT_NAMESPACE}.svc"
 #: pods that must start whatever happens
-_SPARED = ("kube-system", names.DEFAULT_NAMESPACE)
+_EXEMPT_NAMESPACES = ("kube-system", names.DEFAULT_NAMESPACE)
 _TIMEOUT_S = 10
 
 
-def webhooks(address: str, authority: bytes, scheduler_name: str = names.SCHEDULER_NAME) -> list[dict[str, Any]]:
+def webhook_configurations(
+    address: str, authority: bytes, scheduler_name: str = names.SCHEDULER_NAME
+) -> list[dict[str, Any]]:
     """The registrations of the service at `https://host:port`; `authority` is PEM."""
-    spared = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(_SPARED)}
+    exempt = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(_EXEMPT_NAMESPACES)}
     match = {"name": "scheduler-name-match", "expression": f"object.spec.schedulerName == '{scheduler_name}'"}
 
     def hook(path: str, *operations: str) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def webhooks(address: str, authority: bytes, scheduler_name: str = names.SCHEDUL
             "timeoutSeconds": _TIMEOUT_S,
             "clientConfig": {"url": address.rstrip("/") + path, "caBundle": bundle},
             "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": [*operations]}],
-            "namespaceSelector": {"matchExpressions": [spared]},
+            "namespaceSelector": {"matchExpressions": [exempt]},
             "matchConditions": [match],
         }
 

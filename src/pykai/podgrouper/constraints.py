@@ -32,13 +32,13 @@ def updated_group_constraint(existing: TopologyConstraint | None, computed: Topo
 
 def segment_constraint(pod: Annotations, template: Annotations, owner: Annotations) -> TopologyConstraint | None:
     """The constraint of each segment; none without a topology or without a level (topo:T-44)."""
-    topology = _first(names.TOPOLOGY_ANNOTATION, pod, template, owner)
-    required = _first(names.SEGMENT_TOPOLOGY_REQUIRED_ANNOTATION, pod, template)
-    preferred = _first(names.SEGMENT_TOPOLOGY_PREFERRED_ANNOTATION, pod, template)
+    topology = _first_value(names.TOPOLOGY_ANNOTATION, pod, template, owner)
+    required = _first_value(names.SEGMENT_TOPOLOGY_REQUIRED_ANNOTATION, pod, template)
+    preferred = _first_value(names.SEGMENT_TOPOLOGY_PREFERRED_ANNOTATION, pod, template)
     if not topology or not (required or preferred):
         return None
     return TopologyConstraint(topology=topology, required_topology_level=required, preferred_topology_level=preferred)
 
 
-def _first(key: str, *sources: Annotations) -> str:
+def _first_value(key: str, *sources: Annotations) -> str:
     return next((text for source in sources if (text := source.get(key))), "")

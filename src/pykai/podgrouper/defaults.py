@@ -20,7 +20,7 @@ from pykai.api.duration import DurationError, parse_duration
 from pykai.api.guardedfields import TIMESTAMPS
 from pykai.core.model.problems import Problem
 from pykai.podgrouper.constraints import group_constraint
-from pykai.podgrouper.metadata import KindDefaults, Metadata, Owner, Readers, Settings
+from pykai.podgrouper.metadata import GroupingSettings, KindDefaults, Metadata, Owner, Readers
 from pykai.podgrouper.topowner import top_owner_text
 
 _PREEMPTIBILITIES: Final = frozenset(("", names.PREEMPTIBLE, names.NON_PREEMPTIBLE))
@@ -31,32 +31,32 @@ _NOT_COPIED: Final = frozenset(
 )
 
 
-class _Unused(NamedTuple):
+class _IgnoredValue(NamedTuple):
     """A value that was passed over."""
 
     #: what was looked for
-    about: str
+    setting: str
     subject: str
     field: str
-    wrong: str
+    reason: str
 
 
 def default_metadata(
     top: Owner,
     pod: Pod,
     owners: tuple[Owner, ...],
-    settings: Settings,
+    settings: GroupingSettings,
     readers: Readers,
     *,
     priority_class: str = names.PRIORITY_CLASS_TRAIN,
 ) -> Metadata:
     """The group of the top owner; `owners` are those whose word counts, without any the top owner alone."""
-    asked = owners or (top,)
-    unused: list[_Unused] = []
-    used_class = _priority_class(asked, pod, readers, unused) or priority_class
-    used_preemptibility = _preemptibility(asked, pod, readers, unused)
-    delay_ns = _duration(asked, pod, names.PREEMPTION_DELAY_ANNOTATION, 0, unused)
-    grace_ns = _duration(asked, pod, names.STALENESS_GRACE_PERIOD_ANNOTATION, None, unused)
+    consulted_owners = owners or (top,)
+    ignored: list[_IgnoredValue] = []
+    used_class = _priority_class(consulted_owners, pod, readers, ignored) or priority_class
+    used_preemptibility = _preemptibility(consulted_owners, pod, readers, ignored)
+    delay_ns = _duration(consulted_owners, pod, names.PREEMPTION_DELAY_ANNOTATION, 0, ignored)
+    grace_ns = _duration(consulted_owners, pod, names.STALENESS_GRACE_PERIOD_ANNOTATION, None, ignored)
     return Metadata(
         namespace=pod.metadata.namespace,
         name=f"pg-{top.metadata.name}-{top.metadata.uid}",
@@ -69,12 +69,12 @@ def default_metadata(
         preemption_delay_ns=delay_ns,
         staleness_grace_ns=grace_ns,
         topology=group_constraint(top.metadata.annotations),
-        problems=_problems(unused, used_class, used_preemptibility, delay_ns, grace_ns) if unused else (),
+        problems=_problems(ignored, used_class, used_preemptibility, delay_ns, grace_ns) if ignored else (),
     )
 
 
 def _problems(
-    unused: Iterable[_Unused], used_class: str, preemptibility: str, delay_ns: int | None, grace_ns: int | None
+    ignored: Iterable[_IgnoredValue], used_class: str, preemptibility: str, delay_ns: int | None, grace_ns: int | None
 ) -> tuple[Problem, ...]:
     """What was passed over, and what is used instead."""
     instead = {
@@ -86,7 +86,7 @@ def _problems(
         ),
     }
     return tuple(
-        Problem(each.subject, each.field, f"{each.wrong}; {instead[each.about]}") for each in dict.fromkeys(unused)
+        Problem(each.subject, each.field, f"{each.reason}; {instead[each.setting]}") for each in dict.fromkeys(ignored)
     )
 
 
@@ -102,7 +102,7 @@ def _pod_subject(pod: Pod) -> str:
     return f"Pod/{pod.metadata.namespace}/{pod.metadata.name}"
 
 
-def pod_word(pod: Pod, settings: Settings) -> tuple[object, ...]:
+def inherited_fields(pod: Pod, settings: GroupingSettings) -> tuple[object, ...]:
     """Everything of a pod that its group may take over from it: pods of equal words make equal groups."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     return (
@@ -136,7 +136,7 @@ def _annotations(top: Owner, pod: Pod) -> dict[str, str]:
     return annotations
 
 
-def _queue(top: Owner, pod: Pod, settings: Settings) -> str:
+def _queue(top: Owner, pod: Pod, settings: GroupingSettings) -> str:
     for labels in (top.metadata.labels, pod.metadata.labels):
         if settings.queue_label in labels:
             return labels[settings.queue_label]
@@ -147,11 +147,11 @@ def _queue(top: Owner, pod: Pod, settings: Settings) -> str:
     return project if pool is None else f"{project}-{pool}"
 
 
-def _priority_class(asked: Iterable[Owner], pod: Pod, readers: Readers, unused: list[_Unused]) -> str:
+def _priority_class(consulted_owners: Iterable[Owner], pod: Pod, readers: Readers, ignored: list[_IgnoredValue]) -> str:
     label = f"metadata.labels[{names.PRIORITY_CLASS_LABEL}]"
     labelled = pod.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
     own = labelled or pod.spec.priority_class_name
-    for owner in asked:
+    for owner in consulted_owners:
         named = owner.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
         candidate = named or own
         if candidate and readers.priority_class_exists(candidate):
@@ -159,8 +159,8 @@ def _priority_class(asked: Iterable[Owner], pod: Pod, readers: Readers, unused: 
         if candidate:
             subject = _owner_subject(owner) if named else _pod_subject(pod)
             field = label if named or labelled else "spec.priorityClassName"
-            unused.append(_Unused(_CLASS, subject, field, f"priority class {candidate!r} does not exist"))
-    for owner in asked:
+            ignored.append(_IgnoredValue(_CLASS, subject, field, f"priority class {candidate!r} does not exist"))
+    for owner in consulted_owners:
         candidate = _kind_defaults(owner, readers).priority_class
         if candidate and readers.priority_class_exists(candidate):
             return candidate
@@ -168,37 +168,39 @@ def _priority_class(asked: Iterable[Owner], pod: Pod, readers: Readers, unused: 
 
 
 # Owners first, then the pod, then the default of the kind (queues:Q-83).
-def _preemptibility(asked: Iterable[Owner], pod: Pod, readers: Readers, unused: list[_Unused]) -> str:
+def _preemptibility(consulted_owners: Iterable[Owner], pod: Pod, readers: Readers, ignored: list[_IgnoredValue]) -> str:
     key = names.PREEMPTIBILITY_LABEL
     for subject, labels in (
-        *((_owner_subject(owner), owner.metadata.labels) for owner in asked),
+        *((_owner_subject(owner), owner.metadata.labels) for owner in consulted_owners),
         (_pod_subject(pod), pod.metadata.labels),
     ):
-        said = labels.get(key)
-        if said is not None and said in _PREEMPTIBILITIES:
-            return said
-        if said is not None:
-            wrong = f"{said!r} is neither {names.PREEMPTIBLE} nor {names.NON_PREEMPTIBLE}"
-            unused.append(_Unused(key, subject, f"metadata.labels[{key}]", wrong))
-    for owner in asked:
-        said = _kind_defaults(owner, readers).preemptibility.lower()
-        if said and said in _PREEMPTIBILITIES:
-            return said
+        value = labels.get(key)
+        if value is not None and value in _PREEMPTIBILITIES:
+            return value
+        if value is not None:
+            wrong = f"{value!r} is neither {names.PREEMPTIBLE} nor {names.NON_PREEMPTIBLE}"
+            ignored.append(_IgnoredValue(key, subject, f"metadata.labels[{key}]", wrong))
+    for owner in consulted_owners:
+        value = _kind_defaults(owner, readers).preemptibility.lower()
+        if value and value in _PREEMPTIBILITIES:
+            return value
     return ""
 
 
 def _kind_defaults(owner: Owner, readers: Readers) -> KindDefaults:
-    known = readers.kind_defaults()
-    if not known:
+    defaults_by_kind = readers.kind_defaults()
+    if not defaults_by_kind:
         return KindDefaults()
     full = f"{owner.kind}.{owner.group}" if owner.group else owner.kind
-    return known.get(full) or known.get(owner.kind) or KindDefaults()
+    return defaults_by_kind.get(full) or defaults_by_kind.get(owner.kind) or KindDefaults()
 
 
 # The first owner with a usable value wins, then the pod (queues:Q-320).
-def _duration(asked: Iterable[Owner], pod: Pod, key: str, least_ns: int | None, unused: list[_Unused]) -> int | None:
+def _duration(
+    consulted_owners: Iterable[Owner], pod: Pod, key: str, lower_bound_ns: int | None, ignored: list[_IgnoredValue]
+) -> int | None:
     for subject, source in (
-        *((_owner_subject(owner), owner.metadata.annotations) for owner in asked),
+        *((_owner_subject(owner), owner.metadata.annotations) for owner in consulted_owners),
         (_pod_subject(pod), pod.metadata.annotations),
     ):
         text = source.get(key)
@@ -207,9 +209,9 @@ def _duration(asked: Iterable[Owner], pod: Pod, key: str, least_ns: int | None, 
         try:
             value = parse_duration(text)
         except DurationError as error:
-            unused.append(_Unused(key, subject, f"metadata.annotations[{key}]", str(error)))
+            ignored.append(_IgnoredValue(key, subject, f"metadata.annotations[{key}]", str(error)))
             continue
-        if least_ns is None or value >= least_ns:
+        if lower_bound_ns is None or value >= lower_bound_ns:
             return value
-        unused.append(_Unused(key, subject, f"metadata.annotations[{key}]", f"{text!r} is negative"))
+        ignored.append(_IgnoredValue(key, subject, f"metadata.annotations[{key}]", f"{text!r} is negative"))
     return None

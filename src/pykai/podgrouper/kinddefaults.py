@@ -26,16 +26,16 @@ def read_kind_defaults(text: str | None) -> dict[str, KindDefaults]:
     if not isinstance(entries, list):
         _log.warning("The default priorities are no JSON array; built-in defaults are used.")
         return {}
-    found: dict[str, KindDefaults] = {}
+    defaults_by_kind: dict[str, KindDefaults] = {}
     for entry in entries:
         if not isinstance(entry, Mapping):
             continue
         kind, group = _text(entry, "typeName"), _text(entry, "group")
         if kind:
-            found[f"{kind}.{group}" if group else kind] = KindDefaults(
+            defaults_by_kind[f"{kind}.{group}" if group else kind] = KindDefaults(
                 _text(entry, "priorityName"), _text(entry, "preemptibility")
             )
-    return found
+    return defaults_by_kind
 
 
 def _text(entry: Mapping[str, Any], key: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from pykai.api.core import PriorityClass
 from pykai.api.scheduling import PodGroup
 from pykai.kube.store import Store
-from pykai.podgrouper.metadata import KindDefaults, ObjectName, Wanted
+from pykai.podgrouper.metadata import KindDefaults, ObjectName, ObjectNotRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +37,5 @@ class Lookups:
     def object(self, which: ObjectName) -> Mapping[str, Any] | None:
         """See `metadata.Readers`."""
         if which not in self.objects:
-            raise Wanted(which)
+            raise ObjectNotRead(which)
         return self.objects[which]

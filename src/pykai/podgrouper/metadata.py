@@ -6,8 +6,8 @@ owners.  `Readers` answers the few questions that need other objects.  The answe
 the pod's place in it; `applying` turns it into writes.
 
 Subtle: groupers cannot wait.  One that needs an object nobody has read yet asks `readers.object`, which raises
-`Wanted`; the service reads the object and calls the grouper again.  So groupers stay functions, and reading stays in
-one place.
+`ObjectNotRead`; the service reads the object and calls the grouper again.  So groupers stay functions, and reading
+stays in one place.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class ObjectName(NamedTuple):
     name: str
 
 
-class Wanted(Exception):
+class ObjectNotRead(Exception):
     """A grouper needs this object, which nobody has read yet."""
 
     def __init__(self, which: ObjectName) -> None:
-        self.which = which
+        self.object_name = which
         super().__init__(f"{which.kind} {which.namespace}/{which.name} is not read yet")
 
 
@@ -76,7 +76,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class GroupingSettings:
     """Keys and switches that groupers look at."""
 
     queue_label: str = names.QUEUE_LABEL
@@ -107,7 +107,7 @@ class Readers(Protocol):
         ...
 
     def object(self, which: ObjectName) -> Mapping[str, Any] | None:
-        """Any other object, None if it does not exist; raises `Wanted` while it has not been read."""
+        """Any other object, None if it does not exist; raises `ObjectNotRead` while it has not been read."""
         ...
 
 
@@ -137,4 +137,4 @@ class Metadata:
     problems: tuple[Problem, ...] = ()
 
 
-Grouper = Callable[[Owner, Pod, tuple[Owner, ...], Settings, Readers], Metadata]
+Grouper = Callable[[Owner, Pod, tuple[Owner, ...], GroupingSettings, Readers], Metadata]

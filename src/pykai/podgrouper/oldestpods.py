@@ -18,7 +18,7 @@ from pykai.api.core import Pod
 from pykai.kube.store import Change, Store
 
 #: entries of a heap that is not worth going through
-_FEW = 64
+_MIN_COMPACTION_SIZE = 64
 
 
 def group_key(pod: Pod) -> str:
@@ -32,10 +32,10 @@ class _Heap:
     #: (creation, name, uid) of pods, some of them gone
     entries: list[tuple[str, str, str]] = field(default_factory=list)
     #: entries before it is gone through
-    most: int = _FEW
+    compaction_size: int = _MIN_COMPACTION_SIZE
 
 
-class Eldest:
+class OldestPods:
     """Follows a store of pods."""
 
     def __init__(self, pods: Store[Pod]) -> None:
@@ -47,7 +47,7 @@ class Eldest:
         """How many pods are remembered, gone ones included."""
         return sum(len(heap.entries) for heap in self._heaps.values())
 
-    def saw(self, change: Change[Pod]) -> None:
+    def observe(self, change: Change[Pod]) -> None:
         """A pod came or changed."""
         pod = change.new
         # A pod without owners is grouped once and never asked about again.
@@ -58,23 +58,23 @@ class Eldest:
             meta = pod.metadata
             heap = self._heaps.setdefault(group, _Heap())
             heapq.heappush(heap.entries, (meta.creation_timestamp or "", meta.name, meta.uid))
-            if len(heap.entries) > heap.most:
-                heap.entries = [entry for entry in heap.entries if self._there(group, entry) is not None]
+            if len(heap.entries) > heap.compaction_size:
+                heap.entries = [entry for entry in heap.entries if self._current_pod(group, entry) is not None]
                 heapq.heapify(heap.entries)
-                heap.most = max(_FEW, 2 * len(heap.entries))
+                heap.compaction_size = max(_MIN_COMPACTION_SIZE, 2 * len(heap.entries))
 
-    def of(self, group: str) -> Pod | None:
+    def oldest_in(self, group: str) -> Pod | None:
         """The oldest pod of a group, if any pod names it."""
         heap = self._heaps.get(group)
         while heap is not None and heap.entries:
-            pod = self._there(group, heap.entries[0])
+            pod = self._current_pod(group, heap.entries[0])
             if pod is not None:
                 return pod
             heapq.heappop(heap.entries)
         self._heaps.pop(group, None)
         return None
 
-    def _there(self, group: str, entry: tuple[str, str, str]) -> Pod | None:
+    def _current_pod(self, group: str, entry: tuple[str, str, str]) -> Pod | None:
         """The pod of an entry, None when it is gone or in another group."""
         _, name, uid = entry
         pod = self._pods.get(f"{group.partition('/')[0]}/{name}")

@@ -8,7 +8,7 @@ from typing import Final
 
 from pykai.api import names
 from pykai.kube import options
-from pykai.podgrouper.metadata import Settings
+from pykai.podgrouper.metadata import GroupingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class PodGrouperOptions:
     #: ours: for how long owners of kinds that are not watched are remembered, in cluster seconds
     owner_memory_s: float = 60.0
 
-    def settings(self) -> Settings:
+    def settings(self) -> GroupingSettings:
         """What groupers look at."""
-        return Settings(self.queue_label_key, self.node_pool_label_key, self.search_legacy_pg)
+        return GroupingSettings(self.queue_label_key, self.node_pool_label_key, self.search_legacy_pg)
 
 
 #: Flag -> field of the options; "" for what is accepted without effect.

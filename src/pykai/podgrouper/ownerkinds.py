@@ -14,7 +14,7 @@ from pykai.kube import resources
 from pykai.kube.resources import Resource
 
 #: their groupers read no more than metadata and, of a Job, how far it is
-WATCHED: Final = (
+WATCHED_KINDS: Final = (
     resources.JOBS,
     resources.CRON_JOBS,
     resources.DEPLOYMENTS,
@@ -23,28 +23,28 @@ WATCHED: Final = (
 )
 
 
-def _of(group: str, version: str, *kinds: str) -> Iterator[Resource]:
+def _resources(group: str, version: str, *kinds: str) -> Iterator[Resource]:
     for kind in kinds:
         yield Resource(group, version, f"{kind.lower()}s", kind, True)
 
 
 #: workloads:12.3; any version of a kind may be read, the one here is the usual
-FOREIGN: Final = (
-    *_of("amlarc.azureml.com", "v1alpha1", "AmlJob"),
-    *_of("argoproj.io", "v1alpha1", "Workflow"),
-    *_of("egx.nvidia.io", "v1", "SPOTRequest"),
-    *_of("grove.io", "v1alpha1", "PodClique", "PodCliqueScalingGroup", "PodCliqueSet", "PodGangSet"),
-    *_of("jobset.x-k8s.io", "v1alpha2", "JobSet"),
-    *_of("kubeflow.org", "v1", "JAXJob", "MPIJob", "PyTorchJob", "TFJob", "XGBoostJob"),
-    *_of("kubeflow.org", "v1beta1", "Notebook"),
-    *_of("kubeflow.org", "v1alpha1", "ScheduledWorkflow"),
-    *_of("kubevirt.io", "v1", "VirtualMachine", "VirtualMachineInstance"),
-    *_of("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
-    *_of("machinelearning.seldon.io", "v1", "SeldonDeployment"),
-    *_of("nvidia.com", "v1alpha1", "DynamoGraphDeployment"),
-    *_of("ray.io", "v1", "RayCluster", "RayJob", "RayService"),
-    *_of("run.ai", "v1", "RunaiJob"),
-    *_of(
+THIRD_PARTY_KINDS: Final = (
+    *_resources("amlarc.azureml.com", "v1alpha1", "AmlJob"),
+    *_resources("argoproj.io", "v1alpha1", "Workflow"),
+    *_resources("egx.nvidia.io", "v1", "SPOTRequest"),
+    *_resources("grove.io", "v1alpha1", "PodClique", "PodCliqueScalingGroup", "PodCliqueSet", "PodGangSet"),
+    *_resources("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+    *_resources("kubeflow.org", "v1", "JAXJob", "MPIJob", "PyTorchJob", "TFJob", "XGBoostJob"),
+    *_resources("kubeflow.org", "v1beta1", "Notebook"),
+    *_resources("kubeflow.org", "v1alpha1", "ScheduledWorkflow"),
+    *_resources("kubevirt.io", "v1", "VirtualMachine", "VirtualMachineInstance"),
+    *_resources("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
+    *_resources("machinelearning.seldon.io", "v1", "SeldonDeployment"),
+    *_resources("nvidia.com", "v1alpha1", "DynamoGraphDeployment"),
+    *_resources("ray.io", "v1", "RayCluster", "RayJob", "RayService"),
+    *_resources("run.ai", "v1", "RunaiJob"),
+    *_resources(
         "run.ai",
         "v2alpha1",
         "DistributedInferenceWorkload",
@@ -53,8 +53,8 @@ FOREIGN: Final = (
         "InteractiveWorkload",
         "TrainingWorkload",
     ),
-    *_of("serving.knative.dev", "v1", "Configuration", "Revision", "Service"),
-    *_of("tekton.dev", "v1", "PipelineRun", "TaskRun"),
-    *_of("trainer.kubeflow.org", "v1alpha1", "TrainJob"),
-    *_of("workspace.devfile.io", "v1alpha2", "DevWorkspace"),
+    *_resources("serving.knative.dev", "v1", "Configuration", "Revision", "Service"),
+    *_resources("tekton.dev", "v1", "PipelineRun", "TaskRun"),
+    *_resources("trainer.kubeflow.org", "v1alpha1", "TrainJob"),
+    *_resources("workspace.devfile.io", "v1alpha2", "DevWorkspace"),
 )

@@ -26,121 +26,125 @@ from pykai.kube.errors import Forbidden, KubeError, NotFound
 from pykai.podgrouper.metadata import GroupingError, ObjectName, Owner
 
 #: Chains of real workloads have three or four links.
-_LONGEST: Final = 16
+_MAX_CHAIN_LENGTH: Final = 16
 #: How many owners are remembered at most.
-_MOST_REMEMBERED: Final = 20_000
+_MAX_CACHED_OWNERS: Final = 20_000
 
 
-class Workload(Wire):
+class ObjectMetadataOnly(Wire):
     """The metadata of any object."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
-class JobSpec(Wire):
+class JobProgressSpec(Wire):
     completions: Int64 | None = None
 
 
-class JobStatus(Wire):
+class JobProgressStatus(Wire):
     succeeded: Int64 = 0
 
 
-class JobProgress(Workload):
+class JobProgress(ObjectMetadataOnly):
     """Of a Job also how far it is."""
 
-    spec: JobSpec = JobSpec()
-    status: JobStatus = JobStatus()
+    spec: JobProgressSpec = JobProgressSpec()
+    status: JobProgressStatus = JobProgressStatus()
 
 
 #: Reads an object in full; raises `NotFound`, `Forbidden` and the other `kube.errors`.
-Fetch = Callable[[ObjectName], Awaitable[Mapping[str, Any]]]
+ServerRead = Callable[[ObjectName], Awaitable[Mapping[str, Any]]]
 #: The owner as a cache has it, None where no cache can say.
-Glance = Callable[[ObjectName], Owner | None]
+CacheRead = Callable[[ObjectName], Owner | None]
 
 
-class OwnerMemory:
+class OwnerCache:
     """Owners that were read from the server, by uid, for `keep_s` cluster seconds."""
 
     def __init__(self, clock: Clock, keep_s: float) -> None:
         self._clock = clock
-        self.keep_s = keep_s
-        self._known: OrderedDict[str, tuple[float, Owner]] = OrderedDict()
-        self._asking: dict[str, asyncio.Event] = {}
+        self.ttl_s = keep_s
+        self._entries: OrderedDict[str, tuple[float, Owner]] = OrderedDict()
+        self._in_flight: dict[str, asyncio.Event] = {}
 
     def get(self, uid: str) -> Owner | None:
         """The owner, if it was read not long ago."""
-        found = self._known.get(uid)
-        if found is None:
+        entry = self._entries.get(uid)
+        if entry is None:
             return None
-        if self._clock.elapsed_s() - found[0] > self.keep_s:
-            del self._known[uid]
+        if self._clock.elapsed_s() - entry[0] > self.ttl_s:
+            del self._entries[uid]
             return None
-        return found[1]
+        return entry[1]
 
     def put(self, owner: Owner) -> None:
         """Remember it from now on, and let go of those whose time is over: workloads are large."""
         now_s = self._clock.elapsed_s()
-        self._known.pop(owner.metadata.uid, None)
-        self._known[owner.metadata.uid] = (now_s, owner)
-        while len(self._known) > _MOST_REMEMBERED or now_s - next(iter(self._known.values()))[0] > self.keep_s:
-            self._known.popitem(last=False)
+        self._entries.pop(owner.metadata.uid, None)
+        self._entries[owner.metadata.uid] = (now_s, owner)
+        while len(self._entries) > _MAX_CACHED_OWNERS or now_s - next(iter(self._entries.values()))[0] > self.ttl_s:
+            self._entries.popitem(last=False)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._entries)
 
-    async def read(self, uid: str, ask: Callable[[], Awaitable[Owner]]) -> Owner:
+    async def get_or_read(self, uid: str, read_owner: Callable[[], Awaitable[Owner]]) -> Owner:
         """The owner, asked for once however many pods want it at the same moment."""
-        while (asking := self._asking.get(uid)) is not None:
+        while (asking := self._in_flight.get(uid)) is not None:
             await asking.wait()
             found = self.get(uid)
             if found is not None:
                 return found
-        done = self._asking[uid] = asyncio.Event()
+        done = self._in_flight[uid] = asyncio.Event()
         try:
-            owner = await ask()
+            owner = await read_owner()
             self.put(owner)
             return owner
         finally:
-            del self._asking[uid]
+            del self._in_flight[uid]
             done.set()
 
 
-async def walk(pod: Pod, glance: Glance, fetch: Fetch, memory: OwnerMemory) -> tuple[Owner, tuple[Owner, ...]]:
+async def find_owners(
+    pod: Pod, read_cache: CacheRead, fetch: ServerRead, cache: OwnerCache
+) -> tuple[Owner, tuple[Owner, ...]]:
     """The top owner, and all owners from the nearest to the top; none for a pod that owns itself."""
     owners: list[Owner] = []
-    seen: set[str] = set()
-    reference = controlling(pod.metadata.owner_references)
+    visited_uids: set[str] = set()
+    reference = controller_reference(pod.metadata.owner_references)
     while reference is not None:
-        if reference.uid in seen or len(owners) >= _LONGEST:
+        if reference.uid in visited_uids or len(owners) >= _MAX_CHAIN_LENGTH:
             chain = " -> ".join(f"{owner.kind} {owner.metadata.name}" for owner in owners)
             raise GroupingError(f"the owners of pod {pod.metadata.name} own each other: {chain}; mend ownerReferences")
-        seen.add(reference.uid)
+        visited_uids.add(reference.uid)
         try:
-            owner = await _read(reference, pod.metadata.namespace, glance, fetch, memory)
+            owner = await _resolve_owner(reference, pod.metadata.namespace, read_cache, fetch, cache)
         except Forbidden:
             break
         owners.append(owner)
-        reference = controlling(owner.metadata.owner_references)
+        reference = controller_reference(owner.metadata.owner_references)
     return (owners[-1] if owners else Owner.of_pod(pod)), tuple(owners)
 
 
-def controlling(references: Sequence[OwnerReference]) -> OwnerReference | None:
+def controller_reference(references: Sequence[OwnerReference]) -> OwnerReference | None:
     """The reference to follow: the controller's, else the first."""
     if not references:
         return None
     return next((each for each in references if each.controller), references[0])
 
 
-async def _read(reference: OwnerReference, namespace: str, glance: Glance, fetch: Fetch, memory: OwnerMemory) -> Owner:
+async def _resolve_owner(
+    reference: OwnerReference, namespace: str, read_cache: CacheRead, fetch: ServerRead, cache: OwnerCache
+) -> Owner:
     which = ObjectName(reference.api_version, reference.kind, namespace, reference.name)
     # A cache may be behind and hold an earlier object of this name; the server knows.
-    for known in (glance(which), memory.get(reference.uid)):
-        if known is not None and known.metadata.uid == reference.uid:
-            return known
-    return await memory.read(reference.uid, lambda: _fetched(which, reference.uid, fetch))
+    for candidate in (read_cache(which), cache.get(reference.uid)):
+        if candidate is not None and candidate.metadata.uid == reference.uid:
+            return candidate
+    return await cache.get_or_read(reference.uid, lambda: _fetch_owner(which, reference.uid, fetch))
 
 
-async def _fetched(which: ObjectName, uid: str, fetch: Fetch) -> Owner:
+async def _fetch_owner(which: ObjectName, uid: str, fetch: ServerRead) -> Owner:
     subject = f"failed to find {which.kind}: {which.namespace}/{which.name}, uid: {uid}"
     try:
         owner = owner_from(which, await fetch(which))
@@ -157,4 +161,4 @@ async def _fetched(which: ObjectName, uid: str, fetch: Fetch) -> Owner:
 
 def owner_from(which: ObjectName, body: Mapping[str, Any]) -> Owner:
     """An owner read in full; raises `DecodeError` when its metadata makes no sense."""
-    return Owner(which.api_version, which.kind, decode_as(Workload, dict(body)).metadata, body)
+    return Owner(which.api_version, which.kind, decode_as(ObjectMetadataOnly, dict(body)).metadata, body)

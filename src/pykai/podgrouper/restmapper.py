@@ -18,41 +18,41 @@ from pykai.kube.clock import Clock
 from pykai.kube.errors import NotFound, from_status
 from pykai.kube.resources import Resource
 from pykai.kube.transport import Request
-from pykai.podgrouper.ownerkinds import WATCHED
+from pykai.podgrouper.ownerkinds import WATCHED_KINDS
 
 #: Kinds that need no asking.
-_KNOWN = {(known.api_version, known.kind): known for known in (resources.PODS, *WATCHED)}
+_BUILT_IN = {(known.api_version, known.kind): known for known in (resources.PODS, *WATCHED_KINDS)}
 #: Cluster seconds after which a kind that was not there is asked for again.
-_ASK_AGAIN_S = 60.0
+_RETRY_AFTER_S = 60.0
 
 
-class Discovery:
+class RestMapper:
     """Kinds by name."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._known = dict(_KNOWN)
-        self._missing: dict[tuple[str, str], float] = {}
+        self._resources = dict(_BUILT_IN)
+        self._missing_since_s: dict[tuple[str, str], float] = {}
 
     async def resource(self, api_version: str, kind: str) -> Resource:
         """The resource of a kind; raises `NotFound` for a kind that the server does not have."""
         wanted = (api_version, kind)
-        known = self._known.get(wanted)
-        if known is not None:
-            return known
+        resource = self._resources.get(wanted)
+        if resource is not None:
+            return resource
         now_s = self._clock.elapsed_s()
-        asked_s = self._missing.get(wanted)
-        if asked_s is None or now_s - asked_s > _ASK_AGAIN_S:
-            await self._ask(api_version)
-            known = self._known.get(wanted)
-            if known is not None:
-                self._missing.pop(wanted, None)
-                return known
-            self._missing[wanted] = now_s
+        asked_s = self._missing_since_s.get(wanted)
+        if asked_s is None or now_s - asked_s > _RETRY_AFTER_S:
+            await self._discover(api_version)
+            resource = self._resources.get(wanted)
+            if resource is not None:
+                self._missing_since_s.pop(wanted, None)
+                return resource
+            self._missing_since_s[wanted] = now_s
         raise NotFound(404, "NotFound", f"the server has no kind {kind} in {api_version or 'no apiVersion'}")
 
-    async def _ask(self, api_version: str) -> None:
+    async def _discover(self, api_version: str) -> None:
         group, slash, version = api_version.rpartition("/")
         path = f"/apis/{api_version}" if slash else f"/api/{version}"
         response = await self._client.transport.send(Request("GET", path))
@@ -67,6 +67,6 @@ class Discovery:
         for entry in entries if isinstance(entries, list) else ():
             name, kind = entry.get("name", ""), entry.get("kind", "")
             if name and "/" not in name:
-                self._known.setdefault(
+                self._resources.setdefault(
                     (api_version, kind), Resource(group, version, name, kind, bool(entry.get("namespaced")))
                 )

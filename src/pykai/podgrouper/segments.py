@@ -33,7 +33,7 @@ from pykai.api.scheduling import SubGroup
 from pykai.core.model.problems import Problem
 from pykai.podgrouper.constraints import Annotations, segment_constraint
 
-MOST_SEGMENTS: Final = 10_000
+MAX_SEGMENTS: Final = 10_000
 
 #: As Go reads whole numbers: no blanks, no underscores, only ASCII. More digits count nothing that exists.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
@@ -48,7 +48,7 @@ class SegmentError(ValueError):
         super().__init__(str(self.problem))
 
 
-class Parts(NamedTuple):
+class Subgroups(NamedTuple):
     """A workload's division into subgroups, as one of its pods sees it."""
 
     #: all subgroups, in the order in which the PodGroup lists them
@@ -127,14 +127,14 @@ class LeaderWorkerSet(Wire):
 _Owner = TypeVar("_Owner", PyTorchJob, LeaderWorkerSet)
 
 
-def parts_of(owner: dict[str, Any], pod: Pod) -> Parts | None:
+def subgroups_of(owner: dict[str, Any], pod: Pod) -> Subgroups | None:
     """The subgroups of the owner and the pod's place in them; none for kinds that have no segments (topo:T-49)."""
     group = str(owner.get("apiVersion", "")).partition("/")[0]
-    divide = _KINDS.get((group, str(owner.get("kind", ""))))
+    divide = _DIVIDERS.get((group, str(owner.get("kind", ""))))
     return None if divide is None else divide(owner, pod)
 
 
-def pytorch_parts(owner: dict[str, Any], pod: Pod) -> Parts:
+def pytorch_subgroups(owner: dict[str, Any], pod: Pod) -> Subgroups:
     """Subgroups `master` and `worker`, the latter divided into `worker-0`, `worker-1`, ... (topo:T-45).
 
     Whether the job may have no replicas of a role is for its grouper to say.
@@ -145,31 +145,33 @@ def pytorch_parts(owner: dict[str, Any], pod: Pod) -> Parts:
     subject = _subject("PyTorchJob", job.metadata)
     roles = job.spec.pytorch_replica_specs
     masters = roles["Master"].count if "Master" in roles else 0
-    asked = (job.spec.run_policy.scheduling_policy.min_available, job.spec.elastic_policy.min_replicas)
-    least = next((number for number in asked if number is not None), sum(each.count for each in roles.values()))
+    declared_minimums = (job.spec.run_policy.scheduling_policy.min_available, job.spec.elastic_policy.min_replicas)
+    minimum = next(
+        (number for number in declared_minimums if number is not None), sum(each.count for each in roles.values())
+    )
     role = pod.metadata.labels.get(names.KUBEFLOW_REPLICA_TYPE_LABEL, "")
-    place = role if role in ("master", "worker") else ""
+    pod_sub_group = role if role in ("master", "worker") else ""
     groups = [SubGroup(name="master", min_member=masters)] if masters else []
     worker = roles.get("Worker")
     if worker is None:
-        return Parts(tuple(groups), place, least)
+        return Subgroups(tuple(groups), pod_sub_group, minimum)
 
-    least_workers = max(0, least - masters)
+    minimum_workers = max(0, minimum - masters)
     path = "spec.pytorchReplicaSpecs.Worker"
     template = worker.template.metadata.annotations
     own = pod.metadata.annotations if role == "worker" else {}
-    said = (
+    size_sources = (
         _size_annotation(subject, f"{path}.template.{_ANNOTATIONS}", template),
         _size_annotation(_subject("Pod", pod.metadata), _ANNOTATIONS, own),
     )
     # No size suits a job that has no workers for now; that is nothing to tell.
-    size, problems = _segment_size(said if worker.count else (), worker.count, "the number of workers")
+    size, problems = _segment_size(size_sources if worker.count else (), worker.count, "the number of workers")
     if not size:
-        groups.append(SubGroup(name="worker", min_member=least_workers))
-        return Parts(tuple(groups), place, least, problems)
+        groups.append(SubGroup(name="worker", min_member=minimum_workers))
+        return Subgroups(tuple(groups), pod_sub_group, minimum, problems)
 
-    count = _counted(-(-worker.count // size), subject, path)
-    needed = -(-least_workers // size)
+    count = _checked_count(-(-worker.count // size), subject, path)
+    needed = -(-minimum_workers // size)
     constraint = segment_constraint(own, template, job.metadata.annotations)
     groups.append(SubGroup(name="worker", min_sub_group=count))
     for number in range(count):
@@ -183,33 +185,33 @@ def pytorch_parts(owner: dict[str, Any], pod: Pod) -> Parts:
             )
         )
     if role == "worker":
-        place = f"worker-{_segmented_index(pod, names.KUBEFLOW_REPLICA_INDEX_LABEL, worker.count) // size}"
-    return Parts(tuple(groups), place, least)
+        pod_sub_group = f"worker-{_segmented_index(pod, names.KUBEFLOW_REPLICA_INDEX_LABEL, worker.count) // size}"
+    return Subgroups(tuple(groups), pod_sub_group, minimum)
 
 
-def leader_worker_parts(owner: dict[str, Any], pod: Pod) -> Parts:
+def leader_worker_subgroups(owner: dict[str, Any], pod: Pod) -> Subgroups:
     """Subgroups `leader` and `workers`, or segments of them, of one replica of a LeaderWorkerSet (topo:T-46, T-47)."""
-    found = _read(LeaderWorkerSet, owner)
-    subject = _subject("LeaderWorkerSet", found.metadata)
-    form = found.spec.leader_worker_template
+    workload = _read(LeaderWorkerSet, owner)
+    subject = _subject("LeaderWorkerSet", workload.metadata)
+    template_spec = workload.spec.leader_worker_template
     index = _index(pod, names.LWS_WORKER_INDEX_LABEL)
-    members = _group_size(found, subject, pod, index)
-    template = form.worker_template.metadata.annotations
+    members = _group_size(workload, subject, pod, index)
+    template = template_spec.worker_template.metadata.annotations
     path = "spec.leaderWorkerTemplate"
-    said = (
-        (subject, f"{path}.subGroupPolicy.subGroupSize", form.sub_group_policy.sub_group_size),
-        _size_annotation(subject, _ANNOTATIONS, found.metadata.annotations),
+    size_sources = (
+        (subject, f"{path}.subGroupPolicy.subGroupSize", template_spec.sub_group_policy.sub_group_size),
+        _size_annotation(subject, _ANNOTATIONS, workload.metadata.annotations),
         _size_annotation(subject, f"{path}.workerTemplate.{_ANNOTATIONS}", template),
     )
     # No size suits a leader that starts before its workers and is alone for now; that is nothing to tell.
-    size, problems = _segment_size(said if members > 1 else (), members, "the size of the group")
+    size, problems = _segment_size(size_sources if members > 1 else (), members, "the size of the group")
     if not size:
         groups = [SubGroup(name="leader", min_member=1)]
         if members > 1:
             groups.append(SubGroup(name="workers", min_member=members - 1))
-        return Parts(tuple(groups), "leader" if index == 0 else "workers", members, problems)
+        return Subgroups(tuple(groups), "leader" if index == 0 else "workers", members, problems)
 
-    policy = form.sub_group_policy.sub_group_policy_type or "LeaderWorker"
+    policy = template_spec.sub_group_policy.sub_group_policy_type or "LeaderWorker"
     if policy not in ("LeaderWorker", "LeaderExcluded"):
         text = f'unknown policy "{policy}"; use LeaderWorker or LeaderExcluded'
         raise SegmentError(subject, f"{path}.subGroupPolicy.subGroupPolicyType", text)
@@ -220,16 +222,20 @@ def leader_worker_parts(owner: dict[str, Any], pod: Pod) -> Parts:
         raise SegmentError(subject, f"{path}.subGroupPolicy.subGroupPolicyType", text)
     # Segments are cut from a row of pods: the workers if these divide evenly, else the leader and the workers.
     first = 1 if even else 0
-    row = members - first
-    count = _counted(-(-row // size), subject, path)
+    segmented_pods = members - first
+    count = _checked_count(-(-segmented_pods // size), subject, path)
     own = pod.metadata.annotations if index else {}
-    constraint = segment_constraint(own, template, found.metadata.annotations)
+    constraint = segment_constraint(own, template, workload.metadata.annotations)
     groups = [
-        SubGroup(name=f"segment-{number}", min_member=min(size, row - number * size), topology_constraint=constraint)
+        SubGroup(
+            name=f"segment-{number}",
+            min_member=min(size, segmented_pods - number * size),
+            topology_constraint=constraint,
+        )
         for number in range(count)
     ]
-    joined = policy == "LeaderWorker"
-    if joined:
+    leader_in_segment = policy == "LeaderWorker"
+    if leader_in_segment:
         groups[0] = SubGroup(name="segment-0", min_sub_group=2, topology_constraint=constraint)
         groups.append(SubGroup(name="leader", parent="segment-0", min_member=1))
         groups.append(SubGroup(name="workers", parent="segment-0", min_member=size if even else size - 1))
@@ -238,23 +244,23 @@ def leader_worker_parts(owner: dict[str, Any], pod: Pod) -> Parts:
 
     index = _segmented_index(pod, names.LWS_WORKER_INDEX_LABEL, members)
     number = (index - first) // size
-    place = "leader" if index == 0 else "workers" if joined and number == 0 else f"segment-{number}"
-    return Parts(tuple(groups), place, members)
+    pod_sub_group = "leader" if index == 0 else "workers" if leader_in_segment and number == 0 else f"segment-{number}"
+    return Subgroups(tuple(groups), pod_sub_group, members)
 
 
-_KINDS: Final[Mapping[tuple[str, str], Callable[[dict[str, Any], Pod], Parts]]] = {
-    ("kubeflow.org", "PyTorchJob"): pytorch_parts,
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): leader_worker_parts,
+_DIVIDERS: Final[Mapping[tuple[str, str], Callable[[dict[str, Any], Pod], Subgroups]]] = {
+    ("kubeflow.org", "PyTorchJob"): pytorch_subgroups,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): leader_worker_subgroups,
 }
 
 
-def _group_size(found: LeaderWorkerSet, subject: str, pod: Pod, index: int | None) -> int:
+def _group_size(workload: LeaderWorkerSet, subject: str, pod: Pod, index: int | None) -> int:
     """How many pods of a replica start together, the leader included."""
-    size = found.spec.leader_worker_template.size
+    size = workload.spec.leader_worker_template.size
     if size < 1:
         text = f"expected the number of pods of a replica, 1 or more, got {size}; set it"
         raise SegmentError(subject, "spec.leaderWorkerTemplate.size", text)
-    policy = found.spec.startup_policy or "LeaderCreated"
+    policy = workload.spec.startup_policy or "LeaderCreated"
     if policy == "LeaderCreated":
         return size
     if policy != "LeaderReady":
@@ -262,25 +268,25 @@ def _group_size(found: LeaderWorkerSet, subject: str, pod: Pod, index: int | Non
         raise SegmentError(subject, "spec.startupPolicy", text)
     if index == 0 and not pod.spec.node_name:
         return 1  # the workers are made when the leader is ready
-    told = _whole(pod.metadata.annotations.get(names.LWS_SIZE_ANNOTATION, ""))
-    return told if told is not None and told > 0 else size
+    annotated_size = _parse_int(pod.metadata.annotations.get(names.LWS_SIZE_ANNOTATION, ""))
+    return annotated_size if annotated_size is not None and annotated_size > 0 else size
 
 
 #: Object, field and value of a segment size.
-_Said = tuple[str, str, object]
+_SizeSource = tuple[str, str, object]
 
 
-def _size_annotation(subject: str, path: str, annotations: Annotations) -> _Said:
+def _size_annotation(subject: str, path: str, annotations: Annotations) -> _SizeSource:
     key = names.SEGMENT_SIZE_ANNOTATION
     return subject, f'{path}["{key}"]', annotations.get(key)
 
 
-def _segment_size(said: Iterable[_Said], most: int, what: str) -> tuple[int, tuple[Problem, ...]]:
+def _segment_size(size_sources: Iterable[_SizeSource], most: int, what: str) -> tuple[int, tuple[Problem, ...]]:
     """The first size that is given, 0 for no segments; the one judge of sizes of all kinds (topo:TD-19)."""
-    for subject, path, value in said:
+    for subject, path, value in size_sources:
         if value is None or value == "":
             continue
-        size = _whole(value) if isinstance(value, str) else value if isinstance(value, int) else None
+        size = _parse_int(value) if isinstance(value, str) else value if isinstance(value, int) else None
         if size is not None and 1 < size <= most:
             return size, ()
         text = f"{describe_value(value)} is no segment size: expected a whole number from 2 to {what}, {most}; "
@@ -288,9 +294,9 @@ def _segment_size(said: Iterable[_Said], most: int, what: str) -> tuple[int, tup
     return 0, ()
 
 
-def _counted(count: int, subject: str, path: str) -> int:
-    if count > MOST_SEGMENTS:
-        text = f"the number of subgroups created for the segmentation is {count}, more than {MOST_SEGMENTS}; "
+def _checked_count(count: int, subject: str, path: str) -> int:
+    if count > MAX_SEGMENTS:
+        text = f"the number of subgroups created for the segmentation is {count}, more than {MAX_SEGMENTS}; "
         raise SegmentError(subject, path, text + "use larger segments")
     return count
 
@@ -300,7 +306,7 @@ def _index(pod: Pod, label: str) -> int | None:
     text = pod.metadata.labels.get(label)
     if text is None:
         return None
-    index = _whole(text)
+    index = _parse_int(text)
     if index is None or index < 0:
         raise _index_error(pod, label, f"expected a whole number of 0 or more, got {describe_value(text)}")
     return index
@@ -321,7 +327,7 @@ def _index_error(pod: Pod, label: str, text: str) -> SegmentError:
     return SegmentError(_subject("Pod", pod.metadata), f'metadata.labels["{label}"]', text + advice)
 
 
-def _whole(text: str) -> int | None:
+def _parse_int(text: str) -> int | None:
     return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
 
 

@@ -39,16 +39,16 @@ from pykai.kube.reconcile import Reconciler, reconcile_and_record_events
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
-from pykai.podgrouper.defaults import pod_word
+from pykai.podgrouper.defaults import inherited_fields
 from pykai.podgrouper.kinddefaults import read_kind_defaults
-from pykai.podgrouper.kinds import GROUPERS, Kind, grouper_for, installed_groupers
+from pykai.podgrouper.kinds import GROUPERS, GroupVersionKind, grouper_for, installed_groupers
 from pykai.podgrouper.lookups import Lookups
-from pykai.podgrouper.metadata import Grouper, GroupingError, KindDefaults, Metadata, ObjectName, Owner, Wanted
-from pykai.podgrouper.oldestpods import Eldest, group_key
+from pykai.podgrouper.metadata import Grouper, GroupingError, KindDefaults, Metadata, ObjectName, ObjectNotRead, Owner
+from pykai.podgrouper.oldestpods import OldestPods, group_key
 from pykai.podgrouper.options import PodGrouperOptions, selector_pairs
-from pykai.podgrouper.ownerkinds import WATCHED
-from pykai.podgrouper.owners import JobProgress, OwnerMemory, Workload, controlling, walk
-from pykai.podgrouper.restmapper import Discovery
+from pykai.podgrouper.ownerkinds import WATCHED_KINDS
+from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly, OwnerCache, controller_reference, find_owners
+from pykai.podgrouper.restmapper import RestMapper
 from pykai.podgrouper.writes import group_patch, new_group, pod_patch
 
 _log = logging.getLogger(__name__)
@@ -56,14 +56,14 @@ _log = logging.getLogger(__name__)
 _FINISHED: Final = frozenset(("Succeeded", "Failed"))
 _BY_OWNER, _BY_GROUP = "podgrouper-owner", "podgrouper-group"
 #: of the pods, those without a node by their owner: a Job tells each of its ten thousand ends
-_WAITING_BY_OWNER = "podgrouper-waiting"
+_UNSCHEDULED_BY_OWNER = "podgrouper-waiting"
 #: Wall seconds to wait for the caches of owners, without which everything works, with more requests.
-_PATIENCE_S: Final = 5.0
+_OWNER_SYNC_TIMEOUT_S: Final = 5.0
 _FIRST_RETRY_S, _LONGEST_RETRY_S, _CONFLICT_S = 1.0, 60.0, 0.02
 #: Cluster seconds until a deleted group is made again: when its workload was deleted, its pods go in this time, too.
-_MOURNING_S: Final = 1.0
+_RECREATE_DELAY_S: Final = 1.0
 #: Pods after which others get a turn: one that is grouped already waits for nothing.
-_BREATH: Final = 50
+_YIELD_EVERY: Final = 50
 
 
 class _DefaultsMap(Wire):
@@ -76,7 +76,7 @@ class _DefaultsMap(Wire):
 def make_podgrouper(
     runtime: Runtime,
     options: PodGrouperOptions | None = None,
-    groupers: Mapping[Kind, Grouper] | None = None,
+    groupers: Mapping[GroupVersionKind, Grouper] | None = None,
 ) -> PodGrouper:
     """The service; `groupers` are those of the table and of the entry points unless given."""
     return PodGrouper(runtime, options or PodGrouperOptions(), groupers or installed_groupers())
@@ -87,7 +87,9 @@ class PodGrouper:
 
     name = "podgrouper"
 
-    def __init__(self, runtime: Runtime, options: PodGrouperOptions, groupers: Mapping[Kind, Grouper]) -> None:
+    def __init__(
+        self, runtime: Runtime, options: PodGrouperOptions, groupers: Mapping[GroupVersionKind, Grouper]
+    ) -> None:
         caches = runtime.caches
         self._client = runtime.client
         self._options = options
@@ -117,33 +119,33 @@ class PodGrouper:
                 resources.CONFIG_MAPS, _DefaultsMap, namespace=where, field_selector=f"metadata.name={which}"
             )
             self._needed.append(self._default_maps)
-        self._watched: dict[tuple[str, str], Store[Workload]] = {}
-        for resource in WATCHED:
+        self._watched: dict[tuple[str, str], Store[ObjectMetadataOnly]] = {}
+        for resource in WATCHED_KINDS:
             kind = (resource.group, resource.version, resource.kind)
             if groupers.get(kind) is GROUPERS[kind]:
-                into: type[Workload] = JobProgress if resource is resources.JOBS else Workload
+                into: type[ObjectMetadataOnly] = JobProgress if resource is resources.JOBS else ObjectMetadataOnly
                 store = caches.store(resource, into, optional=True)
                 store.index(_BY_OWNER, _owner_uid)
                 self._watched[(resource.api_version, resource.kind)] = store
         # Before the first list: a hundred thousand pods are sorted in page by page, not at once.
         self._pods.index(_BY_OWNER, _owner_uid)
-        self._pods.index(_WAITING_BY_OWNER, lambda pod: () if pod.spec.node_name else _owner_uid(pod))
+        self._pods.index(_UNSCHEDULED_BY_OWNER, lambda pod: () if pod.spec.node_name else _owner_uid(pod))
         self._pods.index(_BY_GROUP, lambda pod: (group,) if (group := group_key(pod)) else ())
-        self._memory = OwnerMemory(runtime.clock, options.owner_memory_s)
-        self._discovery = Discovery(runtime.client, runtime.clock)
-        self._eldest = Eldest(self._pods)
+        self._owner_cache = OwnerCache(runtime.clock, options.owner_memory_s)
+        self._rest_mapper = RestMapper(runtime.client, runtime.clock)
+        self._oldest_pods = OldestPods(self._pods)
         self._recorder = EventRecorder(runtime.client, component=names.POD_GROUPER, clock=runtime.clock)
         self._reconciler = Reconciler(
             self.name, self._reconcile, clock=runtime.clock, workers=options.max_concurrent_reconciles
         )
         self._failures: dict[str, int] = {}
         #: group -> what was said about values that its workload has and that cannot be used
-        self._warned: dict[str, str] = {}
+        self._reported_problems: dict[str, str] = {}
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         self._subscribed = False
         #: whether all pods have been looked at
-        self._followed = False
-        self._in_a_row = 0
+        self._has_seen_all_pods = False
+        self._reconciled = 0
 
     def ready(self) -> bool:
         """Whether the caches are filled."""
@@ -151,17 +153,17 @@ class PodGrouper:
 
     def idle(self) -> bool:
         """Whether every pod that was seen has been dealt with."""
-        return self.ready() and self._followed and self._reconciler.idle()
+        return self.ready() and self._has_seen_all_pods and self._reconciler.idle()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Group pods until told to stop."""
         if not await wait_for_sync(self._needed, stop):
             return
-        await wait_for_sync(self._watched.values(), stop, _PATIENCE_S)
-        await self._follow()
+        await wait_for_sync(self._watched.values(), stop, _OWNER_SYNC_TIMEOUT_S)
+        await self._subscribe()
         await reconcile_and_record_events(self._reconciler, self._recorder, stop)
 
-    async def _follow(self) -> None:
+    async def _subscribe(self) -> None:
         if self._subscribed:
             return
         self._subscribed = True
@@ -171,17 +173,17 @@ class PodGrouper:
             self._default_maps.subscribe(self._defaults_changed)
         self._groups.subscribe(self._group_changed)
         await self._pods.subscribe_yielding(self._pod_changed)
-        self._followed = True
+        self._has_seen_all_pods = True
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        self._eldest.saw(change)
+        self._oldest_pods.observe(change)
         old, new = change.old, change.new
         if new is None:
             self._failures.pop(change.key, None)
-        elif self._concerns(new) and not (old is not None and self._same(old, new)):
+        elif self._needs_grouping(new) and not (old is not None and self._is_unchanged(old, new)):
             self._reconciler.enqueue(change.key)
 
-    def _concerns(self, pod: Pod) -> bool:
+    def _needs_grouping(self, pod: Pod) -> bool:
         """Whether there may be something to do for the pod; everything that needs no owner is asked here.
 
         Statements: workloads:EX-1, EX-2.
@@ -203,7 +205,7 @@ class PodGrouper:
         namespace = self._namespaces.get(name)
         return namespace is not None and self._namespace_pairs.items() <= namespace.metadata.labels.items()
 
-    def _same(self, old: Pod, new: Pod) -> bool:
+    def _is_unchanged(self, old: Pod, new: Pod) -> bool:
         """Whether nothing has changed that grouping looks at."""
         before, after = old.metadata, new.metadata
         return (
@@ -216,10 +218,10 @@ class PodGrouper:
         )
 
     def _is_watched(self, references: Sequence[OwnerReference]) -> bool:
-        reference = controlling(references)
+        reference = controller_reference(references)
         return reference is None or (reference.api_version, reference.kind) in self._watched
 
-    def _owner_changed(self, change: Change[Workload]) -> None:
+    def _owner_changed(self, change: Change[ObjectMetadataOnly]) -> None:
         old, new = change.old, change.new
         if old is None or new is None:
             return
@@ -229,29 +231,29 @@ class PodGrouper:
             after.annotations,
             after.owner_references,
         ):
-            self._enqueue_below(after.uid)
+            self._enqueue_descendants(after.uid)
         elif isinstance(old, JobProgress) and isinstance(new, JobProgress) and old.status != new.status:
-            self._enqueue_waiting(after.uid)
+            self._enqueue_one_unscheduled(after.uid)
 
-    def _enqueue_waiting(self, uid: str) -> None:
+    def _enqueue_one_unscheduled(self, uid: str) -> None:
         """One pod of a Job that has no node yet: the minimum of its group follows what is left to do."""
-        for pod in self._pods.by_index(_WAITING_BY_OWNER, uid):
-            if self._concerns(pod):
+        for pod in self._pods.by_index(_UNSCHEDULED_BY_OWNER, uid):
+            if self._needs_grouping(pod):
                 self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
                 return
 
-    def _enqueue_below(self, uid: str) -> None:
+    def _enqueue_descendants(self, uid: str) -> None:
         """Every pod that an owner owns, directly or through others."""
-        uids, seen = [uid], {uid}
+        uids, visited_uids = [uid], {uid}
         while uids:
             above = uids.pop()
             for pod in self._pods.by_index(_BY_OWNER, above):
-                if self._concerns(pod):
+                if self._needs_grouping(pod):
                     self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
             for store in self._watched.values():
-                found = {each.metadata.uid for each in store.by_index(_BY_OWNER, above)} - seen
-                seen |= found
-                uids.extend(found)
+                child_uids = {each.metadata.uid for each in store.by_index(_BY_OWNER, above)} - visited_uids
+                visited_uids |= child_uids
+                uids.extend(child_uids)
 
     def _group_changed(self, change: Change[PodGroup]) -> None:
         """Somebody changed or deleted a group of pods that we look after."""
@@ -259,11 +261,11 @@ class PodGrouper:
         if old is None or (new is not None and (old.metadata.labels, old.spec) == (new.metadata.labels, new.spec)):
             return
         if new is None:
-            self._eldest.forget(change.key)
-            self._warned.pop(change.key, None)
+            self._oldest_pods.forget(change.key)
+            self._reported_problems.pop(change.key, None)
         for pod in self._pods.by_index(_BY_GROUP, change.key):
-            if self._concerns(pod):
-                after_s = _MOURNING_S if new is None else 0.0
+            if self._needs_grouping(pod):
+                after_s = _RECREATE_DELAY_S if new is None else 0.0
                 self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}", after_s)
                 if new is not None:
                     return  # one pod is enough to look at a group
@@ -275,7 +277,7 @@ class PodGrouper:
 
     async def _reconcile(self, key: str) -> float | None:
         pod = self._pods.get(key)
-        if pod is None or not self._concerns(pod):
+        if pod is None or not self._needs_grouping(pod):
             # It may have gone while it was being grouped.
             self._failures.pop(key, None)
             return None
@@ -289,8 +291,8 @@ class PodGrouper:
         except (GroupingError, ApiError) as error:
             return self._failed(key, pod, error)
         self._failures.pop(key, None)
-        self._in_a_row += 1
-        if not self._in_a_row % _BREATH:
+        self._reconciled += 1
+        if not self._reconciled % _YIELD_EVERY:
             await asyncio.sleep(0)
         return again_s
 
@@ -306,14 +308,14 @@ class PodGrouper:
         return min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(failures - 1, 10))
 
     async def _group(self, pod: Pod) -> float | None:
-        top, owners = await walk(pod, self._glance, self._fetch, self._memory)
+        top, owners = await find_owners(pod, self._cached_owner, self._fetch, self._owner_cache)
         # Owners can be asked only after the walk (workloads:EX-3).
         if any(owner.metadata.annotations.get(names.SKIP_POD_GROUPER_ANNOTATION) == "true" for owner in owners):
             return None
-        meta = await self._ask(top, pod, owners)
-        meta = await self._as_the_eldest_says(meta, pod)
+        meta = await self._run_grouper(top, pod, owners)
+        meta = await self._as_oldest_pod(meta, pod)
         await self._apply(meta)
-        self._warn(meta, pod)
+        self._report_problems(meta, pod)
         patch = pod_patch(pod, meta)
         if patch is not None:
             patch["metadata"]["uid"] = pod.metadata.uid
@@ -322,18 +324,18 @@ class PodGrouper:
             except NotFound:
                 return None
         unwatched = any((owner.api_version, owner.kind) not in self._watched for owner in owners)
-        return self._memory.keep_s if unwatched else None
+        return self._owner_cache.ttl_s if unwatched else None
 
-    def _warn(self, meta: Metadata, pod: Pod) -> None:
+    def _report_problems(self, meta: Metadata, pod: Pod) -> None:
         """Say what of the workload was passed over: once a group, on it and on the pod that was looked at."""
         key = f"{meta.namespace}/{meta.name}"
         if not meta.problems:
-            self._warned.pop(key, None)
+            self._reported_problems.pop(key, None)
             return
         text = ". ".join(str(problem) for problem in meta.problems)
-        if self._warned.get(key) == text or pod.spec.node_name:
+        if self._reported_problems.get(key) == text or pod.spec.node_name:
             return
-        self._warned[key] = text
+        self._reported_problems[key] = text
         existing = self._groups.get(key)
         uid = existing.metadata.uid if existing is not None else ""
         for about in (
@@ -342,7 +344,7 @@ class PodGrouper:
         ):
             self._recorder.event(about, "Warning", names.EVENT_INVALID_WORKLOAD, text)
 
-    async def _ask(self, top: Owner, pod: Pod, owners: tuple[Owner, ...]) -> Metadata:
+    async def _run_grouper(self, top: Owner, pod: Pod, owners: tuple[Owner, ...]) -> Metadata:
         """What the grouper of the top owner answers, the node pool added."""
         grouper = grouper_for(self._groupers, (top.group, top.version, top.kind))
         readers = Lookups(self._classes, self._groups, self._defaults)
@@ -350,8 +352,8 @@ class PodGrouper:
             try:
                 meta = grouper(top, pod, owners, self._settings, readers)
                 break
-            except Wanted as wanted:
-                await self._read(wanted.which, readers)
+            except ObjectNotRead as wanted:
+                await self._read_into(wanted.object_name, readers)
             except GroupingError:
                 raise
             except Exception as error:
@@ -363,29 +365,29 @@ class PodGrouper:
             meta = replace(meta, labels={**meta.labels, pool_label: pool})
         return meta
 
-    async def _as_the_eldest_says(self, meta: Metadata, pod: Pod) -> Metadata:
+    async def _as_oldest_pod(self, meta: Metadata, pod: Pod) -> Metadata:
         """The answer for the oldest pod of the group, with the place of this one; see `eldest`."""
-        eldest = self._eldest.of(f"{meta.namespace}/{meta.name}")
-        if eldest is None or eldest.metadata.uid == pod.metadata.uid:
+        oldest = self._oldest_pods.oldest_in(f"{meta.namespace}/{meta.name}")
+        if oldest is None or oldest.metadata.uid == pod.metadata.uid:
             return meta
-        if pod_word(eldest, self._settings) == pod_word(pod, self._settings):
+        if inherited_fields(oldest, self._settings) == inherited_fields(pod, self._settings):
             return meta
         try:
-            top, owners = await walk(eldest, self._glance, self._fetch, self._memory)
-            other = await self._ask(top, eldest, owners)
+            top, owners = await find_owners(oldest, self._cached_owner, self._fetch, self._owner_cache)
+            oldest_meta = await self._run_grouper(top, oldest, owners)
         except GroupingError:
             return meta
-        return replace(other, pod_sub_group=meta.pod_sub_group) if other.name == meta.name else meta
+        return replace(oldest_meta, pod_sub_group=meta.pod_sub_group) if oldest_meta.name == meta.name else meta
 
     async def _apply(self, meta: Metadata) -> None:
         key = f"{meta.namespace}/{meta.name}"
         problem = self._groups.problems.get(key)
         if problem is not None:
             raise GroupingError(f"{problem}; mend or delete this PodGroup")
-        known = existing = self._groups.get(key)
+        cached = existing = self._groups.get(key)
         if existing is not None and self._patch(existing, meta) is None:
             return
-        async with self._alone(key):
+        async with self._locked(key):
             existing = self._groups.get(key)
             if existing is None:
                 try:
@@ -396,7 +398,7 @@ class PodGrouper:
             patch = self._patch(existing, meta)
             if patch is None:
                 return
-            if known is None:
+            if cached is None:
                 # What to say of a group may depend on whether it is there, as for the executors of Spark.
                 raise Conflict(409, "Conflict", f"PodGroup {key} was made in the meantime; it is looked at again")
             try:
@@ -416,14 +418,14 @@ class PodGrouper:
 
     async def _reread(self, meta: Metadata) -> PodGroup:
         try:
-            found = await self._client.get(resources.POD_GROUPS, meta.name, meta.namespace, into=PodGroup)
+            group = await self._client.get(resources.POD_GROUPS, meta.name, meta.namespace, into=PodGroup)
         except DecodeError as error:
             raise GroupingError(f"{error}; mend or delete this PodGroup") from error
         except NotFound as error:
             self._groups.forget(f"{meta.namespace}/{meta.name}")
             raise Conflict(409, "Conflict", f"PodGroup {meta.name} comes and goes") from error
-        self._groups.assume(found)
-        return found
+        self._groups.assume(group)
+        return group
 
     def _assume(self, answer: dict[str, Any]) -> None:
         try:
@@ -432,7 +434,7 @@ class PodGrouper:
             _log.warning("The server answered with a PodGroup that cannot be read: %s", error)
 
     @asynccontextmanager
-    async def _alone(self, key: str) -> AsyncIterator[None]:
+    async def _locked(self, key: str) -> AsyncIterator[None]:
         lock, users = self._locks.get(key) or (asyncio.Lock(), 0)
         self._locks[key] = (lock, users + 1)
         try:
@@ -445,25 +447,25 @@ class PodGrouper:
             else:
                 self._locks[key] = (lock, users - 1)
 
-    def _glance(self, which: ObjectName) -> Owner | None:
+    def _cached_owner(self, which: ObjectName) -> Owner | None:
         store = self._watched.get((which.api_version, which.kind))
-        found = store.get(f"{which.namespace}/{which.name}") if store is not None else None
-        if found is None:
+        owner = store.get(f"{which.namespace}/{which.name}") if store is not None else None
+        if owner is None:
             return None
-        body = msgspec.to_builtins(found) if isinstance(found, JobProgress) else {}
-        return Owner(which.api_version, which.kind, found.metadata, body)
+        body = msgspec.to_builtins(owner) if isinstance(owner, JobProgress) else {}
+        return Owner(which.api_version, which.kind, owner.metadata, body)
 
     async def _fetch(self, which: ObjectName) -> Mapping[str, Any]:
-        resource: Resource = await self._discovery.resource(which.api_version, which.kind)
+        resource: Resource = await self._rest_mapper.resource(which.api_version, which.kind)
         return await self._client.get_raw(resource, which.name, which.namespace if resource.namespaced else "")
 
-    async def _read(self, which: ObjectName, readers: Lookups) -> None:
+    async def _read_into(self, which: ObjectName, readers: Lookups) -> None:
         try:
             readers.objects[which] = await self._fetch(which)
         except NotFound:
             readers.objects[which] = None
 
 
-def _owner_uid(found: Pod | Workload) -> Iterable[str]:
-    reference = controlling(found.metadata.owner_references)
+def _owner_uid(obj: Pod | ObjectMetadataOnly) -> Iterable[str]:
+    reference = controller_reference(obj.metadata.owner_references)
     return (reference.uid,) if reference is not None and reference.uid else ()

@@ -12,7 +12,7 @@ from typing import Final
 
 from pykai.podgrouper.metadata import Owner
 
-_WORDS: Final = frozenset(
+_YAML_KEYWORDS: Final = frozenset(
     spelling
     for word in ("y", "yes", "true", "on", "n", "no", "false", "off", "null", ".inf", ".nan")
     for spelling in (word, word.capitalize(), word.upper())
@@ -36,7 +36,7 @@ def top_owner_text(top: Owner) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f'"{text}"' if text in _WORDS or _is_number(text) or _is_date(text) else text
+    return f'"{text}"' if text in _YAML_KEYWORDS or _is_number(text) or _is_date(text) else text
 
 
 def _is_number(text: str) -> bool:
@@ -52,11 +52,11 @@ def _is_number(text: str) -> bool:
 
 
 def _is_date(text: str) -> bool:
-    found = _DATE.fullmatch(text)
-    if found is None:
+    match = _DATE.fullmatch(text)
+    if match is None:
         return False
     try:
-        date(*map(int, found.groups()))
+        date(*map(int, match.groups()))
     except ValueError:
         return False
     return True

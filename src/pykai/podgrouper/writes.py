@@ -23,16 +23,16 @@ from pykai.api.core import Pod
 from pykai.api.duration import DurationError, format_go_duration, parse_duration
 from pykai.api.scheduling import PodGroup, SubGroup, TopologyConstraint
 from pykai.podgrouper.constraints import updated_group_constraint
-from pykai.podgrouper.metadata import Metadata, Settings
+from pykai.podgrouper.metadata import GroupingSettings, Metadata
 
-Document = dict[str, Any]
+JsonObject = dict[str, Any]
 
 _TOPOLOGY_FIELDS = ("topology", "requiredTopologyLevel", "preferredTopologyLevel")
 
 
-def new_group(meta: Metadata) -> Document:
+def new_group(meta: Metadata) -> JsonObject:
     """The PodGroup as it is created (workloads:AP-1, AP-2)."""
-    metadata: Document = {
+    metadata: JsonObject = {
         "name": meta.name,
         "namespace": meta.namespace,
         "annotations": dict(meta.annotations),
@@ -40,30 +40,30 @@ def new_group(meta: Metadata) -> Document:
     }
     if meta.labels:
         metadata["labels"] = dict(meta.labels)
-    spec: Document = {"topologyConstraint": _topology(meta.topology)}
+    spec: JsonObject = {"topologyConstraint": _topology(meta.topology)}
     if meta.queue:
         spec["queue"] = meta.queue
-    spec.update((key, value) for key, value in _spec(meta).items() if value is not None)
+    spec.update((key, value) for key, value in _computed_spec(meta).items() if value is not None)
     return {"apiVersion": names.POD_GROUP_API_VERSION, "kind": "PodGroup", "metadata": metadata, "spec": spec}
 
 
 def group_patch(
-    existing: PodGroup, meta: Metadata, settings: Settings, *, follow_queue: bool = False
-) -> Document | None:
+    existing: PodGroup, meta: Metadata, settings: GroupingSettings, *, follow_queue: bool = False
+) -> JsonObject | None:
     """A merge patch that makes the group what it should be, against the version that was read; None for none.
 
     `follow_queue` gives up the stickiness of queue and queue label.
 
     Statements: workloads:AP-3.
     """
-    metadata: Document = {}
-    labels = _added(existing.metadata.labels, meta.labels)
+    metadata: JsonObject = {}
+    labels = _changed_entries(existing.metadata.labels, meta.labels)
     labels.pop(settings.node_pool_label, None)
     if settings.queue_label in existing.metadata.labels and not follow_queue:
         labels.pop(settings.queue_label, None)
     if labels:
         metadata["labels"] = labels
-    annotations = _added(existing.metadata.annotations, meta.annotations)
+    annotations = _changed_entries(existing.metadata.annotations, meta.annotations)
     if annotations:
         metadata["annotations"] = annotations
     if existing.metadata.owner_references != (meta.owner,):
@@ -74,7 +74,7 @@ def group_patch(
         spec["queue"] = meta.queue
     if not metadata and not spec:
         return None
-    patch: Document = {"metadata": metadata}
+    patch: JsonObject = {"metadata": metadata}
     if existing.metadata.resource_version:
         metadata["resourceVersion"] = existing.metadata.resource_version
     if spec:
@@ -82,32 +82,32 @@ def group_patch(
     return patch
 
 
-def pod_patch(pod: Pod, meta: Metadata) -> Document | None:
+def pod_patch(pod: Pod, meta: Metadata) -> JsonObject | None:
     """What the pod lacks to be in its group and subgroup, as a merge patch; None for nothing (workloads:PP-1, PP-2).
 
     A subgroup label that no longer fits goes: the scheduler refuses a pod whose subgroup does not exist.
 
     Statements: workloads:PP-3.
     """
-    patch: Document = {}
+    patch: JsonObject = {}
     if pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION) != meta.name:
         patch["annotations"] = {names.POD_GROUP_ANNOTATION: meta.name}
-    place = pod.metadata.labels.get(names.SUBGROUP_LABEL)
-    if place != (meta.pod_sub_group or None):
+    current_sub_group = pod.metadata.labels.get(names.SUBGROUP_LABEL)
+    if current_sub_group != (meta.pod_sub_group or None):
         patch["labels"] = {names.SUBGROUP_LABEL: meta.pod_sub_group or None}
     return {"metadata": patch} if patch else None
 
 
-def _reference(meta: Metadata) -> Document:
+def _reference(meta: Metadata) -> JsonObject:
     owner = meta.owner
     return {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
 
 
-def _added(existing: Mapping[str, str], wanted: Mapping[str, str]) -> Document:
+def _changed_entries(existing: Mapping[str, str], wanted: Mapping[str, str]) -> JsonObject:
     return {key: value for key, value in wanted.items() if existing.get(key) != value}
 
 
-def _spec(meta: Metadata) -> Document:
+def _computed_spec(meta: Metadata) -> JsonObject:
     """The fields of the spec that are written as computed, None for absent."""
     grouped = meta.min_sub_group is not None
     return {
@@ -115,24 +115,24 @@ def _spec(meta: Metadata) -> Document:
         "minSubGroup": meta.min_sub_group,
         "priorityClassName": meta.priority_class or None,
         "preemptibility": meta.preemptibility or None,
-        "preemptionDelay": _go(meta.preemption_delay_ns),
-        "stalenessGracePeriod": _go(meta.staleness_grace_ns),
-        "subGroups": [_sub_group(each) for each in meta.sub_groups] or None,
+        "preemptionDelay": _go_duration(meta.preemption_delay_ns),
+        "stalenessGracePeriod": _go_duration(meta.staleness_grace_ns),
+        "subGroups": [_sub_group_entry(each) for each in meta.sub_groups] or None,
     }
 
 
-def _spec_patch(existing: PodGroup, meta: Metadata) -> Document:
+def _spec_patch(existing: PodGroup, meta: Metadata) -> JsonObject:
     spec = existing.spec
-    known = {
+    existing_spec = {
         "minMember": spec.min_member,
         "minSubGroup": spec.min_sub_group,
         "priorityClassName": spec.priority_class_name or None,
         "preemptibility": spec.preemptibility or None,
         "preemptionDelay": _canonical(spec.preemption_delay),
         "stalenessGracePeriod": _canonical(spec.staleness_grace_period),
-        "subGroups": [_sub_group(each) for each in spec.sub_groups] or None,
+        "subGroups": [_sub_group_entry(each) for each in spec.sub_groups] or None,
     }
-    patch: Document = {key: value for key, value in _spec(meta).items() if known[key] != value}
+    patch: JsonObject = {key: value for key, value in _computed_spec(meta).items() if existing_spec[key] != value}
     wanted = updated_group_constraint(spec.topology_constraint, meta.topology)
     if wanted != (spec.topology_constraint or TopologyConstraint()):
         # A merge patch merges objects: what is to go must be named.
@@ -140,7 +140,7 @@ def _spec_patch(existing: PodGroup, meta: Metadata) -> Document:
     return patch
 
 
-def _go(nanoseconds: int | None) -> str | None:
+def _go_duration(nanoseconds: int | None) -> str | None:
     return None if nanoseconds is None else format_go_duration(nanoseconds)
 
 
@@ -153,12 +153,12 @@ def _canonical(text: str | None) -> str | None:
         return text
 
 
-def _topology(constraint: TopologyConstraint) -> Document:
+def _topology(constraint: TopologyConstraint) -> JsonObject:
     return {key: value for key, value in msgspec.to_builtins(constraint).items() if value}
 
 
-def _sub_group(each: SubGroup) -> Document:
-    entry: Document = {"name": each.name}
+def _sub_group_entry(each: SubGroup) -> JsonObject:
+    entry: JsonObject = {"name": each.name}
     if each.min_sub_group is not None:
         entry["minSubGroup"] = each.min_sub_group
     elif each.min_member is not None:

@@ -13,11 +13,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from pykai.api.amounts import NanoAmounts, add_amounts
-from pykai.podgroups.podusage import Member
+from pykai.podgroups.podusage import GroupMember
 
 
 @dataclass(slots=True)
-class Part:
+class SubgroupCounts:
     """Counts of the pods of one subgroup."""
 
     alive: int = 0
@@ -27,13 +27,13 @@ class Part:
     finished: int = 0
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether there is no pod at all."""
         return not (self.alive or self.finished or self.gated)
 
-    def count(self, member: Member, sign: int) -> None:
+    def count(self, member: GroupMember, sign: int) -> None:
         """Count a pod in, or out (-1)."""
-        self.alive += sign * member.alive
+        self.alive += sign * member.is_active
         self.gated += sign * member.gated
         self.scheduled += sign * member.scheduled
         self.running += sign * member.running
@@ -41,56 +41,56 @@ class Part:
 
 
 @dataclass(slots=True)
-class Tally:
+class GroupUsage:
     """Everything that the pods of a group add up to."""
 
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, GroupMember] = field(default_factory=dict)
     requested: NanoAmounts = field(default_factory=dict)
     allocated: NanoAmounts = field(default_factory=dict)
-    parts: dict[str, Part] = field(default_factory=dict)
+    subgroups: dict[str, SubgroupCounts] = field(default_factory=dict)
     #: claim -> pods that ask for it, pods that use it
     claims_requested: Counter[str] = field(default_factory=Counter)
     claims_allocated: Counter[str] = field(default_factory=Counter)
     #: pod key -> what is wrong with it
     problems: dict[str, str] = field(default_factory=dict)
 
-    def put(self, key: str, member: Member) -> bool:
+    def update(self, key: str, member: GroupMember) -> bool:
         """The pod is this now; whether that changes anything."""
-        known = self.members.get(key)
-        if known == member:
+        previous = self.members.get(key)
+        if previous == member:
             return False
-        if known is not None:
-            self._count(key, known, -1)
+        if previous is not None:
+            self._count(key, previous, -1)
         self.members[key] = member
         self._count(key, member, 1)
         return True
 
-    def drop(self, key: str) -> bool:
+    def remove(self, key: str) -> bool:
         """The pod is no longer here; whether it was."""
-        known = self.members.pop(key, None)
-        if known is None:
+        previous = self.members.pop(key, None)
+        if previous is None:
             return False
-        self._count(key, known, -1)
+        self._count(key, previous, -1)
         return True
 
-    def _count(self, key: str, member: Member, sign: int) -> None:
+    def _count(self, key: str, member: GroupMember, sign: int) -> None:
         add_amounts(self.requested, member.requested, sign)
         add_amounts(self.allocated, member.allocated, sign)
-        part = self.parts.setdefault(member.subgroup, Part())
+        part = self.subgroups.setdefault(member.subgroup, SubgroupCounts())
         part.count(member, sign)
-        if part.empty:
-            del self.parts[member.subgroup]
+        if part.is_empty:
+            del self.subgroups[member.subgroup]
         for claim in member.claims:
-            _use(self.claims_requested, claim, sign)
+            _count_claim_user(self.claims_requested, claim, sign)
             if member.claims_allocated:
-                _use(self.claims_allocated, claim, sign)
+                _count_claim_user(self.claims_allocated, claim, sign)
         if sign > 0 and member.problem:
             self.problems[key] = member.problem
         else:
             self.problems.pop(key, None)
 
 
-def _use(users: Counter[str], claim: str, sign: int) -> None:
+def _count_claim_user(users: Counter[str], claim: str, sign: int) -> None:
     users[claim] += sign
     if not users[claim]:
         del users[claim]

@@ -32,24 +32,24 @@ from pykai.kube.clock import Clock
 from pykai.podgroups.status import POOL_NOT_SERVED
 
 #: Cluster seconds without any sign of a scheduler, and wall seconds that these are at least.
-PATIENCE_S: Final = 300.0
-_LEAST_WALL_S: Final = 30.0
+UNSERVED_AFTER_S: Final = 300.0
+_MIN_WALL_S: Final = 30.0
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
-class Pools:
+class NodePoolMonitor:
     """Which groups are silent since when, and when each pool last showed that it is served."""
 
-    def __init__(self, clock: Clock, label: str, scheduler_name: str, patience_s: float = 0.0) -> None:
+    def __init__(self, clock: Clock, label: str, scheduler_name: str, unserved_after_s: float = 0.0) -> None:
         self._clock = clock
         # A cluster whose time runs fast has a scheduler that is no faster for that.
-        self._patience_s = patience_s or max(PATIENCE_S, _LEAST_WALL_S * clock.speed)
+        self._unserved_after_s = unserved_after_s or max(UNSERVED_AFTER_S, _MIN_WALL_S * clock.speed)
         self._label = label
         self._scheduler_name = scheduler_name
         #: pool -> when a scheduler was last seen at work in it
-        self._signs: dict[str, float] = {}
+        self._last_activity_s: dict[str, float] = {}
         #: group -> its pool, and since when it is silent
-        self._silent: dict[str, tuple[str, float]] = {}
+        self._untouched_since: dict[str, tuple[str, float]] = {}
         #: pool -> groups of it that were found not to be served
         self._unserved: dict[str, set[str]] = {}
 
@@ -57,46 +57,49 @@ class Pools:
         """The node pool of a group, "" for the default one."""
         return group.metadata.labels.get(self._label, "") if self._label else ""
 
-    def saw(self, old: Pod | None, new: Pod | None, group: PodGroup | None) -> list[str]:
+    def observe(self, old: Pod | None, new: Pod | None, group: PodGroup | None) -> list[str]:
         """A pod of a group changed; where that shows a scheduler at work, the groups that no longer lack one."""
-        if old is None or group is None or not _worked_on(old, new):
+        if old is None or group is None or not _shows_scheduler_activity(old, new):
             return []
         pool = self.pool_of(group)
-        self._signs[pool] = self._clock.elapsed_s()
+        self._last_activity_s[pool] = self._clock.elapsed_s()
         return list(self._unserved.get(pool, ()))
 
     def forget(self, key: str) -> None:
         """A group is gone, or served."""
-        pool, _ = self._silent.pop(key, ("", 0.0))
+        pool, _ = self._untouched_since.pop(key, ("", 0.0))
         if key in self._unserved.get(pool, ()):
             self._unserved[pool].discard(key)
             if not self._unserved[pool]:
                 del self._unserved[pool]
 
-    def look(
+    def check(
         self, key: str, group: PodGroup, pods: Iterable[Pod], complete: Callable[[], bool]
     ) -> tuple[str, float | None]:
         """What is wrong with the pool of a group, "" for nothing, and after how many seconds to look again."""
         pool = self.pool_of(group)
-        if _was_seen(group, pool) or not _silent(pods) or not complete():
+        if _has_scheduling_condition(group, pool) or not _is_untouched(pods) or not complete():
             self.forget(key)
             return "", None
         now_s = self._clock.elapsed_s()
-        known = self._silent.get(key)
-        if known is None or known[0] != pool:
+        untouched = self._untouched_since.get(key)
+        if untouched is None or untouched[0] != pool:
             self.forget(key)
-            known = (pool, now_s - self._patience_s if known is None and _is_reported(group) else now_s)
-            self._silent[key] = known
-        since_s = known[1]
-        left_s = max(since_s, self._signs.get(pool, since_s)) + self._patience_s - now_s
+            untouched = (
+                pool,
+                now_s - self._unserved_after_s if untouched is None and _is_marked_unserved(group) else now_s,
+            )
+            self._untouched_since[key] = untouched
+        since_s = untouched[1]
+        left_s = max(since_s, self._last_activity_s.get(pool, since_s)) + self._unserved_after_s - now_s
         if left_s > 0:
             self._unserved.get(pool, set()).discard(key)
             return "", left_s
         self._unserved.setdefault(pool, set()).add(key)
-        return self._text(pool), self._patience_s
+        return self._text(pool), self._unserved_after_s
 
     def _text(self, pool: str) -> str:
-        text = f"no scheduler has looked at these pods for {self._patience_s / 60:g} minutes; "
+        text = f"no scheduler has looked at these pods for {self._unserved_after_s / 60:g} minutes; "
         if not pool:
             return text + f"see that a scheduler named {self._scheduler_name} runs for the nodes without {self._label}"
         return text + (
@@ -104,16 +107,16 @@ class Pools:
         )
 
 
-def _worked_on(old: Pod, new: Pod | None) -> bool:
+def _shows_scheduler_activity(old: Pod, new: Pod | None) -> bool:
     """Whether a scheduler has done something to a pod: set its condition, bound it or evicted it."""
     if new is None:
         return False
     if new.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None:
         return bool(new.spec.node_name)
-    return _told(old) != _told(new) or old.spec.node_name != new.spec.node_name
+    return _scheduled_condition(old) != _scheduled_condition(new) or old.spec.node_name != new.spec.node_name
 
 
-def _told(pod: Pod) -> tuple[str, str, str] | None:
+def _scheduled_condition(pod: Pod) -> tuple[str, str, str] | None:
     """What a scheduler says about a pod; the API server itself marks pods that have gates."""
     for each in pod.status.conditions:
         if each.type == names.CONDITION_POD_SCHEDULED and each.reason != names.CONDITION_REASON_GATED:
@@ -121,22 +124,22 @@ def _told(pod: Pod) -> tuple[str, str, str] | None:
     return None
 
 
-def _silent(pods: Iterable[Pod]) -> bool:
+def _is_untouched(pods: Iterable[Pod]) -> bool:
     """Whether some pods wait, and a scheduler has left nothing on any of them."""
-    found = False
+    has_waiting_pod = False
     for pod in pods:
-        if pod.spec.node_name or pod.metadata.deletion_timestamp is not None or _told(pod) is not None:
+        if pod.spec.node_name or pod.metadata.deletion_timestamp is not None or _scheduled_condition(pod) is not None:
             return False
-        found = found or pod.status.phase not in _FINISHED
-    return found
+        has_waiting_pod = has_waiting_pod or pod.status.phase not in _FINISHED
+    return has_waiting_pod
 
 
-def _was_seen(group: PodGroup, pool: str) -> bool:
+def _has_scheduling_condition(group: PodGroup, pool: str) -> bool:
     wanted = pool or names.DEFAULT_NODE_POOL
     return any(each.node_pool == wanted for each in group.status.scheduling_conditions)
 
 
-def _is_reported(group: PodGroup) -> bool:
+def _is_marked_unserved(group: PodGroup) -> bool:
     listed = group.status.conditions
     return isinstance(listed, list) and any(
         isinstance(entry, dict)

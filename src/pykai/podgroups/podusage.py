@@ -28,13 +28,13 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """A pod as its group counts it."""
 
     uid: str
     subgroup: str
     #: waits for a node or has one, and is not on its way out
-    alive: bool
+    is_active: bool
     gated: bool
     scheduled: bool
     running: bool
@@ -46,52 +46,52 @@ class Member:
     #: whether the claims are in use, too, and not only asked for
     claims_allocated: bool = False
     #: the node whose GPU memory its share is measured by, "" for none
-    measured_by: str = ""
+    gpu_memory_node: str = ""
     #: what cannot be read, "" for nothing
     problem: str = ""
 
 
-def read_member(pod: Pod, shapes: ShapeRegister, node_labels: Mapping[str, str] | None) -> Member:
+def read_member(pod: Pod, shapes: ShapeRegister, node_labels: Mapping[str, str] | None) -> GroupMember:
     """The pod as a member; `node_labels` are those of its node, None if the node is not known."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     phase = status.phase or "Pending"
-    requests = phase in ("Pending", "Running")
-    allocates = phase == "Running" or (phase == "Pending" and _is_scheduled(pod))
-    leaving = meta.deletion_timestamp is not None
+    counts_requests = phase in ("Pending", "Running")
+    counts_allocation = phase == "Running" or (phase == "Pending" and _is_scheduled(pod))
+    terminating = meta.deletion_timestamp is not None
     requested: NanoAmounts = {}
     allocated: NanoAmounts = {}
     measured_by = ""
     problem = ""
-    if requests:
+    if counts_requests:
         try:
             shape = shapes.shape_of(pod)
         except RequestError as error:
             problem = str(error)
         else:
-            requested = _plain(shape) | _asked_share(shape)
+            requested = _plain_requests(shape) | _requested_share(shape)
             problem = _share_problem(pod, shape)
-            if allocates:
-                allocated = dict(_plain(shape))
+            if counts_allocation:
+                allocated = dict(_plain_requests(shape))
                 if shape.shared and meta.annotations.get(names.RECEIVED_TYPE_ANNOTATION) == names.RECEIVED_FRACTION:
                     if shape.gpu.kind is GpuKind.MEMORY:
                         measured_by = spec.node_name
                     share, problem_of_share = _received_share(shape, node_labels)
                     allocated |= share
                     problem = problem or problem_of_share
-    claims = _claims(pod) if requests else ()
-    return Member(
+    claims = _claims(pod) if counts_requests else ()
+    return GroupMember(
         uid=meta.uid,
         subgroup=meta.labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP,
-        alive=requests and not leaving,
-        gated=requests and not leaving and bool(spec.scheduling_gates),
-        scheduled=requests and not leaving and bool(spec.node_name),
-        running=phase == "Running" and not leaving,
+        is_active=counts_requests and not terminating,
+        gated=counts_requests and not terminating and bool(spec.scheduling_gates),
+        scheduled=counts_requests and not terminating and bool(spec.node_name),
+        running=phase == "Running" and not terminating,
         finished=phase in ("Succeeded", "Failed"),
         requested=requested,
         allocated=allocated,
         claims=claims,
-        claims_allocated=allocates and bool(claims),
-        measured_by=measured_by,
+        claims_allocated=counts_allocation and bool(claims),
+        gpu_memory_node=measured_by,
         problem=problem,
     )
 
@@ -114,57 +114,57 @@ def same_member(old: Pod, new: Pod) -> bool:
 
 def gpu_memory_mib(labels: Mapping[str, str]) -> int:
     """Memory of one GPU of a node; ValueError where the labels do not say, or say two things (workloads:PC-5)."""
-    said: list[int] = []
+    declared_mib: list[int] = []
     nvidia = labels.get(names.GPU_MEMORY_NODE_LABEL)
     if nvidia is not None:
         if not _INTEGER.fullmatch(nvidia) or int(nvidia) <= 0:
             raise ValueError(f"label {names.GPU_MEMORY_NODE_LABEL}={nvidia!r} is no amount of MiB")
         value = int(nvidia)
-        said.append(value >> 20 if value >= names.GPU_MEMORY_BYTES_FROM else value)
+        declared_mib.append(value >> 20 if value >= names.GPU_MEMORY_BYTES_FROM else value)
     for key in labels:
         if key.startswith(names.AMD_GPU_MEMORY_NODE_LABEL_PREFIX):
             digits = re.search(r"[0-9].*", key[len(names.AMD_GPU_MEMORY_NODE_LABEL_PREFIX) :])
             try:
-                said.append(nano_value(digits.group() if digits else "") // (_NANO * 10**6))
+                declared_mib.append(nano_value(digits.group() if digits else "") // (_NANO * 10**6))
             except QuantityError:
                 raise ValueError(f"label {key} says no amount of memory") from None
-    if len(said) != 1 or said[0] <= 0:
-        text = "says nothing of its GPU memory" if not said else "says several things of its GPU memory"
+    if len(declared_mib) != 1 or declared_mib[0] <= 0:
+        text = "says nothing of its GPU memory" if not declared_mib else "says several things of its GPU memory"
         raise ValueError(f"the node {text}; it needs one label {names.GPU_MEMORY_NODE_LABEL}")
-    return said[0]
+    return declared_mib[0]
 
 
 @lru_cache(maxsize=4096)
-def _unit(name: str) -> int:
+def _nano_per_unit(name: str) -> int:
     """Billionths in one step of the resource's axis."""
     return _NANO // amount(name, 1)
 
 
-def _plain(shape: Shape) -> NanoAmounts:
+def _plain_requests(shape: Shape) -> NanoAmounts:
     """The requests of a shape, shares of GPUs left out."""
-    return {name: value * _unit(name) for name, value in shape.requests if name != names.PODS}
+    return {name: value * _nano_per_unit(name) for name, value in shape.requests if name != names.PODS}
 
 
-def _asked_share(shape: Shape) -> NanoAmounts:
-    ask = shape.gpu
-    if ask.kind is GpuKind.FRACTION:
-        return {names.NVIDIA_GPU: nano_value(ask.portion) * ask.devices}
-    if ask.kind is GpuKind.MEMORY:
-        return {names.GPU_MEMORY_RESOURCE: ask.memory_mib * ask.devices * _NANO}
+def _requested_share(shape: Shape) -> NanoAmounts:
+    gpu_request = shape.gpu
+    if gpu_request.kind is GpuKind.FRACTION:
+        return {names.NVIDIA_GPU: nano_value(gpu_request.portion) * gpu_request.devices}
+    if gpu_request.kind is GpuKind.MEMORY:
+        return {names.GPU_MEMORY_RESOURCE: gpu_request.memory_mib * gpu_request.devices * _NANO}
     return {}
 
 
 def _received_share(shape: Shape, node_labels: Mapping[str, str] | None) -> tuple[NanoAmounts, str]:
-    ask = shape.gpu
-    if ask.kind is GpuKind.FRACTION:
-        return _asked_share(shape), ""
+    gpu_request = shape.gpu
+    if gpu_request.kind is GpuKind.FRACTION:
+        return _requested_share(shape), ""
     if node_labels is None:
         return {}, "its node is not known, so what its GPU memory is of a GPU is not known either"
     try:
         whole_mib = gpu_memory_mib(node_labels)
     except ValueError as error:
         return {}, str(error)
-    return {names.NVIDIA_GPU: nano_value(ask.memory_mib / whole_mib) * ask.devices}, ""
+    return {names.NVIDIA_GPU: nano_value(gpu_request.memory_mib / whole_mib) * gpu_request.devices}, ""
 
 
 def _share_problem(pod: Pod, shape: Shape) -> str:

@@ -34,20 +34,20 @@ from pykai.kube.reconcile import Reconciler, reconcile_and_record_events
 from pykai.kube.resources import split_key
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
-from pykai.podgroups.groupusage import Tally
-from pykai.podgroups.nodepools import Pools
-from pykai.podgroups.podusage import Member, read_member, same_member
-from pykai.podgroups.status import POOL_NOT_SERVED, Surroundings, complete, status_patch
+from pykai.podgroups.groupusage import GroupUsage
+from pykai.podgroups.nodepools import NodePoolMonitor
+from pykai.podgroups.podusage import GroupMember, read_member, same_member
+from pykai.podgroups.status import POOL_NOT_SERVED, StatusInputs, is_complete, status_patch
 
 _BY_QUEUE, _BY_CLASS = "podgroups-queue", "podgroups-class"
 #: Shapes of pods that are remembered before the register is begun anew.
-_MOST_SHAPES: Final = 20_000
+_MAX_SHAPES: Final = 20_000
 #: Groups after which others get a turn: one whose status is true waits for nothing.
-_BREATH: Final = 50
+_YIELD_EVERY: Final = 50
 #: A group of which nothing is placed waits so many times as long: mostly it is placed by then, and one write suffices.
-_PATIENT: Final = 5.0
+_UNPLACED_SETTLE_FACTOR: Final = 5.0
 #: Wall seconds that load may add to the waiting.
-_LONGEST_SETTLE_S: Final = 10.0
+_MAX_LOAD_DELAY_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,29 +132,31 @@ class PodGroups:
         ]
         self._shapes = ShapeRegister()
         #: group key -> its sums
-        self._tallies: dict[str, Tally] = {}
+        self._usages: dict[str, GroupUsage] = {}
         #: pod key -> key of the group it is counted in
-        self._counted: dict[str, str] = {}
+        self._group_of_pod: dict[str, str] = {}
         #: node -> pods whose share is measured by its GPU memory; claim -> pods that use it
-        self._measured: dict[str, set[str]] = {}
-        self._claimed: dict[str, set[str]] = {}
+        self._pods_by_memory_node: dict[str, set[str]] = {}
+        self._pods_by_claim: dict[str, set[str]] = {}
         self._bucket = TokenBucket(chosen.writes_per_s, int(chosen.writes_per_s))
         self._recorder = EventRecorder(runtime.client, component=names.POD_GROUP_CONTROLLER, clock=runtime.clock)
         self._reconciler = Reconciler(
             self.name, self._reconcile, clock=runtime.clock, workers=chosen.max_concurrent_reconciles
         )
-        self._pools = Pools(runtime.clock, chosen.node_pool_label, chosen.scheduler_name, chosen.pool_patience_s)
+        self._pools = NodePoolMonitor(
+            runtime.clock, chosen.node_pool_label, chosen.scheduler_name, chosen.pool_patience_s
+        )
         #: groups that were told that no scheduler serves their pool
         self._unserved: set[str] = set()
         self._dirty: set[str] = set()
         #: groups that are being written -> the version that the watch brought meanwhile, "" for none
-        self._own: dict[str, str] = {}
+        self._writes_in_flight: dict[str, str] = {}
         #: groups that were written -> the version that came of it, until the watch brings it
-        self._written: dict[str, str] = {}
+        self._own_versions: dict[str, str] = {}
         self._subscribed = False
         #: whether all pods are counted
-        self._followed = False
-        self._in_a_row = 0
+        self._has_counted_all_pods = False
+        self._reconciled = 0
 
     def ready(self) -> bool:
         """Whether the caches are filled."""
@@ -162,16 +164,16 @@ class PodGroups:
 
     def idle(self) -> bool:
         """Whether every change that was seen has been written."""
-        return self._followed and not self._dirty and self._reconciler.idle()
+        return self._has_counted_all_pods and not self._dirty and self._reconciler.idle()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write statuses until told to stop, and what is due then."""
         if not await wait_for_sync(self._needed, stop):
             return
-        await self._follow()
+        await self._subscribe()
         await reconcile_and_record_events(self._reconciler, self._recorder, stop)
 
-    async def _follow(self) -> None:
+    async def _subscribe(self) -> None:
         if self._subscribed:
             return
         self._subscribed = True
@@ -184,15 +186,17 @@ class PodGroups:
         self._nodes.subscribe(self._node_changed)
         self._claims.subscribe(self._claim_changed)
         await self._pods.subscribe_yielding(self._pod_changed)
-        self._followed = True
+        self._has_counted_all_pods = True
 
-    def _touch(self, key: str) -> None:
+    def _mark_dirty(self, key: str) -> None:
         """The status of a group may no longer be true."""
         if key not in self._dirty:
-            load_s = min(_LONGEST_SETTLE_S, len(self._dirty) / self._options.writes_per_s)
+            load_s = min(_MAX_LOAD_DELAY_S, len(self._dirty) / self._options.writes_per_s)
             self._dirty.add(key)
-            tally = self._tallies.get(key)
-            settle_s = self._options.settle_s * (1.0 if tally is not None and tally.allocated else _PATIENT)
+            tally = self._usages.get(key)
+            settle_s = self._options.settle_s * (
+                1.0 if tally is not None and tally.allocated else _UNPLACED_SETTLE_FACTOR
+            )
             self._reconciler.enqueue(key, after_s=(settle_s + load_s) * self._clock.speed)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
@@ -201,10 +205,10 @@ class PodGroups:
         if pod is not None and pod.spec.scheduler_name == self._options.scheduler_name:
             name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION)
             group = f"{pod.metadata.namespace}/{name}" if name else ""
-        before = self._counted.get(key, "")
+        before = self._group_of_pod.get(key, "")
         old = change.old
-        for served in self._pools.saw(old, pod, self._groups.get(group) if group else None):
-            self._touch(served)
+        for served in self._pools.observe(old, pod, self._groups.get(group) if group else None):
+            self._mark_dirty(served)
         if old is not None and pod is not None and group == before and same_member(old, pod):
             return
         if before and before != group:
@@ -213,55 +217,55 @@ class PodGroups:
             self._count(key, group, pod)
 
     def _count(self, key: str, group: str, pod: Pod) -> None:
-        tally = self._tallies.setdefault(group, Tally())
-        if len(self._shapes.shapes) > _MOST_SHAPES:
+        tally = self._usages.setdefault(group, GroupUsage())
+        if len(self._shapes.shapes) > _MAX_SHAPES:
             self._shapes = ShapeRegister()
         node = self._nodes.get(pod.spec.node_name) if pod.spec.node_name else None
         member = read_member(pod, self._shapes, node.metadata.labels if node is not None else None)
-        known = tally.members.get(key)
-        if known is not None:
-            self._unlink(key, known)
-        self._counted[key] = group
+        previous = tally.members.get(key)
+        if previous is not None:
+            self._unlink(key, previous)
+        self._group_of_pod[key] = group
         self._link(key, member)
-        if tally.put(key, member):
-            self._touch(group)
+        if tally.update(key, member):
+            self._mark_dirty(group)
 
     def _drop(self, key: str, group: str) -> None:
-        del self._counted[key]
-        tally = self._tallies[group]
+        del self._group_of_pod[key]
+        tally = self._usages[group]
         member = tally.members[key]
         self._unlink(key, member)
-        tally.drop(key)
+        tally.remove(key)
         if not tally.members:
-            del self._tallies[group]
-        self._touch(group)
+            del self._usages[group]
+        self._mark_dirty(group)
 
-    def _link(self, key: str, member: Member) -> None:
-        if member.measured_by:
-            self._measured.setdefault(member.measured_by, set()).add(key)
+    def _link(self, key: str, member: GroupMember) -> None:
+        if member.gpu_memory_node:
+            self._pods_by_memory_node.setdefault(member.gpu_memory_node, set()).add(key)
         for claim in member.claims:
-            self._claimed.setdefault(claim, set()).add(key)
+            self._pods_by_claim.setdefault(claim, set()).add(key)
 
-    def _unlink(self, key: str, member: Member) -> None:
-        if member.measured_by:
-            _discard(self._measured, member.measured_by, key)
+    def _unlink(self, key: str, member: GroupMember) -> None:
+        if member.gpu_memory_node:
+            _discard(self._pods_by_memory_node, member.gpu_memory_node, key)
         for claim in member.claims:
-            _discard(self._claimed, claim, key)
+            _discard(self._pods_by_claim, claim, key)
 
     def _group_changed(self, change: Change[PodGroup]) -> None:
         old, new = change.old, change.new
         if new is None:
-            self._written.pop(change.key, None)
+            self._own_versions.pop(change.key, None)
             self._pools.forget(change.key)
             self._unserved.discard(change.key)
         elif old is None or old.spec != new.spec or old.metadata.labels != new.metadata.labels:
-            self._touch(change.key)
-        elif _ours(old) != _ours(new):
+            self._mark_dirty(change.key)
+        elif _owned_status(old) != _owned_status(new):
             # Our part of the status: what we wrote ourselves is as it should be, what others wrote may be not.
-            if change.key in self._own:
-                self._own[change.key] = new.metadata.resource_version
-            elif self._written.pop(change.key, "") != new.metadata.resource_version:
-                self._touch(change.key)
+            if change.key in self._writes_in_flight:
+                self._writes_in_flight[change.key] = new.metadata.resource_version
+            elif self._own_versions.pop(change.key, "") != new.metadata.resource_version:
+                self._mark_dirty(change.key)
 
     def _group_problem(self, key: str, problem: DecodeError | None) -> None:
         if problem is not None:
@@ -276,39 +280,39 @@ class PodGroups:
         if old is not None and new is not None and (old.value, old.global_default) == (new.value, new.global_default):
             return
         if any(each is not None and each.global_default for each in (old, new)):
-            self._touch_all(self._groups.values())
+            self._mark_all_dirty(self._groups.values())
             return
-        self._touch_all(self._groups.by_index(_BY_CLASS, change.key))
+        self._mark_all_dirty(self._groups.by_index(_BY_CLASS, change.key))
 
     def _queue_changed(self, change: Change[Queue]) -> None:
         if change.old is None or change.new is None:
-            self._touch_all(self._groups.by_index(_BY_QUEUE, change.key))
+            self._mark_all_dirty(self._groups.by_index(_BY_QUEUE, change.key))
 
-    def _touch_all(self, groups: Iterable[PodGroup]) -> None:
+    def _mark_all_dirty(self, groups: Iterable[PodGroup]) -> None:
         for group in groups:
-            self._touch(f"{group.metadata.namespace}/{group.metadata.name}")
+            self._mark_dirty(f"{group.metadata.namespace}/{group.metadata.name}")
 
     def _node_changed(self, change: Change[Node]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
             return
-        for key in list(self._measured.get(change.key, ())):
+        for key in list(self._pods_by_memory_node.get(change.key, ())):
             pod = self._pods.get(key)
             if pod is not None:
-                self._count(key, self._counted[key], pod)
+                self._count(key, self._group_of_pod[key], pod)
 
     def _claim_changed(self, change: Change[ResourceClaim]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or old.spec != new.spec:
-            for key in self._claimed.get(change.key, ()):
-                self._touch(self._counted[key])
+            for key in self._pods_by_claim.get(change.key, ()):
+                self._mark_dirty(self._group_of_pod[key])
 
     async def _reconcile(self, key: str) -> float | None:
         self._dirty.discard(key)
         patch, again_s = self._patch(key)
         if patch is None:
-            self._in_a_row += 1
-            if not self._in_a_row % _BREATH:
+            self._reconciled += 1
+            if not self._reconciled % _YIELD_EVERY:
                 await asyncio.sleep(0)
             return again_s
         await self._bucket.take()
@@ -322,13 +326,13 @@ class PodGroups:
 
     async def _write(self, key: str, patch: dict[str, Any]) -> None:
         namespace, name = split_key(key)
-        self._own[key] = ""
+        self._writes_in_flight[key] = ""
         version = ""
         try:
             answer = await self._client.patch(
                 resources.POD_GROUPS, name, patch, namespace, subresource="status", brief=True
             )
-            version = self._written[key] = str(answer["metadata"].get("resourceVersion", ""))
+            version = self._own_versions[key] = str(answer["metadata"].get("resourceVersion", ""))
         except NotFound:
             pass
         except Invalid as refusal:
@@ -336,28 +340,28 @@ class PodGroups:
             about = InvolvedObject(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, patch["metadata"]["uid"])
             self._recorder.event(about, "Warning", names.EVENT_UNREADABLE, f"no status can be written: {refusal}")
         finally:
-            seen = self._own.pop(key)
+            seen = self._writes_in_flight.pop(key)
         if seen == version:
-            self._written.pop(key, None)
+            self._own_versions.pop(key, None)
         elif seen:
-            self._touch(key)
+            self._mark_dirty(key)
 
     def _patch(self, key: str) -> tuple[dict[str, Any] | None, float | None]:
         """What to write, and after how many seconds to look at the group again."""
         group = self._groups.get(key)
         if group is None:
             return None, None
-        tally = self._tallies.get(key) or Tally()
+        tally = self._usages.get(key) or GroupUsage()
         pods = (pod for each in tally.members if (pod := self._pods.get(each)) is not None)
-        unserved, again_s = self._pools.look(key, group, pods, lambda: complete(group, tally))
-        self._tell_unserved(key, group, unserved)
-        patch = status_patch(group, tally, self._surroundings(group, unserved))
+        unserved, again_s = self._pools.check(key, group, pods, lambda: is_complete(group, tally))
+        self._report_unserved(key, group, unserved)
+        patch = status_patch(group, tally, self._status_inputs(group, unserved))
         if patch is not None:
             # A group of the same name that came meanwhile is another group.
             patch["metadata"] = {"uid": group.metadata.uid}
         return patch, again_s
 
-    def _tell_unserved(self, key: str, group: PodGroup, unserved: str) -> None:
+    def _report_unserved(self, key: str, group: PodGroup, unserved: str) -> None:
         if not unserved:
             self._unserved.discard(key)
         elif key not in self._unserved:
@@ -366,8 +370,8 @@ class PodGroups:
             about = InvolvedObject(names.POD_GROUP_API_VERSION, "PodGroup", meta.namespace, meta.name, meta.uid)
             self._recorder.event(about, "Warning", POOL_NOT_SERVED, unserved)
 
-    def _surroundings(self, group: PodGroup, unserved: str) -> Surroundings:
-        return Surroundings(
+    def _status_inputs(self, group: PodGroup, unserved: str) -> StatusInputs:
+        return StatusInputs(
             priority=self._priority(group.spec.priority_class_name),
             queue_exists=group.spec.queue in self._queues,
             claim_gpus=self._claim_gpus,
@@ -377,9 +381,9 @@ class PodGroups:
 
     def _priority(self, name: str) -> int:
         """workloads:PR-2."""
-        found = self._classes.get(name) if name else None
-        if found is not None:
-            return found.value
+        priority_class = self._classes.get(name) if name else None
+        if priority_class is not None:
+            return priority_class.value
         defaults = [each.value for each in self._classes.values() if each.global_default]
         return max(defaults, default=names.DEFAULT_JOB_PRIORITY)
 
@@ -388,13 +392,13 @@ class PodGroups:
         return claim_gpus(claim.spec) if claim is not None else None
 
 
-def _ours(group: PodGroup) -> tuple[object, ...]:
+def _owned_status(group: PodGroup) -> tuple[object, ...]:
     return group.status.conditions, group.status.resources_status
 
 
 def _discard(sets: dict[str, set[str]], name: str, key: str) -> None:
-    found = sets.get(name)
-    if found is not None:
-        found.discard(key)
-        if not found:
+    keys = sets.get(name)
+    if keys is not None:
+        keys.discard(key)
+        if not keys:
             del sets[name]

@@ -24,21 +24,21 @@ from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import PodGroup
 from pykai.core.cluster.claims.counting import GpuCount
 from pykai.core.model.groups import Branch, Leaf, build_subgroup_tree
-from pykai.podgroups.groupusage import Part, Tally
+from pykai.podgroups.groupusage import GroupUsage, SubgroupCounts
 
-Document = dict[str, Any]
+JsonObject = dict[str, Any]
 #: What a claim counts for, None if there is no such claim.
 ClaimGpus = Callable[[str], GpuCount | None]
 _NANO = 10**9
-_NOBODY = Part()
+_NO_PODS = SubgroupCounts()
 _FINISHED = "Finished"
-_MOST_TOLD = 3
+_MAX_LISTED = 3
 #: reason of `Valid` for a group whose node pool has no scheduler
 POOL_NOT_SERVED = "NodePoolNotServed"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class StatusInputs:
     """What other objects say about a group."""
 
     #: value of its priority class, or of the default one
@@ -59,25 +59,29 @@ def is_preemptible(group: PodGroup, priority: int) -> bool:
     return priority < names.NON_PREEMPTIBLE_PRIORITY
 
 
-def status_patch(group: PodGroup, tally: Tally, around: Surroundings) -> Document | None:
+def status_patch(group: PodGroup, tally: GroupUsage, inputs: StatusInputs) -> JsonObject | None:
     """A merge patch of the status subresource, None when everything stands there already."""
     problems: list[str] = []
-    requested = _with_claims(tally.requested, tally.claims_requested, around.claim_gpus, problems)
-    allocated = _with_claims(tally.allocated, tally.claims_allocated, around.claim_gpus, [])
-    held = {} if is_preemptible(group, around.priority) else allocated
-    known = group.status.resources_status
-    known = known if isinstance(known, dict) else {}
-    lists: Document = {}
-    for name, wanted in (("requested", requested), ("allocated", allocated), ("allocatedNonPreemptible", held)):
-        patch: Document | None = amounts_patch(known.get(name), wanted)
-        if name in known and not wanted and known[name]:
+    requested = _with_claims(tally.requested, tally.claims_requested, inputs.claim_gpus, problems)
+    allocated = _with_claims(tally.allocated, tally.claims_allocated, inputs.claim_gpus, [])
+    non_preemptible = {} if is_preemptible(group, inputs.priority) else allocated
+    existing = group.status.resources_status
+    existing = existing if isinstance(existing, dict) else {}
+    lists: JsonObject = {}
+    for name, wanted in (
+        ("requested", requested),
+        ("allocated", allocated),
+        ("allocatedNonPreemptible", non_preemptible),
+    ):
+        patch: JsonObject | None = amounts_patch(existing.get(name), wanted)
+        if name in existing and not wanted and existing[name]:
             patch = None  # the whole list goes
         if patch or patch is None:
             lists[name] = patch
     conditions = merge_conditions(
-        group.status.conditions, _standings(group, tally, around, problems), around.now, with_transition_ids=True
+        group.status.conditions, _conditions(group, tally, inputs, problems), inputs.now, with_transition_ids=True
     )
-    status: Document = {}
+    status: JsonObject = {}
     if lists:
         status["resourcesStatus"] = lists
     if conditions is not None:
@@ -96,49 +100,55 @@ def _with_claims(amounts: NanoAmounts, users: dict[str, int], gpus_of: ClaimGpus
     return total
 
 
-def _standings(group: PodGroup, tally: Tally, around: Surroundings, problems: list[str]) -> Iterator[DesiredCondition]:
+def _conditions(
+    group: PodGroup, tally: GroupUsage, inputs: StatusInputs, problems: list[str]
+) -> Iterator[DesiredCondition]:
     root, tree_error = build_subgroup_tree(group)
-    parts = tally.parts.values()
+    parts = tally.subgroups.values()
     ended = 0 if any(part.alive for part in parts) else sum(part.finished for part in parts)
-    steps: tuple[tuple[str, str, str, str, Callable[[Part], int]], ...] = (
+    steps: tuple[tuple[str, str, str, str, Callable[[SubgroupCounts], int]], ...] = (
         (names.CONDITION_GROUP_READY, "EnoughPods", "NotEnoughPods", "exist ungated", lambda p: p.alive - p.gated),
         (names.CONDITION_GROUP_SCHEDULED, "EnoughBound", "NotEnoughBound", "have a node", lambda p: p.scheduled),
         (names.CONDITION_GROUP_RUNNING, "EnoughRunning", "NotEnoughRunning", "run", lambda p: p.running),
     )
     for type_, good, bad, verb, count in steps:
         missing: list[str] = []
-        holds = _satisfied(root, tally.parts, count, verb, missing)
+        holds = _has_minimum(root, tally.subgroups, count, verb, missing)
         if ended and not holds:
             yield DesiredCondition(type_, False, _FINISHED, f"{ended} pods have ended")
         else:
             yield DesiredCondition(type_, holds, good if holds else bad, "" if holds else _listed(missing))
-    yield from _validity(group, root, tree_error, tally, around, problems)
+    yield from _valid_condition(group, root, tree_error, tally, inputs, problems)
 
 
-def complete(group: PodGroup, tally: Tally) -> bool:
+def is_complete(group: PodGroup, tally: GroupUsage) -> bool:
     """Whether as many pods exist ungated as must start together."""
     root, error = build_subgroup_tree(group)
-    return not error and _satisfied(root, tally.parts, lambda part: part.alive - part.gated, "", [])
+    return not error and _has_minimum(root, tally.subgroups, lambda part: part.alive - part.gated, "", [])
 
 
-def _satisfied(
-    node: Branch | Leaf, parts: dict[str, Part], count: Callable[[Part], int], verb: str, missing: list[str]
+def _has_minimum(
+    node: Branch | Leaf,
+    parts: dict[str, SubgroupCounts],
+    count: Callable[[SubgroupCounts], int],
+    verb: str,
+    missing: list[str],
 ) -> bool:
     """Whether a subtree has its minimum; each leaf that lacks pods is told."""
     if isinstance(node, Leaf):
-        found = count(parts.get(node.name, _NOBODY))
-        if found >= node.minimum:
+        pod_count = count(parts.get(node.name, _NO_PODS))
+        if pod_count >= node.minimum:
             return True
         where = "" if node.name == names.DEFAULT_SUBGROUP else f" of subgroup {node.name}"
-        missing.append(f"{found} of {node.minimum} pods{where} {verb}")
+        missing.append(f"{pod_count} of {node.minimum} pods{where} {verb}")
         return False
-    return sum([_satisfied(child, parts, count, verb, missing) for child in node.children]) >= node.min_children
+    return sum([_has_minimum(child, parts, count, verb, missing) for child in node.children]) >= node.min_children
 
 
-def _validity(
-    group: PodGroup, root: Branch, tree_error: str, tally: Tally, around: Surroundings, problems: list[str]
+def _valid_condition(
+    group: PodGroup, root: Branch, tree_error: str, tally: GroupUsage, inputs: StatusInputs, problems: list[str]
 ) -> Iterator[DesiredCondition]:
-    reason, message = _invalid(group, root, tree_error, tally, around, problems)
+    reason, message = _invalid(group, root, tree_error, tally, inputs, problems)
     if reason:
         yield DesiredCondition(names.CONDITION_VALID, False, reason, message)
         return
@@ -150,19 +160,19 @@ def _validity(
 
 
 def _invalid(
-    group: PodGroup, root: Branch, tree_error: str, tally: Tally, around: Surroundings, problems: list[str]
+    group: PodGroup, root: Branch, tree_error: str, tally: GroupUsage, inputs: StatusInputs, problems: list[str]
 ) -> tuple[str, str]:
     """Why the group cannot work as it is, and what to do; empty when it can."""
     spec = group.spec
     if not spec.queue:
         return names.REASON_QUEUE_DOES_NOT_EXIST, "spec.queue is empty; name the queue to run in"
-    if not around.queue_exists:
+    if not inputs.queue_exists:
         text = f"there is no queue {spec.queue!r}; create it, or name another in spec.queue"
         return names.REASON_QUEUE_DOES_NOT_EXIST, text
     if tree_error:
         return "InvalidSubGroups", f"spec.subGroups: {tree_error}"
-    if around.unserved:
-        return POOL_NOT_SERVED, around.unserved
+    if inputs.unserved:
+        return POOL_NOT_SERVED, inputs.unserved
     for field, duration in (
         ("preemptionDelay", spec.preemption_delay),
         ("stalenessGracePeriod", spec.staleness_grace_period),
@@ -171,13 +181,13 @@ def _invalid(
             parse_duration(duration or "0")
         except DurationError as error:
             return "InvalidDuration", f"spec.{field}: {error}"
-    told = problems + [f"pod {key.partition('/')[2]}: {text}" for key, text in sorted(tally.problems.items())]
-    if told:
-        return "UnreadablePods", _listed(told)
+    messages = problems + [f"pod {key.partition('/')[2]}: {text}" for key, text in sorted(tally.problems.items())]
+    if messages:
+        return "UnreadablePods", _listed(messages)
     leaves = set(_leaf_names(root))
-    strange = sorted(tally.parts.keys() - leaves)
-    if strange:
-        return "UnknownSubGroup", f"pods name subgroups that the group has not: {_listed(strange)}"
+    unknown_subgroups = sorted(tally.subgroups.keys() - leaves)
+    if unknown_subgroups:
+        return "UnknownSubGroup", f"pods name subgroups that the group has not: {_listed(unknown_subgroups)}"
     return "", ""
 
 
@@ -190,5 +200,5 @@ def _leaf_names(node: Branch | Leaf) -> Iterator[str]:
 
 
 def _listed(texts: list[str]) -> str:
-    more = len(texts) - _MOST_TOLD
-    return "; ".join(texts[:_MOST_TOLD]) + (f"; and {more} more" if more > 0 else "")
+    more = len(texts) - _MAX_LISTED
+    return "; ".join(texts[:_MAX_LISTED]) + (f"; and {more} more" if more > 0 else "")

@@ -17,31 +17,31 @@ from pykai.api.amounts import NanoAmounts, add_amounts, read_amounts
 
 
 @dataclass(slots=True)
-class Sums:
+class QueueUsage:
     """What groups ask for and hold."""
 
     requested: NanoAmounts = field(default_factory=dict)
     allocated: NanoAmounts = field(default_factory=dict)
     allocated_non_preemptible: NanoAmounts = field(default_factory=dict)
 
-    def add(self, other: Sums, sign: int = 1) -> None:
+    def add(self, other: QueueUsage, sign: int = 1) -> None:
         """Add, or take away (-1)."""
         add_amounts(self.requested, other.requested, sign)
         add_amounts(self.allocated, other.allocated, sign)
         add_amounts(self.allocated_non_preemptible, other.allocated_non_preemptible, sign)
 
     @classmethod
-    def of_group(cls, resources_status: object) -> Sums:
+    def of_group(cls, resources_status: object) -> QueueUsage:
         """As the status of a PodGroup says; what cannot be read counts as nothing."""
-        said = resources_status if isinstance(resources_status, dict) else {}
+        status = resources_status if isinstance(resources_status, dict) else {}
         return cls(
-            read_amounts(said.get("requested")),
-            read_amounts(said.get("allocated")),
-            read_amounts(said.get("allocatedNonPreemptible")),
+            read_amounts(status.get("requested")),
+            read_amounts(status.get("allocated")),
+            read_amounts(status.get("allocatedNonPreemptible")),
         )
 
 
-class Forest:
+class QueueForest:
     """Parents, children and sums of all queues."""
 
     def __init__(self) -> None:
@@ -50,50 +50,50 @@ class Forest:
         #: parent, which need not exist -> queues that name it
         self._children: dict[str, set[str]] = {}
         #: group -> its queue and sums
-        self._groups: dict[str, tuple[str, Sums]] = {}
+        self._groups: dict[str, tuple[str, QueueUsage]] = {}
         #: queue, which need not exist -> sums of its own groups
-        self._own: dict[str, Sums] = {}
-        self._totals: dict[str, Sums] = {}
+        self._own_usage: dict[str, QueueUsage] = {}
+        self._totals: dict[str, QueueUsage] = {}
 
     def __contains__(self, queue: str) -> bool:
         return queue in self._parents
 
     def put_queue(self, queue: str, parent: str) -> set[str]:
         """A queue came or has a new parent; the queues whose status may change."""
-        concerned = self._above(queue) if queue in self._parents else set()
+        affected = self._with_ancestors(queue) if queue in self._parents else set()
         self._unlink(queue)
         self._parents[queue] = parent
         if parent:
             self._children.setdefault(parent, set()).add(queue)
-        return self._forget(concerned | self._above(queue) | self._children.get(queue, set()))
+        return self._invalidate_totals(affected | self._with_ancestors(queue) | self._children.get(queue, set()))
 
     def drop_queue(self, queue: str) -> set[str]:
         """A queue is gone; the queues whose status may change."""
         if queue not in self._parents:
             return set()
-        concerned = self._above(queue) | self._children.get(queue, set())
+        affected = self._with_ancestors(queue) | self._children.get(queue, set())
         self._unlink(queue)
         del self._parents[queue]
-        return self._forget(concerned) - {queue}
+        return self._invalidate_totals(affected) - {queue}
 
-    def put_group(self, key: str, queue: str, sums: Sums | None) -> set[str]:
+    def put_group(self, key: str, queue: str, sums: QueueUsage | None) -> set[str]:
         """A group is in this queue with these sums, or is gone (None); the queues whose status may change."""
-        concerned: set[str] = set()
-        known = self._groups.pop(key, None)
-        if known is not None:
-            if sums is not None and known == (queue, sums):
-                self._groups[key] = known
+        affected: set[str] = set()
+        previous = self._groups.pop(key, None)
+        if previous is not None:
+            if sums is not None and previous == (queue, sums):
+                self._groups[key] = previous
                 return set()
-            own = self._own.setdefault(known[0], Sums())
-            own.add(known[1], -1)
-            if own == Sums():
-                del self._own[known[0]]
-            concerned |= self._above(known[0])
+            own = self._own_usage.setdefault(previous[0], QueueUsage())
+            own.add(previous[1], -1)
+            if own == QueueUsage():
+                del self._own_usage[previous[0]]
+            affected |= self._with_ancestors(previous[0])
         if sums is not None:
             self._groups[key] = (queue, sums)
-            self._own.setdefault(queue, Sums()).add(sums)
-            concerned |= self._above(queue)
-        return self._forget(concerned)
+            self._own_usage.setdefault(queue, QueueUsage()).add(sums)
+            affected |= self._with_ancestors(queue)
+        return self._invalidate_totals(affected)
 
     def children(self, queue: str) -> list[str]:
         """Names of the queues that name this one as their parent, in order."""
@@ -106,9 +106,9 @@ class Forest:
 
     def is_cyclic(self, queue: str) -> bool:
         """Whether the queue is its own ancestor."""
-        return any(name == queue for name in self._climb(self._parents.get(queue, "")))
+        return any(name == queue for name in self._ancestors(self._parents.get(queue, "")))
 
-    def total(self, queue: str) -> Sums:
+    def total(self, queue: str) -> QueueUsage:
         """Sums of the groups in this queue and in all queues below it; not to be changed."""
         order: list[str] = []
         seen = {queue}
@@ -122,8 +122,8 @@ class Forest:
             seen.update(below)
             stack.extend(below)
         for name in reversed(order):
-            sums = Sums()
-            sums.add(self._own.get(name, Sums()))
+            sums = QueueUsage()
+            sums.add(self._own_usage.get(name, QueueUsage()))
             for child in self._children.get(name, ()):
                 if not self.is_cyclic(child):
                     sums.add(self._totals[child])
@@ -138,7 +138,7 @@ class Forest:
             if not siblings:
                 del self._children[parent]
 
-    def _climb(self, queue: str) -> Iterator[str]:
+    def _ancestors(self, queue: str) -> Iterator[str]:
         """The queue, its parent and so on, each once."""
         seen: set[str] = set()
         while queue and queue not in seen and queue in self._parents:
@@ -146,10 +146,10 @@ class Forest:
             yield queue
             queue = self._parents[queue]
 
-    def _above(self, queue: str) -> set[str]:
-        return set(self._climb(queue))
+    def _with_ancestors(self, queue: str) -> set[str]:
+        return set(self._ancestors(queue))
 
-    def _forget(self, queues: set[str]) -> set[str]:
+    def _invalidate_totals(self, queues: set[str]) -> set[str]:
         for queue in queues:
             self._totals.pop(queue, None)
         return queues

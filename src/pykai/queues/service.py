@@ -28,7 +28,7 @@ from pykai.kube.events import EventRecorder, InvolvedObject
 from pykai.kube.reconcile import Reconciler, reconcile_and_record_events
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
-from pykai.queues.forest import Forest, Sums
+from pykai.queues.forest import QueueForest, QueueUsage
 from pykai.queues.gauges import ExtraLabels, QueueGauges
 from pykai.queues.status import status_patch
 
@@ -91,7 +91,7 @@ class Queues:
         self._queues: Store[Queue] = runtime.caches.store(resources.QUEUES, Queue)
         self._groups: Store[PodGroup] = runtime.caches.store(resources.POD_GROUPS, PodGroup)
         self._needed: list[Store[Any]] = [self._queues, self._groups]
-        self._forest = Forest()
+        self._forest = QueueForest()
         extra = ExtraLabels(chosen.queue_label_to_metric_label, chosen.queue_label_to_default_metric_value)
         self._gauges = QueueGauges(registry, chosen.metrics_namespace, extra)
         self._recorder = EventRecorder(runtime.client, component=names.QUEUE_CONTROLLER, clock=runtime.clock)
@@ -99,7 +99,7 @@ class Queues:
             self.name, self._reconcile, clock=runtime.clock, workers=chosen.max_concurrent_reconciles
         )
         self._dirty: set[str] = set()
-        self._followed = False
+        self._is_subscribed = False
 
     def ready(self) -> bool:
         """Whether the caches are filled."""
@@ -107,24 +107,24 @@ class Queues:
 
     def idle(self) -> bool:
         """Whether every change that was seen has been written."""
-        return self._followed and not self._dirty and self._reconciler.idle()
+        return self._is_subscribed and not self._dirty and self._reconciler.idle()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write statuses until told to stop."""
         if not await wait_for_sync(self._needed, stop):
             return
-        self._follow()
+        self._subscribe()
         await reconcile_and_record_events(self._reconciler, self._recorder, stop)
 
-    def _follow(self) -> None:
-        if self._followed:
+    def _subscribe(self) -> None:
+        if self._is_subscribed:
             return
-        self._followed = True
+        self._is_subscribed = True
         self._queues.subscribe(self._queue_changed)
         self._queues.on_problem(self._queue_problem)
         self._groups.subscribe(self._group_changed)
 
-    def _touch(self, queues: Iterable[str]) -> None:
+    def _mark_dirty(self, queues: Iterable[str]) -> None:
         for queue in queues:
             if queue not in self._dirty:
                 self._dirty.add(queue)
@@ -134,11 +134,11 @@ class Queues:
         new = change.new
         if new is None:
             self._gauges.drop(change.key)
-            self._touch(self._forest.drop_queue(change.key))
+            self._mark_dirty(self._forest.drop_queue(change.key))
         elif change.old is None or change.old.spec.parent_queue != new.spec.parent_queue:
-            self._touch(self._forest.put_queue(change.key, new.spec.parent_queue) | {change.key})
+            self._mark_dirty(self._forest.put_queue(change.key, new.spec.parent_queue) | {change.key})
         else:
-            self._touch((change.key,))
+            self._mark_dirty((change.key,))
 
     def _queue_problem(self, key: str, problem: DecodeError | None) -> None:
         if problem is not None:
@@ -149,11 +149,11 @@ class Queues:
     def _group_changed(self, change: Change[PodGroup]) -> None:
         old, new = change.old, change.new
         if new is None:
-            self._touch(self._forest.put_group(change.key, "", None))
+            self._mark_dirty(self._forest.put_group(change.key, "", None))
             return
-        said = new.status.resources_status
-        if old is None or (old.spec.queue, old.status.resources_status) != (new.spec.queue, said):
-            self._touch(self._forest.put_group(change.key, new.spec.queue, Sums.of_group(said)))
+        resources_status = new.status.resources_status
+        if old is None or (old.spec.queue, old.status.resources_status) != (new.spec.queue, resources_status):
+            self._mark_dirty(self._forest.put_group(change.key, new.spec.queue, QueueUsage.of_group(resources_status)))
 
     async def _reconcile(self, key: str) -> float | None:
         self._dirty.discard(key)

@@ -19,9 +19,9 @@ from pykai.api.conditions import DesiredCondition, merge_conditions
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import Queue
 from pykai.core.model.axes import is_gpu, is_mig, mig_gpus
-from pykai.queues.forest import Forest
+from pykai.queues.forest import QueueForest
 
-Document = dict[str, Any]
+JsonObject = dict[str, Any]
 _NANO = 10**9
 
 
@@ -41,30 +41,32 @@ def gpus_of(amounts: NanoAmounts) -> int:
     return total
 
 
-def status_patch(queue: Queue, forest: Forest, now: str) -> Document | None:
+def status_patch(queue: Queue, forest: QueueForest, now: str) -> JsonObject | None:
     """A merge patch of the status subresource, None when everything stands there already."""
     name = queue.metadata.name
     sums = forest.total(name)
-    known = queue.status if isinstance(queue.status, dict) else {}
-    status: Document = {}
+    existing = queue.status if isinstance(queue.status, dict) else {}
+    status: JsonObject = {}
     for field, wanted in (
         ("allocated", sums.allocated),
         ("allocatedNonPreemptible", sums.allocated_non_preemptible),
         ("requested", sums.requested),
     ):
-        patch = amounts_patch(known.get(field), wanted)
+        patch = amounts_patch(existing.get(field), wanted)
         if patch:
             status[field] = patch if wanted else None
     children = forest.children(name)
-    if children != (known.get("childQueues") or []):
+    if children != (existing.get("childQueues") or []):
         status["childQueues"] = children or None
-    conditions = merge_conditions(known.get("conditions"), _standings(queue, forest, sums.allocated, known), now)
+    conditions = merge_conditions(existing.get("conditions"), _conditions(queue, forest, sums.allocated, existing), now)
     if conditions is not None:
         status["conditions"] = conditions
     return {"status": status} if status else None
 
 
-def _standings(queue: Queue, forest: Forest, allocated: NanoAmounts, known: Document) -> Iterator[DesiredCondition]:
+def _conditions(
+    queue: Queue, forest: QueueForest, allocated: NanoAmounts, existing: JsonObject
+) -> Iterator[DesiredCondition]:
     name, parent = queue.metadata.name, queue.spec.parent_queue
     if forest.is_orphan(name):
         text = f"parent queue {parent!r} does not exist; create it, or change spec.parentQueue"
@@ -85,7 +87,7 @@ def _standings(queue: Queue, forest: Forest, allocated: NanoAmounts, known: Docu
         yield DesiredCondition(names.CONDITION_VALID, False, reason, message)
     elif any(
         isinstance(entry, dict) and entry.get("type") == names.CONDITION_VALID
-        for entry in (known.get("conditions") if isinstance(known.get("conditions"), list) else None) or ()
+        for entry in (existing.get("conditions") if isinstance(existing.get("conditions"), list) else None) or ()
     ):
         yield DesiredCondition(names.CONDITION_VALID, True, "Mended")
 
@@ -103,9 +105,9 @@ def _over_quota(queue: Queue, allocated: NanoAmounts) -> Iterator[str]:
         # Every negative amount of memory means unlimited; of the others only -1 does (queues:Q-17).
         unlimited = resource.quota < 0 if name == "memory" else resource.quota == names.UNLIMITED
         # Other negative numbers count as 0, as the scheduler reads them.
-        least = max(0.0, resource.quota) * unit
-        if not unlimited and value > least:
-            quota = format_amount(name, int(least))
+        quota_nano = max(0.0, resource.quota) * unit
+        if not unlimited and value > quota_nano:
+            quota = format_amount(name, int(quota_nano))
             yield f"{name}: {format_amount(name, value)} allocated, quota {quota}"
 
 

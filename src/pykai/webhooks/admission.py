@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from pykai.api import names
 from pykai.kube.errors import ApiError, Forbidden
-from pykai.webhooks.gpusharing import ALPHABET, DEFAULT_RULES, Refused, SharingRules, mutate, validate
+from pykai.webhooks.gpusharing import ALPHABET, DEFAULT_RULES, AdmissionDenied, SharingRules, mutate, validate
 
 
-class Asked(Protocol):
+class AdmissionAttributes(Protocol):
     """What admission is asked about."""
 
     @property
@@ -58,37 +58,37 @@ def is_privileged(user: str, groups: Collection[str] = (), namespace: str = name
 
 def pod_mutator(
     rules: SharingRules = DEFAULT_RULES, *, random: Callable[[int], str] = random_letters
-) -> Callable[[Asked], dict[str, Any] | None]:
+) -> Callable[[AdmissionAttributes], dict[str, Any] | None]:
     """A mutator of new pods (gpu:A-1)."""
 
-    def mutator(asked: Asked) -> dict[str, Any] | None:
-        if asked.operation != "CREATE" or not _is_pod(asked) or asked.object is None:
+    def mutator(attributes: AdmissionAttributes) -> dict[str, Any] | None:
+        if attributes.operation != "CREATE" or not _is_pod(attributes) or attributes.object is None:
             return None
         try:
-            return mutate(asked.object, namespace=asked.namespace, random=random, rules=rules)
-        except Refused as refused:
-            raise _refusal(str(refused)) from None
+            return mutate(attributes.object, namespace=attributes.namespace, random=random, rules=rules)
+        except AdmissionDenied as refused:
+            raise _forbidden(str(refused)) from None
 
     return mutator
 
 
-def pod_validator(rules: SharingRules = DEFAULT_RULES) -> Callable[[Asked], None]:
+def pod_validator(rules: SharingRules = DEFAULT_RULES) -> Callable[[AdmissionAttributes], None]:
     """A validator of new and changed pods."""
 
-    def validator(asked: Asked) -> None:
-        if asked.operation not in ("CREATE", "UPDATE") or not _is_pod(asked) or asked.object is None:
+    def validator(attributes: AdmissionAttributes) -> None:
+        if attributes.operation not in ("CREATE", "UPDATE") or not _is_pod(attributes) or attributes.object is None:
             return
-        privileged = is_privileged(asked.user, asked.groups)
-        problems = validate(asked.object, asked.old_object, privileged=privileged, rules=rules)
+        privileged = is_privileged(attributes.user, attributes.groups)
+        problems = validate(attributes.object, attributes.old_object, privileged=privileged, rules=rules)
         if problems:
-            raise _refusal(problems[0])
+            raise _forbidden(problems[0])
 
     return validator
 
 
-def _is_pod(asked: Asked) -> bool:
-    return asked.resource == "pods" and not asked.group and not asked.subresource
+def _is_pod(attributes: AdmissionAttributes) -> bool:
+    return attributes.resource == "pods" and not attributes.group and not attributes.subresource
 
 
-def _refusal(text: str) -> ApiError:
+def _forbidden(text: str) -> ApiError:
     return Forbidden(403, "Forbidden", text)

@@ -24,7 +24,7 @@ from pykai.api.sharing import NoSuchContainer, config_map_names, container_index
 #: Letters and digits of generated names; no vowels, so no words.
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 #: Below this a portion is written as 0.00.
-LEAST_FRACTION = 0.01
+MIN_FRACTION = 0.01
 
 _SUFFIX = "shared-gpu"
 _UNSIGNED = re.compile(r"[0-9]+")
@@ -43,14 +43,14 @@ _REQUEST_ANNOTATIONS = (
     names.MPS_ANNOTATION,
 )
 #: What only the scheduler, the binder and the exporter write.
-_OWN_ANNOTATIONS = (
+_SERVICE_ANNOTATIONS = (
     names.RECEIVED_TYPE_ANNOTATION,
     names.NUMA_PREDICTED_ANNOTATION,
     names.NUMA_OBSERVED_ANNOTATION,
 )
 
 
-class Refused(ValueError):
+class AdmissionDenied(ValueError):
     """The pod cannot be admitted; the text is the answer."""
 
 
@@ -80,7 +80,7 @@ def mutate(
     if spec.get("schedulerName") != rules.scheduler_name:
         return None
     if metadata.get("namespace") and namespace and metadata["namespace"] != namespace:
-        raise Refused(
+        raise AdmissionDenied(
             f"error: the namespace from the provided object {metadata['namespace']} "
             f"does not match the namespace {namespace}"
         )
@@ -88,9 +88,9 @@ def mutate(
     if not shares_gpu(annotations) or not _listed(spec, "containers"):
         return None
     try:
-        init, index = _target(pod)
+        init, index = _fraction_container_of(pod)
     except NoSuchContainer as error:
-        raise Refused(f"failed to get fraction container ref: {error}") from None
+        raise AdmissionDenied(f"failed to get fraction container ref: {error}") from None
     index_text = container_index(init, index)
     prefix = annotations.get(names.SHARED_GPU_CONFIGMAP_ANNOTATION) or _prefix(metadata, index_text, random)
     capabilities, environment = config_map_names(prefix, index_text)
@@ -122,7 +122,7 @@ def validate(
         return []
     problem = _request_problem(pod, rules) or _change_problem(pod, old)
     if not problem and not privileged:
-        problem = _forgery(pod, old)
+        problem = _service_field_change(pod, old)
     return [problem] if problem else []
 
 
@@ -141,7 +141,7 @@ def _request_problem(pod: dict[str, Any], rules: SharingRules) -> str:
         )
     if annotations.get(names.MPS_ANNOTATION) == "true" and not shares:
         return "MPS is only supported with GPU fraction request"
-    whole = _limited(pod, lambda name: name == names.NVIDIA_GPU)
+    whole = _limited_resource(pod, lambda name: name == names.NVIDIA_GPU)
     if fraction is not None and whole:
         return "cannot have both GPU fraction request and whole GPU resource request/limit"
     if memory is not None and (fraction is not None or whole):
@@ -156,11 +156,11 @@ def _request_problem(pod: dict[str, Any], rules: SharingRules) -> str:
         return "fraction count annotation value must be a positive integer greater than 0"
     if not shares:
         return ""
-    other = _limited(pod, lambda name: name == names.AMD_GPU or name.startswith(names.MIG_PREFIX))
+    other = _limited_resource(pod, lambda name: name == names.AMD_GPU or name.startswith(names.MIG_PREFIX))
     if other:
         return f"cannot have both a GPU fraction or GPU memory request and a request for {other}"
     try:
-        _target(pod)
+        _fraction_container_of(pod)
     except NoSuchContainer as error:
         return str(error)
     return ""
@@ -183,8 +183,8 @@ def _fraction_problem(text: str) -> str:
         parse_quantity(text)
     except QuantityError:
         return written
-    if value < LEAST_FRACTION:
-        return f"gpu-fraction annotation value must be at least {LEAST_FRACTION}, not {text}"
+    if value < MIN_FRACTION:
+        return f"gpu-fraction annotation value must be at least {MIN_FRACTION}, not {text}"
     return ""
 
 
@@ -200,7 +200,7 @@ def _change_problem(pod: dict[str, Any], old: dict[str, Any] | None) -> str:
     return ""
 
 
-def _forgery(pod: dict[str, Any], old: dict[str, Any] | None) -> str:
+def _service_field_change(pod: dict[str, Any], old: dict[str, Any] | None) -> str:
     metadata, before = _object(pod, "metadata"), _object(old or {}, "metadata")
     labels, old_labels = _object(metadata, "labels"), _object(before, "labels")
     for key in {**labels, **old_labels}:
@@ -208,27 +208,27 @@ def _forgery(pod: dict[str, Any], old: dict[str, Any] | None) -> str:
             if labels.get(key) != old_labels.get(key):
                 return f"label {key} is written by the binder only"
     annotations, old_annotations = _object(metadata, "annotations"), _object(before, "annotations")
-    for key in _OWN_ANNOTATIONS:
+    for key in _SERVICE_ANNOTATIONS:
         if annotations.get(key) != old_annotations.get(key):
             return f"annotation {key} is written by the scheduler's services only"
     return ""
 
 
 def _object(parent: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = parent.get(key)
-    return found if isinstance(found, dict) else {}
+    value = parent.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _listed(parent: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    found = parent.get(key)
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+    value = parent.get(key)
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _names_of(containers: list[dict[str, Any]]) -> list[str]:
     return [str(container.get("name", "")) for container in containers]
 
 
-def _target(pod: dict[str, Any]) -> tuple[bool, int]:
+def _fraction_container_of(pod: dict[str, Any]) -> tuple[bool, int]:
     spec = _object(pod, "spec")
     annotations = _object(_object(pod, "metadata"), "annotations")
     return fraction_container(
@@ -236,7 +236,7 @@ def _target(pod: dict[str, Any]) -> tuple[bool, int]:
     )
 
 
-def _limited(pod: dict[str, Any], concerns: Callable[[str], bool]) -> str:
+def _limited_resource(pod: dict[str, Any], concerns: Callable[[str], bool]) -> str:
     """A resource of that sort that a container limits, whatever the amount; "" when there is none."""
     spec = _object(pod, "spec")
     for container in _listed(spec, "initContainers") + _listed(spec, "containers"):

@@ -15,27 +15,27 @@ from typing import Any
 
 from pykai.api.decode import DecodeError, decode_as
 from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS, PodGroup, SubGroup
-from pykai.webhooks.validationresult import Verdict
+from pykai.webhooks.validationresult import ValidationResult
 
 
-def validate(document: Mapping[str, Any], *, creating: bool) -> Verdict:
+def validate(document: Mapping[str, Any], *, creating: bool) -> ValidationResult:
     """The verdict about a PodGroup that is created, or updated to this."""
     try:
         group = decode_as(PodGroup, dict(document))
     except DecodeError as error:
-        return Verdict((str(error),))
+        return ValidationResult((str(error),))
     spec = group.spec
-    broken = _structure(group)
-    for each in () if broken else _sorted(spec.sub_groups):
+    structure_error = _tree_error(group)
+    for each in () if structure_error else _sorted(spec.sub_groups):
         if each.min_member is not None and each.min_sub_group is not None:
-            broken = f'subgroup "{each.name}": minMember and minSubGroup are mutually exclusive'
+            structure_error = f'subgroup "{each.name}": minMember and minSubGroup are mutually exclusive'
             break
-    if broken:
-        return Verdict((broken,))
+    if structure_error:
+        return ValidationResult((structure_error,))
     errors: list[str] = []
     warnings: list[str] = []
     # A group that exists may have more, from before there was a bound; it must stay possible to change it.
-    (errors if creating else warnings).extend(_beyond_bounds(spec.sub_groups))
+    (errors if creating else warnings).extend(_bound_errors(spec.sub_groups))
     children = _children(spec.sub_groups)
     for each in _sorted(spec.sub_groups):
         below = children.get(each.name, 0)
@@ -51,14 +51,14 @@ def validate(document: Mapping[str, Any], *, creating: bool) -> Verdict:
             text = f'subgroup "{each.name}": minMember cannot be set on a mid-level SubGroup (has child SubGroups); '
             (errors if creating else warnings).append(text + "use minSubGroup instead")
         if each.min_sub_group is not None and each.min_sub_group > below:
-            warnings.append(f'subgroup "{each.name}": {_exceeds(each.min_sub_group, below)}')
+            warnings.append(f'subgroup "{each.name}": {_exceeds_children_text(each.min_sub_group, below)}')
     tops = children.get("", 0)
     if spec.min_sub_group is not None and spec.min_sub_group > tops:
-        warnings.append(_exceeds(spec.min_sub_group, tops))
-    return Verdict(tuple(errors), tuple(warnings))
+        warnings.append(_exceeds_children_text(spec.min_sub_group, tops))
+    return ValidationResult(tuple(errors), tuple(warnings))
 
 
-def _beyond_bounds(listed: Sequence[SubGroup]) -> Iterator[str]:
+def _bound_errors(listed: Sequence[SubGroup]) -> Iterator[str]:
     """Which bound of the scheduler the subgroups exceed; such a group would be set aside."""
     if len(listed) > MOST_SUBGROUPS:
         yield f"spec.subGroups: {len(listed)} subgroups, at most {MOST_SUBGROUPS} are allowed"
@@ -76,7 +76,7 @@ def _beyond_bounds(listed: Sequence[SubGroup]) -> Iterator[str]:
         yield f"spec.subGroups: nested {deepest} levels deep, at most {DEEPEST_SUBGROUP} are allowed"
 
 
-def _exceeds(wanted: int, there: int) -> str:
+def _exceeds_children_text(wanted: int, there: int) -> str:
     return f"minSubGroup ({wanted}) exceeds the number of direct child SubGroups ({there})"
 
 
@@ -86,13 +86,13 @@ def _sorted(listed: Sequence[SubGroup]) -> list[SubGroup]:
 
 def _children(listed: Sequence[SubGroup]) -> dict[str, int]:
     """How many subgroups name each parent; "" stands for the root."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for each in listed:
-        found[each.parent or ""] = found.get(each.parent or "", 0) + 1
-    return found
+        counts[each.parent or ""] = counts.get(each.parent or "", 0) + 1
+    return counts
 
 
-def _structure(group: PodGroup) -> str:
+def _tree_error(group: PodGroup) -> str:
     """Why there is no tree, empty when there is one (workloads:WH-2)."""
     spec = group.spec
     if spec.min_member is not None and spec.min_sub_group is not None:
@@ -108,13 +108,13 @@ def _structure(group: PodGroup) -> str:
     for name, parent in parents.items():
         if parent and parent not in parents:
             return f"parent {parent} of {name} was not found"
-    sound: set[str] = set()
+    acyclic: set[str] = set()
     for name in parents:
         path: set[str] = set()
-        while name and name not in sound:
+        while name and name not in acyclic:
             if name in path:
                 return "cycle detected in subgroups"
             path.add(name)
             name = parents[name]
-        sound |= path
+        acyclic |= path
     return ""

@@ -19,9 +19,9 @@ from pykai.api import names
 from pykai.api.decode import DecodeError, decode_as
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import Queue, QueueResource, QueueResources
-from pykai.webhooks.validationresult import Verdict
+from pykai.webhooks.validationresult import ValidationResult
 
-Others = Mapping[str, Queue]
+QueuesByName = Mapping[str, Queue]
 _NO_RESOURCES = "resources must be specified"
 #: Resource, how messages call it, decimals of its numbers.
 _RESOURCES = (("cpu", "CPU", 0), ("gpu", "GPU", 2), ("memory", "Memory", 0))
@@ -30,42 +30,42 @@ _RESOURCES = (("cpu", "CPU", 0), ("gpu", "GPU", 2), ("memory", "Memory", 0))
 def validate(
     document: Mapping[str, Any],
     old: Mapping[str, Any] | None,
-    others: Others,
+    others: QueuesByName,
     *,
     quotas: bool = False,
-    busy: bool = False,
-) -> Verdict:
+    parent_has_workloads: bool = False,
+) -> ValidationResult:
     """The verdict about a queue that is created (`old` None) or updated; `busy`: groups run in its parent directly."""
     try:
         queue = decode_as(Queue, dict(document))
     except DecodeError as error:
-        return Verdict((str(error),))
+        return ValidationResult((str(error),))
     if queue.spec.resources is None:
-        return Verdict((_NO_RESOURCES,), (_NO_RESOURCES,))
+        return ValidationResult((_NO_RESOURCES,), (_NO_RESOURCES,))
     name, parent = queue.metadata.name, queue.spec.parent_queue
-    errors = [] if _same_spec(document, old) else list(_nonsense(queue, others))
-    warnings = list(_omissions(document))
+    errors = [] if _same_spec(document, old) else list(_spec_errors(queue, others))
+    warnings = list(_missing_resource_warnings(document))
     if parent and parent not in others and parent != name:
         if quotas:
             errors.append(f"failed to get parent queue {parent}: it does not exist")
         else:
             warnings.append(f"parent queue {parent} does not exist; the queue is not used until it is created")
     siblings = [each for each in others.values() if each.spec.parent_queue == parent and each.metadata.name != name]
-    if parent and busy and not siblings:
+    if parent and parent_has_workloads and not siblings:
         warnings.append(f"parent queue {parent} has workloads of its own; only queues without children run workloads")
     if quotas and parent in others:
         above = others[parent].spec.resources
         if above is None:
             errors.append(f"parent queue {parent} has no resources defined")
         else:
-            warnings += _against_parent(queue.spec.resources, above, parent, siblings)
+            warnings += _parent_quota_warnings(queue.spec.resources, above, parent, siblings)
     if quotas and old is not None:
         below = [each for each in others.values() if each.spec.parent_queue == name and each.metadata.name != name]
-        warnings += _against_children(queue.spec.resources, sorted(below, key=lambda each: each.metadata.name))
-    return Verdict(tuple(errors), tuple(warnings))
+        warnings += _child_quota_warnings(queue.spec.resources, sorted(below, key=lambda each: each.metadata.name))
+    return ValidationResult(tuple(errors), tuple(warnings))
 
 
-def validate_deletion(document: Mapping[str, Any], others: Others) -> Verdict:
+def validate_deletion(document: Mapping[str, Any], others: QueuesByName) -> ValidationResult:
     """The verdict about a queue that is deleted (queues:Q-23)."""
     metadata, status = document.get("metadata"), document.get("status")
     name = str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
@@ -74,15 +74,15 @@ def validate_deletion(document: Mapping[str, Any], others: Others) -> Verdict:
     children = {key for key, each in others.items() if each.spec.parent_queue == name and key != name}
     children |= {child for child in listed if child in others or not others} if isinstance(listed, list) else set()
     if not children:
-        return Verdict()
-    return Verdict((f"cannot delete queue {name}: it has child queues [{' '.join(sorted(children))}]",))
+        return ValidationResult()
+    return ValidationResult((f"cannot delete queue {name}: it has child queues [{' '.join(sorted(children))}]",))
 
 
 def _same_spec(document: Mapping[str, Any], old: Mapping[str, Any] | None) -> bool:
     return old is not None and document.get("spec") == old.get("spec")
 
 
-def _nonsense(queue: Queue, others: Others) -> Iterator[str]:
+def _spec_errors(queue: Queue, others: QueuesByName) -> Iterator[str]:
     """What cannot be meant (queues:Q-39 b, c)."""
     spec = queue.spec
     assert spec.resources is not None
@@ -110,7 +110,7 @@ def _nonsense(queue: Queue, others: Others) -> Iterator[str]:
         yield f"spec.parentQueue: queue {queue.metadata.name} would be below itself, through {spec.parent_queue}"
 
 
-def _omissions(document: Mapping[str, Any]) -> Iterator[str]:
+def _missing_resource_warnings(document: Mapping[str, Any]) -> Iterator[str]:
     """A resource that is left out has a limit of 0 (queues:Q-15, Q-39 d)."""
     spec = document.get("spec")
     resources = spec.get("resources") if isinstance(spec, Mapping) else None
@@ -120,37 +120,39 @@ def _omissions(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 # Warnings only: children may be created before their parents (operations:E-4).
-def _against_parent(own: QueueResources, above: QueueResources, parent: str, siblings: list[Queue]) -> Iterator[str]:
+def _parent_quota_warnings(
+    own: QueueResources, above: QueueResources, parent: str, siblings: list[Queue]
+) -> Iterator[str]:
     for field, called, decimals in _RESOURCES:
         quota, over = _quota(own, field), _quota(above, field)
         if quota > over:
             yield (
-                f"child queue {called} quota ({_shown(quota, decimals)}) exceeds parent queue {parent} {called} quota "
-                f"({_shown(over, decimals)})"
+                f"child queue {called} quota ({_format_quota(quota, decimals)}) exceeds "
+                f"parent queue {parent} {called} quota ({_format_quota(over, decimals)})"
             )
         total = quota + sum(_quota(each.spec.resources, field) for each in siblings)
         if total > over:
             yield (
-                f"total children {called} quota ({_shown(total, decimals)}) exceeds parent queue {parent} {called} "
-                f"quota ({_shown(over, decimals)})"
+                f"total children {called} quota ({_format_quota(total, decimals)}) exceeds "
+                f"parent queue {parent} {called} quota ({_format_quota(over, decimals)})"
             )
 
 
-def _against_children(own: QueueResources, children: list[Queue]) -> Iterator[str]:
+def _child_quota_warnings(own: QueueResources, children: list[Queue]) -> Iterator[str]:
     for field, called, decimals in _RESOURCES:
         quota = _quota(own, field)
         for child in children:
             below = _quota(child.spec.resources, field)
             if below > quota:
                 yield (
-                    f"child queue {child.metadata.name} {called} quota ({_shown(below, decimals)}) exceeds parent "
-                    f"{called} quota ({_shown(quota, decimals)})"
+                    f"child queue {child.metadata.name} {called} quota ({_format_quota(below, decimals)}) exceeds "
+                    f"parent {called} quota ({_format_quota(quota, decimals)})"
                 )
         total = sum(_quota(child.spec.resources, field) for child in children)
         if total > quota:
             yield (
-                f"total children {called} quota ({_shown(total, decimals)}) exceeds parent {called} quota "
-                f"({_shown(quota, decimals)})"
+                f"total children {called} quota ({_format_quota(total, decimals)}) exceeds parent {called} quota "
+                f"({_format_quota(quota, decimals)})"
             )
 
 
@@ -160,5 +162,5 @@ def _quota(resources: QueueResources | None, field: str) -> float:
     return inf if quota == names.UNLIMITED else quota
 
 
-def _shown(quota: float, decimals: int) -> str:
+def _format_quota(quota: float, decimals: int) -> str:
     return "unlimited" if quota == inf else f"{quota:.{decimals}f}"

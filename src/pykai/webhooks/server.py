@@ -22,7 +22,7 @@ import msgspec
 from aiohttp import web
 
 from pykai.webhooks.admission import is_privileged, random_letters
-from pykai.webhooks.gpusharing import DEFAULT_RULES, Refused, SharingRules, mutate, validate
+from pykai.webhooks.gpusharing import DEFAULT_RULES, AdmissionDenied, SharingRules, mutate, validate
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +30,10 @@ MUTATE_PATH = "/mutate--v1-pod"
 VALIDATE_PATH = "/validate--v1-pod"
 #: wall seconds between looks at the certificate files
 RELOAD_S = 10.0
-_LARGEST_REVIEW = 8 << 20
+_MAX_REVIEW_BYTES = 8 << 20
 
 
-def json_patch(old: Any, new: Any, path: str = "") -> list[dict[str, Any]]:
+def json_diff(old: Any, new: Any, path: str = "") -> list[dict[str, Any]]:
     """The operations that turn one document into another; a list that differs is replaced as a whole."""
     if isinstance(old, dict) and isinstance(new, dict):
         operations: list[dict[str, Any]] = []
@@ -44,7 +44,7 @@ def json_patch(old: Any, new: Any, path: str = "") -> list[dict[str, Any]]:
             if key not in old:
                 operations.append({"op": "add", "path": below, "value": value})
             elif old[key] is not value:
-                operations += json_patch(old[key], value, below)
+                operations += json_diff(old[key], value, below)
         return operations
     return [] if old == new else [{"op": "replace", "path": path, "value": new}]
 
@@ -58,12 +58,12 @@ def review_mutation(review: dict[str, Any], rules: SharingRules, random: Callabl
     request = _request(review)
     pod = request.get("object")
     if not isinstance(pod, dict):
-        return _answer(request)
+        return _review_response(request)
     try:
         changed = mutate(pod, namespace=str(request.get("namespace") or ""), random=random, rules=rules)
-    except Refused as refused:
-        return _answer(request, refusal=str(refused))
-    return _answer(request, patch=json_patch(pod, changed) if changed is not None else None)
+    except AdmissionDenied as refused:
+        return _review_response(request, refusal=str(refused))
+    return _review_response(request, patch=json_diff(pod, changed) if changed is not None else None)
 
 
 def review_validation(review: dict[str, Any], rules: SharingRules) -> dict[str, Any]:
@@ -71,11 +71,11 @@ def review_validation(review: dict[str, Any], rules: SharingRules) -> dict[str, 
     request = _request(review)
     pod, old = request.get("object"), request.get("oldObject")
     if request.get("operation") == "DELETE" or not isinstance(pod, dict):
-        return _answer(request)
+        return _review_response(request)
     user = request.get("userInfo") or {}
     privileged = is_privileged(str(user.get("username") or ""), user.get("groups") or ())
     problems = validate(pod, old if isinstance(old, dict) else None, privileged=privileged, rules=rules)
-    return _answer(request, refusal=problems[0] if problems else "")
+    return _review_response(request, refusal=problems[0] if problems else "")
 
 
 def _request(review: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _request(review: dict[str, Any]) -> dict[str, Any]:
     return request
 
 
-def _answer(request: dict[str, Any], *, patch: list[Any] | None = None, refusal: str = "") -> dict[str, Any]:
+def _review_response(request: dict[str, Any], *, patch: list[Any] | None = None, refusal: str = "") -> dict[str, Any]:
     response: dict[str, Any] = {"uid": request["uid"], "allowed": not refusal}
     if refusal:
         response["status"] = {"code": 403, "reason": "Forbidden", "message": refusal}
@@ -95,22 +95,22 @@ def _answer(request: dict[str, Any], *, patch: list[Any] | None = None, refusal:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
-class Certificate:
+class CertificateFiles:
     """A certificate and its key in files, loaded again when they change."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
-        self._seen: tuple[tuple[int, int], ...] = ()
+        self._loaded_stamps: tuple[tuple[int, int], ...] = ()
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.load_cert_chain(certificate, key)
-        self._seen = self._stamps()
+        self._loaded_stamps = self._stamps()
 
     def reload_if_changed(self) -> bool:
         """Load the files if they are not those loaded last; whether that was done."""
         try:
             stamps = self._stamps()
-            if stamps == self._seen:
+            if stamps == self._loaded_stamps:
                 return False
             # Tried on a context of its own first: a pair that does not match must not reach the one in use.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files)
@@ -118,7 +118,7 @@ class Certificate:
         except (OSError, ssl.SSLError) as error:
             log.warning("the certificate in %s cannot be loaded, the last one stays: %s", self._files[0], error)
             return False
-        self._seen = stamps
+        self._loaded_stamps = stamps
         log.info("loaded the new certificate in %s", self._files[0])
         return True
 
@@ -142,7 +142,7 @@ class AdmissionServer:
         port: int = 9443,
         random: Callable[[int], str] = random_letters,
     ) -> None:
-        self.certificate = Certificate(certificate, key)
+        self.certificate = CertificateFiles(certificate, key)
         self._rules = rules
         self._host = host
         self._random = random
@@ -176,23 +176,23 @@ class AdmissionServer:
             await runner.cleanup()
 
     def _app(self) -> web.Application:
-        app = web.Application(client_max_size=_LARGEST_REVIEW)
+        app = web.Application(client_max_size=_MAX_REVIEW_BYTES)
         app.router.add_post(MUTATE_PATH, self._mutate)
         app.router.add_post(VALIDATE_PATH, self._validate)
         app.router.add_get("/healthz", self._healthy)
         return app
 
     async def _mutate(self, request: web.Request) -> web.Response:
-        return await self._reviewed(request, lambda review: review_mutation(review, self._rules, self._random))
+        return await self._answer_review(request, lambda review: review_mutation(review, self._rules, self._random))
 
     async def _validate(self, request: web.Request) -> web.Response:
-        return await self._reviewed(request, lambda review: review_validation(review, self._rules))
+        return await self._answer_review(request, lambda review: review_validation(review, self._rules))
 
     async def _healthy(self, _: web.Request) -> web.Response:
         return web.Response(text="ok")
 
     @staticmethod
-    async def _reviewed(request: web.Request, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> web.Response:
+    async def _answer_review(request: web.Request, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> web.Response:
         try:
             body = msgspec.json.encode(answer(msgspec.json.decode(await request.read())))
         except (ValueError, TypeError, AttributeError) as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ValidationResult:
     """Errors refuse the object; warnings are shown to who wrote it."""
 
     errors: tuple[str, ...] = ()

@@ -43,7 +43,7 @@ def test_t1_every_pod_that_fits_is_bound() -> None:
 def test_t2_when_one_fits_the_first_by_order_is_bound() -> None:
     result = cluster(nodes=1, gpus=1).queue("q").gang("job", 2, min=1, gpu=1).schedule()
     assert result.bound_pods("job") == ["job-0"]
-    waiting = result.left_out("job")
+    waiting = result.unscheduled("job")
     assert waiting is not None
     assert waiting.pending == 1
 
@@ -193,7 +193,7 @@ def test_alc1_the_queue_is_asked_about_all_chosen_tasks_at_once() -> None:
     """One pod would be within the limit, the gang is not."""
     result = cluster(nodes=1, gpus=4).queue("q", limit=1).gang("job", 2, gpu=1).schedule()
     assert result.plan.binds == ()
-    record = result.left_out("job")
+    record = result.unscheduled("job")
     assert record is not None
     (refusal,) = record.refusals
     assert isinstance(refusal, OverCapacity)
@@ -405,7 +405,7 @@ def test_alc4_subgroups_under_node_sets_fail_together_too() -> None:
 def test_alc7_a_job_that_failed_is_not_tried_again() -> None:
     built = cluster(nodes=1, gpus=1).queue("q").gang("big", 2, gpu=1).gang("small", gpu=1)
     result = built.schedule()
-    record = result.left_out("big")
+    record = result.unscheduled("big")
     assert record is not None
     assert len(record.refusals) == 1
 
@@ -420,7 +420,7 @@ def test_alc7_equal_jobs_fail_without_being_tried_while_nothing_changes() -> Non
     assert result.plan.work == 2
     assert slow.plan.work == 8
     assert [result.why(f"job{index}") for index in range(4)] == [slow.why(f"job{index}") for index in range(4)]
-    last = result.left_out("job3")
+    last = result.unscheduled("job3")
     assert last is not None
     assert [item.pod for item in last.refusals if isinstance(item, NoPlace)] == ["default/job3-1"]
 
@@ -430,7 +430,7 @@ def test_alc7_an_equal_job_is_tried_again_once_something_was_placed() -> None:
     built = cluster(nodes=2, gpus=1).queue("q")
     built.gang("first", 3, gpu=1).gang("fits", 1, gpu=1).gang("second", 3, gpu=1)
     result = built.schedule()
-    record = result.left_out("second")
+    record = result.unscheduled("second")
     assert record is not None
     (refusal,) = record.refusals
     assert isinstance(refusal, NoPlace)
@@ -643,7 +643,7 @@ def test_alc9_without_a_gpu_of_known_memory_nothing_is_converted(known: int | No
 
 def test_alc2_the_subgroup_without_a_set_is_the_one_that_is_named() -> None:
     built = racks(a1=4).tree("job", leaf("a", 2, pending=2), leaf("b", 2, pending=2), gpu=1)
-    record = with_plugin(built, Domains({"b": "zone"})).schedule().left_out("job")
+    record = with_plugin(built, Domains({"b": "zone"})).schedule().unscheduled("job")
     assert record is not None
     (refusal,) = record.refusals
     assert isinstance(refusal, NoPlace)
@@ -651,7 +651,7 @@ def test_alc2_the_subgroup_without_a_set_is_the_one_that_is_named() -> None:
 
 
 def test_exp2_counts_add_up_over_the_sets_that_were_tried() -> None:
-    record = with_plugin(racks(a1=1, b1=1).gang("job", 2, gpu=1), Domains({"": "rack"})).schedule().left_out("job")
+    record = with_plugin(racks(a1=1, b1=1).gang("job", 2, gpu=1), Domains({"": "rack"})).schedule().unscheduled("job")
     assert record is not None
     (refusal,) = record.refusals
     assert isinstance(refusal, NoPlace)

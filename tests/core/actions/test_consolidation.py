@@ -10,12 +10,12 @@ import pytest
 from pykai.core.cycle.validate import check_state
 from pykai.core.report.decisions import NoEviction
 from pykai.core.schedule import run_actions
-from tests.core.builders import Cluster, Result, cluster, stamp
+from tests.core.builders import Cluster, Result, cluster, timestamp_before
 
 
 def consolidating(*nodes: int) -> Cluster:
     """Nodes with so many GPUs each, and one queue."""
-    built = cluster().taking("consolidation").queue("q")
+    built = cluster().with_actions("consolidation").queue("q")
     for gpus in nodes:
         built.node(gpus=gpus)
     return built
@@ -53,7 +53,7 @@ def test_t34_work_that_is_not_preemptible_stays() -> None:
 
 def _short_of_cpu(age: float) -> Result:
     """The GPUs would suffice, the CPUs do not."""
-    built = cluster().taking("consolidation").queue("q").node(gpus=4, cpu=4).node(gpus=4, cpu=4)
+    built = cluster().with_actions("consolidation").queue("q").node(gpus=4, cpu=4).node(gpus=4, cpu=4)
     return spread(built, 2, 2, cpu=3, age=10).gang("new", gpu=3, cpu=1, age=age).schedule()
 
 
@@ -67,7 +67,7 @@ def test_t35_where_someone_would_be_left_without_a_place_nothing_happens(age: fl
 
 def test_t35_the_verdict_says_who_would_have_no_place() -> None:
     """cycle:14: the validator wants every victim placed again."""
-    record = _short_of_cpu(age=20).left_out("new")
+    record = _short_of_cpu(age=20).unscheduled("new")
     assert record is not None
     (verdict,) = record.verdicts
     assert verdict.rule == "generators_exhausted"
@@ -76,7 +76,7 @@ def test_t35_the_verdict_says_who_would_have_no_place() -> None:
 
 def test_con2_every_pod_of_a_gang_must_find_a_place() -> None:
     """cycle:14: an elastic pair of which one pod would move and the other wait."""
-    built = cluster().taking("consolidation").queue("q").node(gpus=3, cpu=1).node(gpus=4)
+    built = cluster().with_actions("consolidation").queue("q").node(gpus=3, cpu=1).node(gpus=4)
     built.gang("third", gpu=1, cpu=0, on="node-0", preemptible=False)
     built.gang("new", gpu=4, cpu=0, age=2_000_000)
     result = built.gang("pair", 2, min=1, gpu=1, cpu=1, on="node-1").schedule()
@@ -97,24 +97,24 @@ def test_only_preemptible_work_moves_others() -> None:
 def test_with_too_little_free_in_the_cluster_nobody_is_asked() -> None:
     """cycle:14: the sum of what is free must suffice; the verdict tells both figures."""
     result = spread(consolidating(4, 4), 2, 3).gang("new", gpu=4).schedule()
-    record = result.left_out("new")
+    record = result.unscheduled("new")
     assert record is not None
     assert record.verdicts == (NoEviction("consolidation", "too_little_free", "", "GPU", 4.0, 3.0),)
 
 
 def test_a_job_beyond_the_limit_of_its_queue_moves_nobody() -> None:
     """queues:Q-200: who moves is charged as before, so nothing is tried, and the verdict tells both figures."""
-    built = cluster().taking("consolidation").queue("q", limit=6).node(gpus=4).node(gpus=4)
-    record = spread(built, 2, 2).gang("new", gpu=3).schedule().left_out("new")
+    built = cluster().with_actions("consolidation").queue("q", limit=6).node(gpus=4).node(gpus=4)
+    record = spread(built, 2, 2).gang("new", gpu=3).schedule().unscheduled("new")
     assert record is not None
     assert record.verdicts == (NoEviction("consolidation", "limit", "q", "GPU", 7.0, 6.0),)
-    within = cluster().taking("consolidation").queue("q", limit=7).node(gpus=4).node(gpus=4)
+    within = cluster().with_actions("consolidation").queue("q", limit=7).node(gpus=4).node(gpus=4)
     assert len(moves(spread(within, 2, 2).gang("new", gpu=3).schedule())) == 1
 
 
 def test_where_gpus_differ_a_move_may_bring_a_job_within_its_limit() -> None:
     """queues:Q-202: half of a small GPU is a quarter of a large one, so the search decides."""
-    built = cluster().taking("consolidation").queue("q", limit=1)
+    built = cluster().with_actions("consolidation").queue("q", limit=1)
     built.node(gpus=1, gpu_memory=1000).node(gpus=1, gpu_memory=2000)
     built.gang("old", gpu_memory=600, on="node-0", device="gpu-0")
     verdicts = built.gang("new", gpu=1).schedule().verdicts("new")
@@ -131,7 +131,7 @@ def test_exactly_enough_free_in_the_cluster_is_enough() -> None:
 def test_what_is_being_released_counts_as_free() -> None:
     """cycle:14: idle and releasing."""
     built = spread(consolidating(4, 4), 2, 1).gang("leaving", gpu=1, on="node-1")
-    built.objects[-1]["metadata"]["deletionTimestamp"] = stamp(-30)
+    built.objects[-1]["metadata"]["deletionTimestamp"] = timestamp_before(-30)
     result = built.gang("new", gpu=4).schedule()
     assert result.pipelined("new") == 1
 
@@ -170,7 +170,7 @@ def test_q286_work_of_any_queue_moves_whoever_has_more() -> None:
 
 def test_q286_work_that_has_only_just_started_may_be_moved() -> None:
     """queues:Q-286: no minimum time protects from consolidation."""
-    note = {"annotations": {"kai.scheduler/last-start-timestamp": stamp(1)}}
+    note = {"annotations": {"kai.scheduler/last-start-timestamp": timestamp_before(1)}}
     built = consolidating(4, 4).queue("long", preemptMinRuntime="1h", reclaimMinRuntime="1h")
     result = spread(built, 2, 2, queue="long", group_spec=note).gang("new", gpu=3).schedule()
     assert len(moves(result)) == 1
@@ -258,7 +258,9 @@ def test_the_second_job_is_judged_by_what_is_left() -> None:
 
 def test_gpu_memory_counts_by_the_largest_gpu() -> None:
     """cycle:14: a request for memory is compared hopefully, as allocate does."""
-    built = cluster().taking("consolidation").queue("q").node(gpus=1, gpu_memory=1000).node(gpus=1, gpu_memory=2000)
+    built = (
+        cluster().with_actions("consolidation").queue("q").node(gpus=1, gpu_memory=1000).node(gpus=1, gpu_memory=2000)
+    )
     for index in range(2):
         built.gang(f"old-{index}", fraction=0.4, on=f"node-{index}", device=f"gpu-{index}")
     result = built.gang("new", gpu_memory=1600).schedule()
@@ -273,7 +275,7 @@ def test_sol12_a_victim_that_would_come_back_is_not_moved() -> None:
     here = {"nodeSelector": {"kubernetes.io/hostname": "small"}}
     built = cluster().queue("q").node("small", gpus=1).node("large", gpus=2)
     built.gang("victim", gpu=1, on="small", age=30).gang("job", gpu=1, spec=here, age=10)
-    result = built.taking("consolidation").schedule()
+    result = built.with_actions("consolidation").schedule()
     assert result.evicted_pods() == []
     assert result.verdicts("job") == {"consolidation": "generators_exhausted"}
 
@@ -283,7 +285,7 @@ def test_sol12_a_victim_that_stays_away_is_moved() -> None:
     here = {"nodeSelector": {"kubernetes.io/hostname": "small"}}
     built = cluster().queue("q").node("small", gpus=1).node("large", gpus=2)
     built.gang("victim", gpu=1, on="small", age=10).gang("job", gpu=1, spec=here, age=30)
-    assert built.taking("consolidation").schedule().moved_to("victim-0") == "large"
+    assert built.with_actions("consolidation").schedule().moved_to("victim-0") == "large"
 
 
 def test_sol12_only_those_who_really_leave_count_as_gone() -> None:
@@ -292,13 +294,13 @@ def test_sol12_only_those_who_really_leave_count_as_gone() -> None:
     built = cluster().queue("q").priority_class("low", 10).node("roomy").node("tight", cpu=16)
     built.gang("holder", cpu=3, on="roomy", spec=port).gang("base", 2, cpu=3, on="tight", preemptible=False)
     built.gang("victims", 3, cpu=3, on="tight").gang("job", priority="low", spec=port)
-    assert built.taking("consolidation").schedule().evicted_pods() == []
+    assert built.with_actions("consolidation").schedule().evicted_pods() == []
 
 
 def test_sol12_the_look_ahead_leaves_nothing_behind() -> None:
     """cycle:SOL-12: those who move hold their old place until they are gone."""
     built = cluster(nodes=2, gpus=4).queue("q").gang("a", gpu=2, on="node-0").gang("b", gpu=2, on="node-1")
-    session = built.gang("job", gpu=3).taking("consolidation").session()
+    session = built.gang("job", gpu=3).with_actions("consolidation").session()
     run_actions(session)
     assert [item.pod for item in session.evictions.values()] == ["b-0"]
     assert set(session.state.evicted_from) == {"default/b-0"}
@@ -311,7 +313,7 @@ def gap(rival: str = "") -> Result:
     found.gang("a", gpu=1, on="node-0").gang("b", gpu=1, on="node-1")
     if rival:
         found.gang("rival", pods=3, gpu=1, priority=rival)
-    return found.gang("wide", gpu=2).taking("allocate", "consolidation").schedule()
+    return found.gang("wide", gpu=2).with_actions("allocate", "consolidation").schedule()
 
 
 def test_nobody_is_moved_for_the_sake_of_a_larger_gang_that_would_take_the_gap() -> None:

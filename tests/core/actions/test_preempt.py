@@ -13,7 +13,7 @@ from tests.core.builders import Cluster, Result, cluster, leaf
 
 def preempting(*nodes: int, **queue: Any) -> Cluster:
     """Nodes with so many GPUs each, on which only preempt runs; `queue` describes the queue q."""
-    built = cluster().taking("preempt").queue("q", **queue)
+    built = cluster().with_actions("preempt").queue("q", **queue)
     for name, value in (("train", 50), ("build", 100), ("inference", 125)):
         built.priority_class(name, value)
     for gpus in nodes:
@@ -253,13 +253,13 @@ def test_t50_what_was_started_in_the_same_cycle_is_withdrawn(gpu: int, left: int
 
 
 def _verdicts(result: Result, group: str) -> tuple[Any, ...]:
-    record = result.left_out(group)
+    record = result.unscheduled(group)
     assert record is not None
     return record.verdicts
 
 
 def _refusals(result: Result, group: str) -> tuple[Any, ...]:
-    record = result.left_out(group)
+    record = result.unscheduled(group)
     assert record is not None
     return record.refusals
 
@@ -270,5 +270,5 @@ def test_sol15_what_a_part_of_the_gang_needs_is_not_part_of_another_gang() -> No
     built.group("victim", minMember=3, priorityClassName="low", preemptibility="preemptible")
     for index, node in enumerate(("wide", "wide", "short")):
         built.pod(f"victim-{index}", group="victim", on=node)
-    result = built.gang("job", 3).taking("preempt").schedule()
+    result = built.gang("job", 3).with_actions("preempt").schedule()
     assert result.evicted("victim") in (0, 3)

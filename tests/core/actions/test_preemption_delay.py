@@ -6,7 +6,7 @@ import pytest
 
 from pykai.core.report.decisions import WithinDelay
 from pykai.core.report.sentences import reason_of, refusal_text
-from tests.core.builders import NOW_NS, Cluster, Result, cluster, stamp
+from tests.core.builders import NOW_NS, Cluster, Result, cluster, timestamp_before
 
 SECOND = 1_000_000_000
 EVICTED = "kai.scheduler/last-eviction-timestamp"
@@ -14,7 +14,7 @@ EVICTED = "kai.scheduler/last-eviction-timestamp"
 
 def ground(action: str) -> Cluster:
     """A cluster in which `old` stands in the way of `new` and the action may move it away."""
-    built = cluster(nodes=2, gpus=4).taking(action).priority_class("high", 90)
+    built = cluster(nodes=2, gpus=4).with_actions(action).priority_class("high", 90)
     built.queue("mine", quota=8).queue("theirs", quota=0, weight=0)
     theirs = {"preempt": "mine"}.get(action, "theirs")
     pods = {"consolidation": 2}.get(action, 4)
@@ -54,19 +54,19 @@ def test_q321_no_delay_is_no_window(action: str, delay: str | None) -> None:
 @pytest.mark.parametrize(("evicted_s", "may"), [(299, False), (301, True)])
 def test_q321_the_window_begins_again_with_an_eviction(evicted_s: float, may: bool) -> None:
     """queues:Q-321: the later of creation and last eviction counts."""
-    built = new(ground("preempt"), "5m", 1000, annotations={EVICTED: stamp(evicted_s)})
+    built = new(ground("preempt"), "5m", 1000, annotations={EVICTED: timestamp_before(evicted_s)})
     assert triggers(built.schedule()) is may
 
 
 def test_q321_an_eviction_before_the_creation_does_not_shorten_the_window() -> None:
     """queues:Q-321."""
-    assert not triggers(new(ground("preempt"), "5m", 100, annotations={EVICTED: stamp(1000)}).schedule())
+    assert not triggers(new(ground("preempt"), "5m", 100, annotations={EVICTED: timestamp_before(1000)}).schedule())
 
 
 def test_q323_the_refusal_says_until_when() -> None:
     """queues:Q-323, cycle:POL-4: duration as Go writes it."""
     result = new(ground("preempt"), "1h", 600).schedule()
-    record = result.left_out("new")
+    record = result.unscheduled("new")
     assert record is not None
     assert record.refusals == (WithinDelay(3600 * SECOND, NOW_NS + 3000 * SECOND),)
     assert reason_of(record.refusals[0]) == "PreemptionDelayNotElapsed"
@@ -81,7 +81,7 @@ def test_q323_it_is_recorded_once_per_cycle() -> None:
     built = new(ground("preempt"), "5m", 10).with_policy(
         actions=("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
     )
-    record = built.schedule().left_out("new")
+    record = built.schedule().unscheduled("new")
     assert record is not None
     assert [type(refusal).__name__ for refusal in record.refusals] == ["NoPlace", "WithinDelay"]
 
@@ -89,14 +89,17 @@ def test_q323_it_is_recorded_once_per_cycle() -> None:
 def test_q323_it_is_recorded_once_though_an_action_in_between_did_something() -> None:
     """queues:Q-323: reclaim serves another job, so preempt looks at everyone anew."""
     built = (
-        cluster(nodes=1, gpus=2).taking("reclaim", "preempt").queue("mine", quota=2).queue("theirs", quota=0, weight=0)
+        cluster(nodes=1, gpus=2)
+        .with_actions("reclaim", "preempt")
+        .queue("mine", quota=2)
+        .queue("theirs", quota=0, weight=0)
     )
     built.gang("old", gpu=1, queue="theirs", on="node-0").gang("kept", gpu=1, queue="mine", on="node-0")
     built.gang("next", gpu=1, queue="mine", age=50)
     built.gang("new", gpu=1, queue="mine", age=10, group_spec={"preemptionDelay": "5m"})
     result = built.schedule()
     assert result.evicted_pods() == ["old-0"]
-    record = result.left_out("new")
+    record = result.unscheduled("new")
     assert record is not None
     assert [type(refusal).__name__ for refusal in record.refusals] == ["WithinDelay"]
 
@@ -114,14 +117,14 @@ def test_q322_allocate_does_not_ask() -> None:
 
 def test_t25_a_running_job_with_a_delay_is_still_a_victim() -> None:
     """cycle:T-25, queues:Q-322."""
-    built = cluster(nodes=1, gpus=4).taking("preempt").queue("mine").priority_class("high", 90)
+    built = cluster(nodes=1, gpus=4).with_actions("preempt").queue("mine").priority_class("high", 90)
     built.gang("old", queue="mine", gpu=4, on="node-0", age=5, group_spec={"preemptionDelay": "5m"})
     assert triggers(new(built, None, 1).schedule())
 
 
 def test_q322_its_demand_still_counts_for_its_queue() -> None:
     """queues:Q-322: the fair share is that of a queue that wants three GPUs."""
-    built = cluster(nodes=2, gpus=4).taking("reclaim").queue("mine", quota=0).queue("theirs", quota=0)
+    built = cluster(nodes=2, gpus=4).with_actions("reclaim").queue("mine", quota=0).queue("theirs", quota=0)
     built.gang("old", queue="theirs", gpu=4, on="node-0").gang("older", queue="theirs", gpu=4, on="node-1")
     queues = {item.name: item for item in new(built, "5m", 1).schedule().plan.queues}
     assert queues["mine"].request[2] == queues["mine"].fair_share[2] == 3
@@ -138,9 +141,11 @@ def test_another_job_of_the_queue_goes_on() -> None:
 @pytest.mark.parametrize(("delay", "actions"), [("5m", ["reclaim"]), (None, ["reclaim", "preempt"])])
 def test_q321_a_group_that_loses_a_pod_in_this_cycle_waits_from_now_on(delay: str | None, actions: list[str]) -> None:
     """queues:Q-321: what reclaim takes from a group, it does not take from others by preempt."""
-    built = cluster(nodes=1, gpus=4).taking("reclaim", "preempt").priority_class("high", 90).priority_class("low", 10)
+    built = (
+        cluster(nodes=1, gpus=4).with_actions("reclaim", "preempt").priority_class("high", 90).priority_class("low", 10)
+    )
     built.queue("theirs", quota=2, reclaimMinRuntime="1h").queue("mine", quota=2)
-    fresh = {"annotations": {"kai.scheduler/last-start-timestamp": stamp(1)}}
+    fresh = {"annotations": {"kai.scheduler/last-start-timestamp": timestamp_before(1)}}
     built.gang("low", queue="theirs", gpu=2, on="node-0", priority="low", group_spec=fresh)
     spec: dict[str, Any] = {"minMember": 1, "preemptibility": "preemptible", "priorityClassName": "high"}
     built.group("job", queue="theirs", age=1000, **spec, **({"preemptionDelay": delay} if delay else {}))
@@ -170,7 +175,7 @@ def test_pol7_never_is_a_delay_without_end() -> None:
     """cycle:POL-7, Do better: behind the knob."""
     result = never(honour=True)
     assert not triggers(result)
-    record = result.left_out("new")
+    record = result.unscheduled("new")
     assert record is not None
     assert record.refusals == (WithinDelay(0, None),)
     assert "preemptionPolicy Never" in refusal_text(record.refusals[0])

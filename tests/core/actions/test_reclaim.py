@@ -13,7 +13,7 @@ from tests.core.builders import Cluster, Result, cluster, leaf
 
 def reclaiming(*nodes: int) -> Cluster:
     """Nodes with so many GPUs each, on which only reclaim runs."""
-    built = cluster().taking("reclaim")
+    built = cluster().with_actions("reclaim")
     for gpus in nodes:
         built.node(gpus=gpus)
     return built
@@ -407,7 +407,11 @@ def test_q262_a_gang_whose_minimum_is_above_the_share_gets_nothing() -> None:
 def test_q278_mig_devices_are_gpus_to_fairness() -> None:
     """queues:Q-278, Do better: a queue may not pass others by asking for MIG slices."""
     slice_ = "nvidia.com/mig-1g.5gb"
-    built = cluster().taking("reclaim").node(extra={slice_: 4}, labels={"node-role.kubernetes.io/mig-enabled": "true"})
+    built = (
+        cluster()
+        .with_actions("reclaim")
+        .node(extra={slice_: 4}, labels={"node-role.kubernetes.io/mig-enabled": "true"})
+    )
     built.queue("q0", quota=2).queue("q1", quota=2)
     runs(built, "q0", 4, gpu=0, extra={slice_: 1})
     result = waits(built, "q1", 3, gpu=0, extra={slice_: 1}).schedule()

@@ -9,7 +9,7 @@ from pykai.core.cycle.recording import record_decisions
 from pykai.core.model.status import TaskStatus
 from pykai.core.report.decisions import WithinDelay
 from pykai.core.report.sentences import stale_text
-from tests.core.builders import NOW_NS, Cluster, Part, Result, branch, cluster, leaf, stamp
+from tests.core.builders import NOW_NS, Cluster, Result, SubgroupSpec, branch, cluster, leaf, timestamp_before
 
 S = 1_000_000_000
 PORT = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
@@ -17,13 +17,13 @@ STALE = "kai.scheduler/stale-podgroup-timestamp"
 
 
 def ground() -> Cluster:
-    return cluster(nodes=1, gpus=50).queue("q").taking("stalegangeviction")
+    return cluster(nodes=1, gpus=50).queue("q").with_actions("stalegangeviction")
 
 
 def marked(stale: float | None, grace: str | None = None, **spec: Any) -> dict[str, Any]:
     """Fields of a group that is stale for so many seconds, and its own grace period."""
     if stale is not None:
-        spec["annotations"] = {STALE: stamp(stale)}
+        spec["annotations"] = {STALE: timestamp_before(stale)}
     if grace is not None:
         spec["stalenessGracePeriod"] = grace
     return spec
@@ -35,7 +35,7 @@ def half(*, stale: float | None = 61, grace: str | None = None, min: int = 2, **
     return built.pod("job-failed", group="job", gpu=1, on="node-0", phase="Failed")
 
 
-def job(*parts: Part, needs: int | None = None, stale: float | None = 61, **spec: Any) -> Cluster:
+def job(*parts: SubgroupSpec, needs: int | None = None, stale: float | None = 61, **spec: Any) -> Cluster:
     """A gang with subgroups."""
     return ground().tree("job", *parts, needs=needs, gpu=1, group_spec=marked(stale, **spec))
 
@@ -150,7 +150,7 @@ def test_stl1_waiting_and_failed_pods_are_not_active(phase: str) -> None:
 
 def test_stl1_what_the_same_cycle_placed_counts() -> None:
     """cycle:STL-1: the missing pod was bound before stale gangs are looked at."""
-    built = half().pod("job-1", group="job", gpu=1).taking("allocate", "stalegangeviction")
+    built = half().pod("job-1", group="job", gpu=1).with_actions("allocate", "stalegangeviction")
     result = built.schedule()
     assert result.bound("job") == 1
     assert (result.plan.stale, result.plan.evictions) == ((), ())
@@ -162,7 +162,7 @@ def test_stl1_what_the_same_cycle_evicted_counts_as_terminating() -> None:
     built = cluster(nodes=1, gpus=2).queue("q").priority_class("high", 90)
     built.gang("job", 2, gpu=1, on="node-0", group_spec={"stalenessGracePeriod": "0s"})
     built.gang("urgent", gpu=2, priority="high")
-    result = built.taking("preempt", "stalegangeviction").schedule()
+    result = built.with_actions("preempt", "stalegangeviction").schedule()
     assert result.evicted("job") == 2
     assert result.plan.stale == ()
 
@@ -364,7 +364,7 @@ def test_stl4_a_promise_of_the_same_cycle_is_dropped() -> None:
 
 def test_stl4_what_a_stale_gang_leaves_is_released_not_free() -> None:
     """cycle:STL-4: whoever comes next in the cycle is promised it."""
-    built = cluster(nodes=1, gpus=1).queue("q").taking("stalegangeviction", "allocate")
+    built = cluster(nodes=1, gpus=1).queue("q").with_actions("stalegangeviction", "allocate")
     built.gang("job", 1, min=2, gpu=1, on="node-0", group_spec=marked(61)).gang("next", gpu=1)
     result = built.schedule()
     assert (result.bound("next"), result.pipelined("next")) == (0, 1)
@@ -376,10 +376,10 @@ def test_stm2_nobody_starts_on_a_port_before_its_holder_is_gone() -> None:
     built = cluster(nodes=1, cpu=10).queue("q").gang("heir", spec=PORT)
     assert built.schedule().bound("heir") == 1
     built.gang("broken", min=2, on="node-0", spec=PORT, group_spec=marked(61))
-    result = built.taking("stalegangeviction", "allocate").schedule()
+    result = built.with_actions("stalegangeviction", "allocate").schedule()
     assert result.evicted_pods() == ["broken-0"]
     assert (result.bound("heir"), result.pipelined("heir")) == (0, 1)
-    result = built.gang("other").taking("stalegangeviction", "allocate").schedule()
+    result = built.gang("other").with_actions("stalegangeviction", "allocate").schedule()
     assert result.bound("other") == 1, "who wants no port starts at once"
 
 
@@ -404,7 +404,7 @@ def test_stl4_gangs_are_looked_at_in_order_of_their_names() -> None:
 def test_stl5_every_gang_is_looked_at(more: dict[str, Any]) -> None:
     """cycle:STL-5: whatever its queue, priority or preemptibility."""
     built = cluster(nodes=1, gpus=5).queue("top").queue("leaf", parent="top").priority_class("high", 1000)
-    built.taking("stalegangeviction")
+    built.with_actions("stalegangeviction")
     how = {"queue": "leaf", **more}
     result = built.gang("job", 1, min=2, gpu=1, on="node-0", group_spec=marked(61), **how).schedule()
     assert result.evicted_pods() == ["job-0"]
@@ -433,11 +433,11 @@ def test_stm8_a_gang_that_lost_a_task_may_not_take_others_before_its_delay_is_ov
     for index in range(2, 5):
         built.pod(f"high-{index}", group="high", gpu=1)
     built.gang("low", 3, min=0, gpu=1, on="node-0")
-    assert built.taking("preempt").schedule().evicted("low") > 0
-    result = built.taking("stalegangeviction", "preempt").schedule()
+    assert built.with_actions("preempt").schedule().evicted("low") > 0
+    result = built.with_actions("stalegangeviction", "preempt").schedule()
     assert result.evicted("high") == 2
     assert result.evicted("low") == 0
-    left = result.left_out("high")
+    left = result.unscheduled("high")
     assert left is not None
     assert [refusal.delay_ns for refusal in left.refusals if isinstance(refusal, WithinDelay)] == [30_000_000_000]
 
@@ -478,7 +478,7 @@ def test_exp8_the_event_names_the_gang() -> None:
 
 def test_a_gang_that_becomes_whole_in_the_cycle_and_was_never_stale_does_not_recover() -> None:
     """cycle:STL-2: there is no timestamp to take away."""
-    built = cluster(nodes=1, gpus=50).queue("q").taking("allocate", "stalegangeviction")
+    built = cluster(nodes=1, gpus=50).queue("q").with_actions("allocate", "stalegangeviction")
     built.gang("job", 1, min=2, gpu=1, on="node-0").pod("job-again", group="job", gpu=1)
     result = built.schedule()
     assert result.bound("job") == 1

@@ -13,7 +13,7 @@ from pykai.core.model.status import TaskStatus
 from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
 from pykai.core.schedule import open_session, run_actions
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster
-from tests.heldentries import held
+from tests.heldentries import entry_counts
 
 
 def apply(tables: Tables, built: Cluster) -> None:
@@ -611,10 +611,10 @@ def test_what_nobody_asks_for_any_more_is_forgotten_and_what_somebody_does_is_no
 def test_groups_that_come_and_go_leave_nothing_behind_where_no_snapshot_is_taken() -> None:
     tables = cluster(nodes=1, gpus=8).gang("stays", pods=1, gpu=1).tables()
     tables.refresh_indexes()
-    before = held(tables)
+    before = entry_counts(tables)
     for number in range(3):
         apply(tables, Cluster().gang(f"g{number}", pods=1, gpu=1))
         tables.remove("Pod", "default", f"g{number}-0")
         tables.remove("PodGroup", "default", f"g{number}")
     tables.refresh_indexes()
-    assert held(tables) == before
+    assert entry_counts(tables) == before

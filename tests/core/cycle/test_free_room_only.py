@@ -27,7 +27,7 @@ def contended(action: str) -> Cluster:
         built.nodes(1, gpus=2)
         built.gang("old", 1, gpu=1, queue="poor", on="node-0").gang("older", 1, gpu=1, queue="poor", on="node-1")
         built.gang("new", 1, gpu=2, queue="poor")
-    return built.taking(action)
+    return built.with_actions(action)
 
 
 def planned(built: Cluster, tables: Tables, memory: CycleMemory | None = None) -> Plan:
@@ -55,7 +55,7 @@ def test_it_still_gets_what_is_free() -> None:
 
 
 def test_it_says_why() -> None:
-    built = contended("reclaim").taking("allocate", "reclaim")
+    built = contended("reclaim").with_actions("allocate", "reclaim")
     result = built.confined("new", WHY).schedule()
     assert "3 binds of the workload failed (no such device)" in result.why("new")
     assert "free resources only" in result.why("new")

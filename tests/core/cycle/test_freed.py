@@ -20,7 +20,7 @@ def reclaiming() -> Cluster:
     """One who takes back what is his, one who pushes aside what is less urgent, one who can have nothing."""
     return (
         cluster(nodes=2, gpus=2)
-        .taking(*ALL_ACTIONS)
+        .with_actions(*ALL_ACTIONS)
         .queue("poor", quota=2)
         .queue("rich", quota=0)
         .priority_class("low", 10)
@@ -37,7 +37,7 @@ def consolidating() -> Cluster:
     """Two nodes that are half full, and one who needs a whole one."""
     return (
         cluster(nodes=2, gpus=2)
-        .taking(*ALL_ACTIONS)
+        .with_actions(*ALL_ACTIONS)
         .queue("q", quota=4)
         .gang("left", gpu=1, on="node-0")
         .gang("right", gpu=1, on="node-1")
@@ -47,12 +47,12 @@ def consolidating() -> Cluster:
 
 def sharing() -> Cluster:
     """Parts of GPUs."""
-    return cluster(nodes=2, gpus=2).taking(*ALL_ACTIONS).queue("q", quota=4).gang("part", 3, fraction="0.4")
+    return cluster(nodes=2, gpus=2).with_actions(*ALL_ACTIONS).queue("q", quota=4).gang("part", 3, fraction="0.4")
 
 
 def by_topology() -> Cluster:
     """A gang of subgroups in racks, and one that fits none."""
-    found = racks(("rack",), ("r1", 2), ("r1", 2), ("r2", 2)).taking(*ALL_ACTIONS)
+    found = racks(("rack",), ("r1", 2), ("r1", 2), ("r2", 2)).with_actions(*ALL_ACTIONS)
     tree = (branch("both", leaf("one", 1, pending=1, gpu=1), leaf("two", 1, pending=1, gpu=1)),)
     found.tree("parts", *tree, group_spec=inside("rack"))
     return found.gang("much", 5, gpu=1, group_spec=inside("rack"))

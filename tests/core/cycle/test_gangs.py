@@ -10,14 +10,14 @@ import pytest
 
 from pykai.core.model.status import TaskStatus
 from pykai.core.report.decisions import NotReady
-from tests.core.builders import Cluster, Part, Result, branch, cluster, leaf
+from tests.core.builders import Cluster, Result, SubgroupSpec, branch, cluster, leaf
 
 
 def one_node(gpus: int = 100) -> Cluster:
     return cluster(nodes=1, gpus=gpus).queue("q")
 
 
-def job(*parts: Part, needs: int | None = None, gpus: int = 100) -> Cluster:
+def job(*parts: SubgroupSpec, needs: int | None = None, gpus: int = 100) -> Cluster:
     """One node and one group called job; every pod asks for a GPU."""
     return one_node(gpus).tree("job", *parts, needs=needs, gpu=1)
 
@@ -95,7 +95,7 @@ def test_growth_goes_on_until_nothing_is_pending() -> None:
     """cycle:PG-9: what to place next is asked anew after every placement."""
     result = one_node().gang("job", pods=4, min=2, gpu=1).schedule()
     assert result.bound_pods("job") == ["job-0", "job-1", "job-2", "job-3"]
-    assert result.left_out("job") is None
+    assert result.unscheduled("job") is None
 
 
 def test_growth_of_a_running_group_is_no_new_start() -> None:
@@ -220,7 +220,7 @@ def test_a_gang_waits_until_enough_pods_exist() -> None:
     """cycle:PG-6"""
     result = one_node().gang("job", pods=1, min=2, gpu=1).schedule()
     assert result.plan.binds == ()
-    record = result.left_out("job")
+    record = result.unscheduled("job")
     assert record is not None
     assert record.refusals == (NotReady("default", 2, 1, 0),)
 
@@ -258,7 +258,7 @@ def test_every_leaf_must_be_ready_without_min_sub_group() -> None:
     """cycle:PG-6"""
     result = job(leaf("a", 1, pending=1), leaf("b", 2, pending=1)).schedule()
     assert result.plan.binds == ()
-    record = result.left_out("job")
+    record = result.unscheduled("job")
     assert record is not None
     assert record.refusals == (NotReady("b", 2, 1, 0),)
 
@@ -274,7 +274,7 @@ def test_a_nested_branch_that_is_not_ready_holds_its_group_back() -> None:
     parts = (branch("ab", leaf("a", 2, pending=1), leaf("b", 1, pending=1)), leaf("c", 1, pending=1))
     result = job(*parts).schedule()
     assert result.plan.binds == ()
-    record = result.left_out("job")
+    record = result.unscheduled("job")
     assert record is not None
     assert record.refusals == (NotReady("a", 2, 1, 0),)
 

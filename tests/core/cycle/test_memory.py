@@ -20,7 +20,7 @@ from pykai.core.model.status import TaskStatus
 from pykai.core.policy import NamedPlugin, Policy
 from pykai.core.report.decisions import Plan
 from pykai.core.schedule import open_session, schedule
-from tests.core.builders import NOW_NS, Cluster, Raw, cluster, stamp
+from tests.core.builders import NOW_NS, Cluster, Raw, cluster, timestamp_before
 
 ALL_ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 
@@ -53,7 +53,7 @@ def full() -> Cluster:
     """A node that is taken, and a gang that therefore waits."""
     return (
         cluster(nodes=1, gpus=2)
-        .taking(*ALL_ACTIONS)
+        .with_actions(*ALL_ACTIONS)
         .queue("q", quota=2)
         .priority_class("usual", 50)
         .config_map("there")
@@ -161,7 +161,7 @@ def test_a_plan_that_starts_something_is_not_kept() -> None:
 
 
 def test_a_plan_that_evicts_somebody_is_not_kept() -> None:
-    built = cluster(nodes=1, gpus=1).taking("preempt").priority_class("high", 90).queue("q")
+    built = cluster(nodes=1, gpus=1).with_actions("preempt").priority_class("high", 90).queue("q")
     service = Service(built.gang("low", gpu=1, on="node-0").gang("urgent", gpu=1, priority="high"))
     assert service.cycle().evictions
     assert not service.recalls(1)
@@ -206,7 +206,7 @@ def expires(service: Service, at_s: int, differs: Callable[[Plan], object]) -> N
 
 def test_pol4_a_preemption_delay_ends_the_plan() -> None:
     """cycle:POL-4"""
-    built = cluster(nodes=1, gpus=1).taking(*ALL_ACTIONS).priority_class("high", 90).queue("q")
+    built = cluster(nodes=1, gpus=1).with_actions(*ALL_ACTIONS).priority_class("high", 90).queue("q")
     delayed = {"preemptionDelay": "30s"}
     built.gang("low", gpu=1, on="node-0").gang("urgent", gpu=1, priority="high", age=10, group_spec=delayed)
     expires(Service(built), 20, lambda plan: len(plan.evictions))
@@ -214,8 +214,8 @@ def test_pol4_a_preemption_delay_ends_the_plan() -> None:
 
 def started(name: str, age_s: float, **queue: Any) -> Cluster:
     """Work that started some seconds ago, and a claim on what it holds."""
-    notes: Raw = {"annotations": {"kai.scheduler/last-start-timestamp": stamp(age_s)}}
-    built = cluster(nodes=1, gpus=1).taking(*ALL_ACTIONS).priority_class("high", 90)
+    notes: Raw = {"annotations": {"kai.scheduler/last-start-timestamp": timestamp_before(age_s)}}
+    built = cluster(nodes=1, gpus=1).with_actions(*ALL_ACTIONS).priority_class("high", 90)
     built.queue("poor", quota=1).queue("rich", quota=0, weight=0, **queue)
     return built.gang(name, gpu=1, queue="rich", on="node-0", group_spec=notes)
 
@@ -225,7 +225,9 @@ def withdrawn(pods: int) -> Cluster:
 
     Queue rich looks poor until its second job, which asks for CPU alone, has had its turn too.
     """
-    built = cluster().node("gpu", gpus=2).node("cpu", labels={"kind": "cpu"}).taking("allocate", "reclaim", "preempt")
+    built = (
+        cluster().node("gpu", gpus=2).node("cpu", labels={"kind": "cpu"}).with_actions("allocate", "reclaim", "preempt")
+    )
     built.priority_class("high", 90).priority_class("low", 10)
     built.queue("poor", quota=2).queue("rich", quota=2, cpu=(1000, -1, 1))
     built.group("old", queue="poor").pod("old", group="old", cpu=100, on="cpu", deleted=10)
@@ -260,8 +262,8 @@ def test_q301_a_minimum_run_time_ends_the_plan() -> None:
 
 def broken(since_s: float | None) -> Cluster:
     """A gang of two of which one is left."""
-    notes = {} if since_s is None else {"kai.scheduler/stale-podgroup-timestamp": stamp(since_s)}
-    built = cluster(nodes=1, gpus=2).taking(*ALL_ACTIONS).queue("q").group("gang", minMember=2, annotations=notes)
+    notes = {} if since_s is None else {"kai.scheduler/stale-podgroup-timestamp": timestamp_before(since_s)}
+    built = cluster(nodes=1, gpus=2).with_actions(*ALL_ACTIONS).queue("q").group("gang", minMember=2, annotations=notes)
     return built.pod("gang-0", group="gang", gpu=1, on="node-0").pod(
         "gang-1", group="gang", on="node-0", phase="Failed"
     )

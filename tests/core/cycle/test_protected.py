@@ -9,7 +9,7 @@ from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.cycle.session import Session
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
-from tests.core.builders import Cluster, Part, Result, branch, cluster, leaf
+from tests.core.builders import Cluster, Result, SubgroupSpec, branch, cluster, leaf
 
 SEMI: dict[str, Any] = {"preemptibility": "semi-preemptible"}
 
@@ -30,7 +30,7 @@ def semi(built: Cluster, name: str, pods: int, *, min: int, **more: Any) -> Clus
     return built.gang(name, pods, min=min, gpu=1, preemptible=None, group_spec=SEMI, **more)
 
 
-def job(*parts: Part, needs: int | None = None) -> Cluster:
+def job(*parts: SubgroupSpec, needs: int | None = None) -> Cluster:
     """A semi-preemptible group with subgroups."""
     return ground().tree("job", *parts, needs=needs, gpu=1, group_spec=SEMI)
 
@@ -173,7 +173,7 @@ def test_q418_the_core_takes_quota_from_other_work_that_cannot_be_taken_back() -
 def test_q418_a_quota_that_dropped_below_the_core_takes_nothing_away() -> None:
     """queues:Q-418: the queue simply stays over quota."""
     built = semi(cluster(nodes=1, gpus=3).queue("q", quota=0).queue("r", quota=3), "job", 3, min=3, on="node-0")
-    result = built.gang("claim", gpu=1, queue="r").taking("allocate", "reclaim", "preempt").schedule()
+    result = built.gang("claim", gpu=1, queue="r").with_actions("allocate", "reclaim", "preempt").schedule()
     assert result.plan.evictions == ()
     assert committed(result) == (3, 3)
 
@@ -242,7 +242,7 @@ def test_q418_a_core_pod_that_moves_stays_core() -> None:
 def test_q418_reclaim_takes_the_surplus_and_no_more() -> None:
     """queues:Q-418, Q-415."""
     built = semi(cluster(nodes=1, gpus=4).queue("q", quota=0).queue("r", quota=4), "job", 4, min=2, on="node-0")
-    small = built.gang("claim", 2, gpu=1, queue="r").taking("reclaim").schedule()
+    small = built.gang("claim", 2, gpu=1, queue="r").with_actions("reclaim").schedule()
     assert sorted(small.evicted_pods()) == ["job-2", "job-3"]
     assert committed(small) == (2, 2)
     large = built.gang("greedy", 3, gpu=1, queue="r", age=2_000_000).schedule()
@@ -255,7 +255,7 @@ def test_q418_preempt_takes_the_surplus_and_no_more() -> None:
 
     def taken(gpu: int) -> list[str]:
         built = semi(ground(3).priority_class("high", 90), "job", 3, min=1, on="node-0")
-        return sorted(built.gang("urgent", gpu=gpu, priority="high").taking("preempt").schedule().evicted_pods())
+        return sorted(built.gang("urgent", gpu=gpu, priority="high").with_actions("preempt").schedule().evicted_pods())
 
     assert [taken(gpu) for gpu in (1, 2, 3)] == [["job-2"], ["job-1", "job-2"], []]
 
@@ -264,13 +264,13 @@ def test_q418_surplus_subgroups_go_whole() -> None:
     """queues:Q-415, Q-418: one GPU is wanted, the pair of the last subgroup goes."""
     built = cluster(nodes=1, gpus=4).queue("q", quota=0).queue("r", quota=4)
     built.tree("job", leaf("a", 2, running=2), leaf("b", 2, running=2), needs=1, gpu=1, group_spec=SEMI)
-    result = built.gang("claim", gpu=1, queue="r").taking("reclaim").schedule()
+    result = built.gang("claim", gpu=1, queue="r").with_actions("reclaim").schedule()
     assert sorted(result.evicted_pods()) == ["job-b-0", "job-b-1"]
 
 
 def test_q418_consolidation_moves_the_surplus_and_never_the_core() -> None:
     """queues:Q-418"""
-    built = cluster(nodes=2, gpus=4).queue("q", quota=8).taking("consolidation")
+    built = cluster(nodes=2, gpus=4).queue("q", quota=8).with_actions("consolidation")
     for name, node in (("a", "node-0"), ("b", "node-1")):
         semi(built, name, 2, min=1, on=node)
     result = built.gang("wide", gpu=3).schedule()
@@ -287,12 +287,12 @@ def restarted(*nodes: int) -> Cluster:
     built.pod("job-worker", group="job", gpu=1, on="node-0")
     there = {"nodeSelector": {"kubernetes.io/hostname": "node-1"}}
     built.pod("job-master", group="job", gpu=1, spec=there, labels={"training.kubeflow.org/job-role": "master"})
-    return built.gang("urgent", gpu=2, priority="high").taking("allocate", "preempt")
+    return built.gang("urgent", gpu=2, priority="high").with_actions("allocate", "preempt")
 
 
 def test_q418_the_books_agree_while_a_core_grows() -> None:
     """queues:Q-418: the worker was the core when the cycle began, the master is beyond it."""
-    result = restarted(2, 1).taking("allocate").schedule()
+    result = restarted(2, 1).with_actions("allocate").schedule()
     assert result.bound("job") == 1
     assert committed(result) == (2, 1)
 
@@ -312,7 +312,7 @@ def test_q415_the_core_is_not_evicted_when_a_subgroup_before_it_starts() -> None
     parts = (leaf("a", 1, pending=1, spec=there), leaf("b", 1, running=1))
     built.tree("job", *parts, needs=1, gpu=1, group_spec=SEMI).gang("urgent", gpu=2, priority="high")
     assert core(built) == ["b-0"]
-    result = built.taking("allocate", "preempt").schedule()
+    result = built.with_actions("allocate", "preempt").schedule()
     assert result.bound_pods("job") == ["job-a-0"]
     assert result.evicted_pods() == []
     assert committed(result)[1] == 1

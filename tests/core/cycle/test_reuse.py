@@ -28,7 +28,9 @@ from tests.core.cycle.test_memory import ALL_ACTIONS, Service
 
 def lab() -> Cluster:
     """A node that is taken, and a job that therefore waits; nobody may be evicted for it."""
-    built = cluster().node("node-0", gpus=2).node("node-1", cpu=50).taking(*ALL_ACTIONS).queue("q", quota=2, age=100)
+    built = (
+        cluster().node("node-0", gpus=2).node("node-1", cpu=50).with_actions(*ALL_ACTIONS).queue("q", quota=2, age=100)
+    )
     built.priority_class("usual", 50, default=True).config_map("there").namespace("default", tenant="red")
     built.gang("running", 2, gpu=1, on="node-0", preemptible=False, age=90, labels={"app": "x"})
     return built.gang("waiting", gpu=1, age=80)
@@ -226,7 +228,7 @@ def test_what_may_mean_something_is_worked_out(change: Callable[[Cluster], Raw])
 def preemptible() -> Service:
     """A job that waits for one that may be evicted, but not before a minute has passed."""
     started = {"annotations": {"kai.scheduler/last-start-timestamp": "2025-12-31T23:59:50Z"}}
-    built = cluster(nodes=1, gpus=1).taking(*ALL_ACTIONS).queue("poor", quota=1)
+    built = cluster(nodes=1, gpus=1).with_actions(*ALL_ACTIONS).queue("poor", quota=1)
     built.queue("rich", quota=0, weight=0, reclaimMinRuntime="1m")
     built.gang("running", gpu=1, queue="rich", on="node-0", group_spec=started).gang("claim", gpu=1, queue="poor")
     service = Service(built)

@@ -33,29 +33,29 @@ def balance_of(built: Cluster, losing: frozenset[int] | None) -> ResourceBalance
 
 
 def test_a_full_cluster_without_anyone_over_its_share_is_not_searched() -> None:
-    result = crowded().taking("reclaim").schedule()
+    result = crowded().with_actions("reclaim").schedule()
     assert result.verdicts("new") == {"reclaim": "hopeless"}
     assert result.plan.evictions == ()
 
 
 def test_the_work_does_not_grow_with_those_who_cannot_lose() -> None:
-    few, many = (crowded(gpus=gpus).taking("reclaim").schedule().plan.work for gpus in (2, 16))
+    few, many = (crowded(gpus=gpus).with_actions("reclaim").schedule().plan.work for gpus in (2, 16))
     assert few == many
 
 
 def test_whoever_is_over_its_share_still_loses() -> None:
-    result = crowded(quota=4).taking("reclaim").schedule()
+    result = crowded(quota=4).with_actions("reclaim").schedule()
     assert len(result.plan.evictions) == 1
 
 
 def test_moving_still_makes_room_where_enough_is_free() -> None:
     """queues:Q-267: nobody is over its quota, but one pod can move so that two GPUs are free on one node."""
-    result = crowded(free=1, gpu=2).taking("reclaim").schedule()
+    result = crowded(free=1, gpu=2).with_actions("reclaim").schedule()
     assert [bool(eviction.moves_to) for eviction in result.plan.evictions] == [True]
 
 
 def test_where_nobody_loses_no_more_are_moved_than_consolidation_may() -> None:
-    built = crowded(free=1, gpu=2).taking("reclaim").with_policy(max_consolidation_preemptees=0)
+    built = crowded(free=1, gpu=2).with_actions("reclaim").with_policy(max_consolidation_preemptees=0)
     assert built.schedule().plan.evictions == ()
 
 

@@ -10,7 +10,7 @@ from pykai.core.cycle.session import Session
 from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
 from pykai.core.eviction.victims import victim_table_of
 from tests.core.builders import Cluster, cluster
-from tests.core.deviceclusters import devices, first_of, wants
+from tests.core.deviceclusters import device_request, devices, first_of
 
 GPU = "nvidia.com/gpu"
 
@@ -54,7 +54,7 @@ def test_victims_suffice_as_soon_as_their_devices_do() -> None:
 
 @pytest.mark.parametrize(
     "template",
-    [[first_of(("gpu", 9), ("gpu", 1))], [wants(9, adminAccess=True)], [wants(9, "any")]],
+    [[first_of(("gpu", 9), ("gpu", 1))], [device_request(9, adminAccess=True)], [device_request(9, "any")]],
     ids=["the cheapest alternative counts", "administrators take nothing", "devices that are no GPUs do not count"],
 )
 def test_what_may_be_served_otherwise_is_not_counted(template: Any) -> None:

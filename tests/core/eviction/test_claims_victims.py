@@ -15,7 +15,7 @@ from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.placing.gang import place_gang
 from tests.core.builders import Cluster, allocation_of, cluster
-from tests.core.deviceclusters import devices, wants
+from tests.core.deviceclusters import device_request, devices
 
 
 def ranked(world: Cluster) -> Cluster:
@@ -26,9 +26,9 @@ def test_a_preemptor_gets_the_device_of_its_victim_gpu_d7() -> None:
     world = ranked(devices(nodes=2, each=1))
     for number in range(2):
         world.gang(f"old-{number}", on=f"node-{number}", template=1, given=("gpu-0",), priority="low")
-    result = world.gang("a", template=1, priority="high").taking("preempt").schedule()
+    result = world.gang("a", template=1, priority="high").with_actions("preempt").schedule()
     (victim,) = result.plan.evictions
-    assert result.given_to("a-0") == {"devices": [f"{victim.node}/gpu-0"]}
+    assert result.allocated_devices("a-0") == {"devices": [f"{victim.node}/gpu-0"]}
     assert result.pipelined("a") == 1
 
 
@@ -36,9 +36,9 @@ def test_reclaim_takes_devices_back_from_who_has_more_than_its_share_gpu_d7() ->
     world = devices(nodes=1, each=4).queue("p", quota=2).queue("q", quota=2)
     for number in range(4):
         world.gang(f"old-{number}", on="node-0", template=1, given=(f"gpu-{number}",), queue="p")
-    result = world.gang("a", 2, template=1).taking("reclaim").schedule()
+    result = world.gang("a", 2, template=1).with_actions("reclaim").schedule()
     assert len(result.plan.evictions) == 2
-    taken = sorted(device for n in range(2) for device in result.given_to(f"a-{n}")["devices"])
+    taken = sorted(device for n in range(2) for device in result.allocated_devices(f"a-{n}")["devices"])
     assert taken == sorted(f"node-0/gpu-{item.pod.split('-')[1]}" for item in result.plan.evictions)
 
 
@@ -46,7 +46,7 @@ def test_no_more_victims_than_devices_are_missing_gpu_d7() -> None:
     world = ranked(devices(nodes=1, each=4))
     for number in range(3):
         world.gang(f"old-{number}", on="node-0", template=1, given=(f"gpu-{number}",), priority="low")
-    result = world.gang("a", template=2, priority="high").taking("preempt").schedule()
+    result = world.gang("a", template=2, priority="high").with_actions("preempt").schedule()
     assert len(result.plan.evictions) == 1
 
 
@@ -60,7 +60,7 @@ def test_a_victim_that_stays_keeps_its_very_devices() -> None:
             "allocation": allocation_of("node-0", f"gpu-{number}"),
             "reservedFor": [{"resource": "pods", "uid": f"old-{number}"}],
         }
-    result = world.gang("a", cpu=2, priority="high").taking("preempt").schedule()
+    result = world.gang("a", cpu=2, priority="high").with_actions("preempt").schedule()
     assert len(result.plan.evictions) == 1
 
 
@@ -68,11 +68,11 @@ def test_consolidation_moves_a_pod_and_its_template_claims_new_devices() -> None
     world = devices(nodes=2, each=2).queue("q")
     for number in range(2):
         world.gang(f"old-{number}", on=f"node-{number}", template=1, given=("gpu-0",))
-    result = world.gang("a", template=2).taking("consolidation").schedule()
+    result = world.gang("a", template=2).with_actions("consolidation").schedule()
     (victim,) = result.plan.evictions
     assert victim.moves_to not in ("", victim.node)
-    assert result.given_to(victim.pod) == {"devices": [f"{victim.moves_to}/gpu-1"]}
-    assert result.given_to("a-0") == {"devices": [f"{victim.node}/gpu-0", f"{victim.node}/gpu-1"]}
+    assert result.allocated_devices(victim.pod) == {"devices": [f"{victim.moves_to}/gpu-1"]}
+    assert result.allocated_devices("a-0") == {"devices": [f"{victim.node}/gpu-0", f"{victim.node}/gpu-1"]}
 
 
 def test_a_pod_whose_shared_claim_has_other_users_cannot_be_moved_away_from_it() -> None:
@@ -82,7 +82,7 @@ def test_a_pod_whose_shared_claim_has_other_users_cannot_be_moved_away_from_it()
         .device_claim("c", queue="q", given=("gpu-0",), on="node-0", users=("old-0", "ghost"))
     )
     world.gang("old", on="node-0", shares=("c",)).gang("more", on="node-1", template=1, given=("gpu-0",))
-    result = world.gang("a", template=2).taking("consolidation").schedule()
+    result = world.gang("a", template=2).with_actions("consolidation").schedule()
     assert "old-0" not in result.evicted_pods()
 
 
@@ -93,16 +93,16 @@ def test_the_devices_of_a_shared_claim_are_free_only_when_all_its_users_go() -> 
         world.device_claim("c", queue="q", given=("gpu-0",), on="node-0", users=names)
         for number in range(users):
             world.gang(f"old{number}", on="node-0", shares=("c",), priority="low")
-        result = world.gang("a", template=1, priority="high").taking("preempt").schedule()
+        result = world.gang("a", template=1, priority="high").with_actions("preempt").schedule()
         assert len(result.plan.evictions) == victims
-        assert result.given_to("a-0") == {"devices": ["node-0/gpu-0"]}
+        assert result.allocated_devices("a-0") == {"devices": ["node-0/gpu-0"]}
 
 
 def test_a_claim_that_strangers_hold_is_never_freed() -> None:
     world = ranked(devices(nodes=1, each=1))
     world.device_claim("c", queue="q", given=("gpu-0",), on="node-0", users=("old-0", "ghost"))
     world.gang("old", on="node-0", shares=("c",), priority="low")
-    result = world.gang("a", template=1, priority="high").taking("preempt").schedule()
+    result = world.gang("a", template=1, priority="high").with_actions("preempt").schedule()
     assert not result.plan.evictions
 
 
@@ -112,7 +112,7 @@ def test_a_reservation_for_a_pod_that_does_not_name_the_claim_holds_it() -> None
     world.gang("other", on="node-0", template=1, given=("gpu-1",), preemptible=False)
     world.device_claim("c", queue="q", given=("gpu-0",), on="node-0", users=("old-0", "other-0"))
     world.gang("old", on="node-0", shares=("c",), priority="low")
-    result = world.gang("a", template=1, priority="high").taking("preempt").schedule()
+    result = world.gang("a", template=1, priority="high").with_actions("preempt").schedule()
     assert not result.plan.evictions
 
 
@@ -120,24 +120,24 @@ def test_a_preemptor_that_shares_the_claim_of_its_victim_takes_its_devices_over(
     world = ranked(devices(nodes=2, each=1, cpu=1))
     world.device_claim("c", queue="q", given=("gpu-0",), on="node-0", users=("old-0",))
     world.gang("old", on="node-0", shares=("c",), priority="low")
-    result = world.gang("a", shares=("c",), priority="high").taking("preempt").schedule()
+    result = world.gang("a", shares=("c",), priority="high").with_actions("preempt").schedule()
     assert result.evicted_pods() == ["old-0"]
-    assert (result.node_of("a-0"), result.given_to("a-0")) == ("node-0", {"c": ["node-0/gpu-0"]})
+    assert (result.node_of("a-0"), result.allocated_devices("a-0")) == ("node-0", {"c": ["node-0/gpu-0"]})
 
 
 def test_a_binding_pod_gives_back_what_its_bind_request_says_gpu_t93() -> None:
     world = ranked(devices(nodes=1, each=1)).gang("old", template=1, priority="low")
     world.bind_request("old-0", "node-0", claims={"devices": allocation_of("node-0", "gpu-0")})
-    result = world.gang("a", template=1, priority="high").taking("preempt").schedule()
+    result = world.gang("a", template=1, priority="high").with_actions("preempt").schedule()
     assert result.evicted_pods() == ["old-0"]
-    assert result.given_to("a-0") == {"devices": ["node-0/gpu-0"]}
+    assert result.allocated_devices("a-0") == {"devices": ["node-0/gpu-0"]}
 
 
 def test_gangs_of_claims_find_room_by_moving_and_evicting_together() -> None:
     world = devices(nodes=3, each=2).queue("p", quota=0).queue("q", quota=6)
     for number in range(3):
         world.gang(f"old-{number}", on=f"node-{number}", template=1, given=("gpu-1",), queue="p")
-    result = world.gang("a", 3, template=2).taking("reclaim").schedule()
+    result = world.gang("a", 3, template=2).with_actions("reclaim").schedule()
     assert result.pipelined("a") == 3
     assert len(result.plan.evictions) == 3
 
@@ -150,9 +150,9 @@ def test_a_device_that_all_nodes_reach_is_taken_back_on_one_and_promised_on_anot
     claim = next(raw for raw in world.objects if raw["kind"] == "ResourceClaim")
     del claim["status"]["allocation"]["nodeSelector"]
     world.gang("a", template=1, cpu=9, priority="high", spec={"nodeSelector": {"kind": "large"}})
-    result = world.taking("allocate", "preempt").schedule()
+    result = world.with_actions("allocate", "preempt").schedule()
     assert result.evicted_pods() == ["old-0"]
-    assert (result.node_of("a-0"), result.given_to("a-0")) == ("node-1", {"devices": ["net/gpu-0"]})
+    assert (result.node_of("a-0"), result.allocated_devices("a-0")) == ("node-1", {"devices": ["net/gpu-0"]})
 
 
 def test_the_column_of_gpus_follows_the_devices_gpu_d7() -> None:
@@ -177,12 +177,14 @@ def test_the_column_of_gpus_follows_the_devices_gpu_d7() -> None:
 def test_a_job_that_differs_only_in_what_it_claims_is_tried_on_its_own_cycle_sig4() -> None:
     world = ranked(devices(nodes=1, each=2))
     world.slice("node-0", 1, driver="odd.example.com").device_class("rare", 'device.driver == "odd.example.com"')
-    world.gang("keeper", on="node-0", template=[wants(1, "rare")], preemptible=False)
+    world.gang("keeper", on="node-0", template=[device_request(1, "rare")], preemptible=False)
     claim = next(raw for raw in world.objects if raw["metadata"]["name"] == "keeper-0-devices")
     claim["status"] = {"allocation": allocation_of("node-0", "gpu-0", driver="odd.example.com")}
     world.gang("old", on="node-0", template=2, given=("gpu-0", "gpu-1"), priority="low")
-    world.gang("x", template=[wants(1, "rare")], priority="high", age=2e6).gang("a", template=1, priority="high")
-    result = world.taking("allocate", "preempt").schedule()
+    world.gang("x", template=[device_request(1, "rare")], priority="high", age=2e6).gang(
+        "a", template=1, priority="high"
+    )
+    result = world.with_actions("allocate", "preempt").schedule()
     assert result.evicted_pods() == ["old-0"]
     assert (result.pipelined("x"), result.pipelined("a")) == (0, 1)
 
@@ -207,7 +209,7 @@ def gang_of(session: Session, pod: str) -> tuple[Gang, LeafState, Task]:
     "claims",
     [
         {"template": 1},
-        {"template": [wants(1), wants(1, name="s")]},
+        {"template": [device_request(1), device_request(1, name="s")]},
         {"shares": ("c",)},
         {"shares": ("c", "d"), "template": 1},
     ],

@@ -20,14 +20,14 @@ from pykai.core.eviction.victims import EvictionUnit, victim_table_of
 from pykai.core.placing.gang import try_place_tasks
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
 from pykai.core.queueing.waitinglines import waiting_lines_of
-from tests.core.builders import Cluster, Result, cluster, stamp
+from tests.core.builders import Cluster, Result, cluster, timestamp_before
 
 LOCAL, MULTI = "NodeLocalGreedy", "MultiNodeGang"
 
 
 def searching(*nodes: int, **node: Any) -> Cluster:
     """Nodes with so many GPUs each, on which only preempt runs."""
-    built = cluster().taking("preempt").queue("q").priority_class("high", 90)
+    built = cluster().with_actions("preempt").queue("q").priority_class("high", 90)
     for gpus in nodes:
         built.node(gpus=gpus, **node)
     return built
@@ -331,7 +331,7 @@ def test_no_set_that_suffices_is_thrown_away(built: Cluster, data: st.DataObject
 
 def test_sol12_whoever_outranks_the_preemptor_is_served_first() -> None:
     """cycle:SOL-12: a set with someone better in it does not help; what allocate would undo does not happen."""
-    built = cluster(nodes=1, gpus=2).taking("reclaim").queue("good", quota=1).queue("over").queue("mine", quota=1)
+    built = cluster(nodes=1, gpus=2).with_actions("reclaim").queue("good", quota=1).queue("over").queue("mine", quota=1)
     built.objects[-2]["spec"]["resources"]["gpu"].update(quota=0, overQuotaWeight=0)
     old(old(built, "over", queue="over"), "good", queue="good")
     assert new(built, queue="mine", priority="").schedule().evicted_pods() == ["over-0"]
@@ -340,7 +340,7 @@ def test_sol12_whoever_outranks_the_preemptor_is_served_first() -> None:
 @pytest.mark.parametrize(("age", "reclaims"), [(20, False), (5, True)])
 def test_bystanders_stand_in_line(age: float, reclaims: bool) -> None:
     """cycle:ORD-2, PERF-5: a queue is compared by its best waiting job, though that job takes no part in the trial."""
-    built = cluster(nodes=1, gpus=4).taking("reclaim").queue("theirs", quota=2).queue("mine", quota=2)
+    built = cluster(nodes=1, gpus=4).with_actions("reclaim").queue("theirs", quota=2).queue("mine", quota=2)
     for index in range(3):
         old(built, f"old-{index}", queue="theirs")
     old(built, "mine", queue="mine").gang("large", gpu=3, queue="mine", age=age)
@@ -350,7 +350,7 @@ def test_bystanders_stand_in_line(age: float, reclaims: bool) -> None:
 def test_bystanders_of_queues_beside_count_for_their_parent() -> None:
     """cycle:ORD-2: the best job of the best leaf speaks for a department."""
     for waiting, reclaims in ((0, True), (1, False)):
-        built = cluster(nodes=1, gpus=4).taking("reclaim").queue("d0", quota=2).queue("d1", quota=2)
+        built = cluster(nodes=1, gpus=4).with_actions("reclaim").queue("d0", quota=2).queue("d1", quota=2)
         built.queue("theirs", parent="d0", quota=2).queue("mine", parent="d1", quota=0, priority=1)
         built.queue("beside", parent="d1", quota=1, limit=1, priority=200)
         for index in range(3):
@@ -381,7 +381,7 @@ def test_sol15_those_who_are_kept_are_not_victims() -> None:
     """cycle:SOL-15: the same with an elastic job that may not lose its minimum yet: it loses nothing."""
     built = searching(4, cpu=10).queue("slow", preemptMinRuntime="1h")
     old(built, "needed", gpu=0, cpu=10, queue="slow")
-    fresh = {"annotations": {"kai.scheduler/last-start-timestamp": stamp(1)}}
+    fresh = {"annotations": {"kai.scheduler/last-start-timestamp": timestamp_before(1)}}
     old(built, "elastic", pods=4, min=1, cpu=0, queue="slow", group_spec=fresh)
     (evicted,) = new(built, gpu=0, cpu=5, queue="slow").schedule().plan.evictions
     assert (evicted.pod, evicted.gang_size) == ("needed-0", 1)

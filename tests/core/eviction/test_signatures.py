@@ -298,7 +298,7 @@ def test_sig4_gpu_memory_is_part_of_the_kind(new: dict[str, Any], skip: bool) ->
 
 def full(**policy: Any) -> Cluster:
     """A node of four GPUs, three of which belong to work that stays."""
-    built = cluster(nodes=1, gpus=4).taking("preempt").queue("q").priority_class("high", 90)
+    built = cluster(nodes=1, gpus=4).with_actions("preempt").queue("q").priority_class("high", 90)
     built.gang("fixed", gpu=3, on="node-0", preemptible=False).gang("old", gpu=1, on="node-0")
     return built.with_policy(**policy)
 
@@ -314,7 +314,7 @@ def test_the_second_of_a_kind_is_not_tried() -> None:
         built.gang(name, gpu=2, priority="high")
     result = built.schedule()
     assert verdicts(result, "first", "second") == ["hopeless", "alike"]
-    record = result.left_out("second")
+    record = result.unscheduled("second")
     assert record is not None
     assert record.verdicts[0].other == "default/first"
 

@@ -21,7 +21,7 @@ def low(found: Cluster, **nodes: int) -> Cluster:
 
 def preempting(found: Cluster) -> Cluster:
     """The same with a higher priority and nothing but preempt."""
-    return found.priority_class("high", 90).priority_class("build", 100).taking("preempt")
+    return found.priority_class("high", 90).priority_class("build", 100).with_actions("preempt")
 
 
 # -- consolidation -----------------------------------------------------------------------------------------------------
@@ -30,7 +30,7 @@ def preempting(found: Cluster) -> Cluster:
 def test_consolidation_makes_room_in_a_rack() -> None:
     """topo:TC-25, T-56."""
     found = racks(("rack",), ("r1", 2), ("r2", 2)).gang("a", gpu=1, on="n0").gang("b", gpu=1, on="n1")
-    result = found.gang("j", 2, gpu=1, group_spec=inside("rack")).taking("consolidation").schedule()
+    result = found.gang("j", 2, gpu=1, group_spec=inside("rack")).with_actions("consolidation").schedule()
     assert result.moved_to("b-0") == "n0"
     assert result.nodes_used("j") == {"n1": 2}
 
@@ -43,7 +43,7 @@ def test_consolidation_makes_room_in_a_zone(extra: bool) -> None:
         found.node("cpu", labels={"zone": "zone2", "rack": "rack3"})
     for index in range(6):
         found.gang(f"run{index}", gpu=1, on=f"n{index}")
-    result = found.gang("j", 2, gpu=3, group_spec=inside("zone")).taking("consolidation").schedule()
+    result = found.gang("j", 2, gpu=3, group_spec=inside("zone")).with_actions("consolidation").schedule()
     assert result.nodes_used("j") == {"n4": 1, "n5": 1}
     assert {result.moved_to(pod) for pod in result.evicted_pods()} == {"n0"}
 
@@ -53,7 +53,7 @@ def test_a_victim_keeps_its_own_constraint_when_it_moves(constraint: Raw, moves:
     """topo:T-51: there is room for its pods, but not in one rack."""
     found = busy(racks(("rack",), ("r1", 2), ("r2", 2), ("r3", 2)), n1=1, n2=1)
     found.gang("v", 2, gpu=1, on="n0", group_spec=constraint)
-    result = found.gang("j", 1, gpu=2).taking("consolidation").schedule()
+    result = found.gang("j", 1, gpu=2).with_actions("consolidation").schedule()
     assert (result.evicted("v"), result.pipelined("j")) == ((2, 1) if moves else (0, 0))
 
 
@@ -64,7 +64,7 @@ def test_a_victim_is_pinned_by_its_own_pods_that_stay(constraint: Raw, moved: st
     found.group("v", minMember=1, preemptibility="preemptible", **constraint)
     found.pod("v-0", group="v", gpu=1, on="n0").pod("v-1", group="v", gpu=1, on="n1")
     here = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
-    result = found.gang("j", 1, gpu=1, spec=here).taking("consolidation").schedule()
+    result = found.gang("j", 1, gpu=1, spec=here).with_actions("consolidation").schedule()
     assert [result.moved_to(pod) for pod in result.evicted_pods()] == ([moved] if moved else [])
 
 
@@ -72,7 +72,7 @@ def test_all_pods_of_a_victim_may_move_to_another_rack() -> None:
     """topo:T-51: nothing of it stays, so nothing pins it."""
     found = racks(("rack",), ("r1", 2), ("r2", 1), ("r2", 1)).priority_class("high", 90)
     found.gang("v", 2, gpu=1, on="n0", group_spec=inside("rack"))
-    result = found.gang("j", 1, gpu=2, priority="high").taking("consolidation").schedule()
+    result = found.gang("j", 1, gpu=2, priority="high").with_actions("consolidation").schedule()
     assert {result.moved_to(pod) for pod in result.evicted_pods("v")} == {"n1", "n2"}
     assert result.node_of("j-0") == "n0"
 
@@ -102,7 +102,7 @@ def test_reclaim_keeps_to_the_domain() -> None:
         found.node(f"n{index}", gpus=1, labels={"rack": rack})
         found.gang(f"t{index}", gpu=1, on=f"n{index}", queue="theirs")
     found.gang("j", 2, gpu=1, queue="mine", group_spec=inside("rack"))
-    result = found.taking("reclaim").schedule()
+    result = found.with_actions("reclaim").schedule()
     nodes = sorted(result.nodes_used("j"))
     assert nodes in (["n0", "n1"], ["n2", "n3"])
     assert len(result.evicted_pods()) == 2
@@ -216,7 +216,7 @@ def test_without_the_plugin_racks_do_not_matter() -> None:
     found = low(racks(("rack",), ("r1", 2), ("r2", 2)), n0=2, n1=2)
     found.priority_class("high", 90).gang("j", 4, gpu=1, priority="high", group_spec=inside("rack"))
     plugins = [{"name": name} for name in ("predicates", "proportion", "priority", "sg-multinodegang")]
-    result = found.configured({"tiers": [{"plugins": plugins}]}).taking("preempt").schedule()
+    result = found.configured({"tiers": [{"plugins": plugins}]}).with_actions("preempt").schedule()
     assert result.nodes_used("j") == {"n0": 2, "n1": 2}
 
 
@@ -276,7 +276,7 @@ def test_gangs_that_differ_in_their_constraint_are_not_alike(action: str, other:
     found.priority_class("high", 90)
     found.gang("a", 2, gpu=1, priority="high", group_spec=inside("rack"), age=30)
     found.gang("b", 2, gpu=1, priority="high", group_spec=other, age=20)
-    result = found.taking(action).schedule()
+    result = found.with_actions(action).schedule()
     assert result.nodes_used("a") == {}
     assert result.nodes_used("b") == {"n0": 1, "n1": 1}
 

@@ -12,14 +12,14 @@ from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.session import Session
 from pykai.core.eviction.victims import EvictionUnit, victim_table_of
 from pykai.core.model.status import TaskStatus
-from tests.core.builders import Cluster, Part, branch, cluster, leaf
+from tests.core.builders import Cluster, SubgroupSpec, branch, cluster, leaf
 
 
 def ground(gpus: int = 100) -> Cluster:
     return cluster(nodes=1, gpus=gpus).queue("q")
 
 
-def job(*parts: Part, needs: int | None = None, **more: Any) -> Cluster:
+def job(*parts: SubgroupSpec, needs: int | None = None, **more: Any) -> Cluster:
     """One node and one group called job with subgroups."""
     return ground().tree("job", *parts, needs=needs, gpu=1, **more)
 
@@ -183,7 +183,7 @@ def test_6_3_the_worst_child_that_has_any_task_goes() -> None:
 def test_t23_a_victim_gives_one_pod_of_each_subgroup() -> None:
     """Case cycle:T-23"""
     built = ground(4).priority_class("high", 90).tree("job", leaf("a", running=2), leaf("b", running=2), gpu=1)
-    result = built.gang("urgent", gpu=2, priority="high").taking("preempt").schedule()
+    result = built.gang("urgent", gpu=2, priority="high").with_actions("preempt").schedule()
     assert sorted(result.evicted_pods("job")) == ["job-a-1", "job-b-1"]
     assert result.pipelined("urgent") == 1
 
@@ -229,27 +229,27 @@ def test_pg14_a_task_on_an_unknown_node_frees_nothing() -> None:
 def test_pg14_the_bind_request_of_a_victim_is_withdrawn_instead_of_its_pod_deleted() -> None:
     """cycle:PG-14, Do better."""
     built = ground(1).priority_class("high", 90).gang("job", gpu=1).bind_request("job-0", "node-0")
-    result = built.gang("urgent", gpu=1, priority="high").taking("preempt").schedule()
+    result = built.gang("urgent", gpu=1, priority="high").with_actions("preempt").schedule()
     assert result.eviction("job-0").unbound
     built = ground(1).priority_class("high", 90).gang("job", gpu=1, on="node-0")
-    result = built.gang("urgent", gpu=1, priority="high").taking("preempt").schedule()
+    result = built.gang("urgent", gpu=1, priority="high").with_actions("preempt").schedule()
     assert not result.eviction("job-0").unbound
 
 
 def crowded() -> Cluster:
     """Two GPUs; one is held by running low work, and an urgent gang wants both."""
     built = ground(2).priority_class("high", 90).gang("runs", gpu=1, on="node-0")
-    return built.gang("urgent", gpu=2, priority="high").taking("allocate", "preempt")
+    return built.gang("urgent", gpu=2, priority="high").with_actions("allocate", "preempt")
 
 
 def test_pg14_a_promise_is_dropped_and_no_pod_deleted() -> None:
     """cycle:PG-14, Do better: the victim was only promised a place, and waits again."""
     built = crowded().gang("ends", gpu=1, on="node-0").assume("ends-0", TaskStatus.RELEASING).gang("waits", gpu=1)
-    assert built.taking("allocate").schedule().pipelined("waits") == 1
-    result = built.taking("allocate", "preempt").schedule()
+    assert built.with_actions("allocate").schedule().pipelined("waits") == 1
+    result = built.with_actions("allocate", "preempt").schedule()
     assert result.evicted_pods() == ["runs-0"]
     assert [item.pod for item in result.plan.nominations] == ["urgent-0"]
-    left = result.left_out("waits")
+    left = result.unscheduled("waits")
     assert left is not None
     assert left.pending == 1
 
@@ -257,8 +257,8 @@ def test_pg14_a_promise_is_dropped_and_no_pod_deleted() -> None:
 def test_pg14_a_bind_of_the_same_cycle_is_withdrawn_and_no_pod_deleted() -> None:
     """cycle:PG-14, Do better; case cycle:T-50: both effects of the cycle are valid."""
     built = crowded().gang("waits", gpu=1)
-    assert built.taking("allocate").schedule().bound("waits") == 1
-    result = built.taking("allocate", "preempt").schedule()
+    assert built.with_actions("allocate").schedule().bound("waits") == 1
+    result = built.with_actions("allocate", "preempt").schedule()
     assert result.plan.binds == ()
     assert result.evicted_pods() == ["runs-0"]
     assert result.pipelined("urgent") == 1
@@ -268,7 +268,7 @@ def cornered() -> Cluster:
     """low runs twice on the larger of two nodes, which an urgent gang wants."""
     built = cluster().node(gpus=2).node(gpus=1).queue("q").priority_class("high", 90).priority_class("next", 80)
     built.gang("low", 2, min=1, gpu=1, on="node-0").gang("urgent", gpu=2, priority="high")
-    return built.taking("preempt")
+    return built.with_actions("preempt")
 
 
 def test_stm7_a_decision_is_told_of_every_victim_and_of_every_promise() -> None:
@@ -294,15 +294,15 @@ def test_con1_nobody_is_disturbed_twice_in_a_cycle() -> None:
 def test_stm7_a_gang_whose_bind_was_withdrawn_has_not_started() -> None:
     """cycle:STM-7, PG-14: its last start is not now."""
     built = crowded().gang("waits", gpu=1)
-    assert built.taking("allocate").schedule().plan.started == ("default/waits",)
-    result = built.taking("allocate", "preempt").schedule()
+    assert built.with_actions("allocate").schedule().plan.started == ("default/waits",)
+    result = built.with_actions("allocate", "preempt").schedule()
     assert result.plan.binds == ()
     assert result.plan.started == ()
 
 
 def test_exp10_a_pod_whose_bind_was_withdrawn_waits() -> None:
     """cycle:EXP-10, PG-14: it exists, it is Pending, and it has a reason."""
-    left = crowded().gang("waits", gpu=1).schedule().left_out("waits")
+    left = crowded().gang("waits", gpu=1).schedule().unscheduled("waits")
     assert left is not None
     assert left.pending == 1
 
@@ -331,7 +331,7 @@ def test_pg7_an_elastic_gang_within_its_minimum_runtime_may_shrink(minimum: int,
     built = cluster(nodes=1, gpus=2).queue("q", preemptMinRuntime="1h").priority_class("high", 90)
     started = {"annotations": {"kai.scheduler/last-start-timestamp": "2025-12-31T23:59:00Z"}}
     built.gang("job", 2, min=minimum, gpu=1, on="node-0", group_spec=started)
-    result = built.gang("urgent", gpu=1, priority="high").taking("preempt").schedule()
+    result = built.gang("urgent", gpu=1, priority="high").with_actions("preempt").schedule()
     assert result.evicted_pods() == evicted
 
 

@@ -11,14 +11,14 @@ from tests.core.deviceobjects import (
     CLASSES,
     FAST,
     Raw,
-    asks,
+    all_devices_request,
+    claim_request,
     device_class,
+    device_request,
     distinct,
-    every,
     first_of,
     same,
     spec_of,
-    wants,
 )
 
 
@@ -31,7 +31,7 @@ def refusal(*requests: Raw, **spec: Any) -> str:
 def test_equal_specs_are_one_ask() -> None:
     def make(replicas: int = 2) -> ClaimRequest:
         config = {"requests": ["r"], "opaque": {"driver": "d", "parameters": {"replicas": replicas}}}
-        return asks(wants(2, "fast", selectors=["true"]), constraints=[same("numa")], config=[config])
+        return claim_request(device_request(2, "fast", selectors=["true"]), constraints=[same("numa")], config=[config])
 
     assert make() == make()
     assert hash(make()) == hash(make())
@@ -39,13 +39,17 @@ def test_equal_specs_are_one_ask() -> None:
 
 
 def test_d20_selectors_of_the_class_come_first() -> None:
-    (way,) = asks(wants(1, "fast", selectors=["true"])).requests[0].alternatives
+    (way,) = claim_request(device_request(1, "fast", selectors=["true"])).requests[0].alternatives
     assert way.selectors == (FAST, "true")
 
 
 @pytest.mark.parametrize(
     ("request_", "name"),
-    [(wants(1, "nic"), "r"), (every("nic"), "r"), (first_of(wants(1, name="a"), wants(1, "nic", "b")), "r/b")],
+    [
+        (device_request(1, "nic"), "r"),
+        (all_devices_request("nic"), "r"),
+        (first_of(device_request(1, name="a"), device_request(1, "nic", "b")), "r/b"),
+    ],
 )
 def test_d9_an_unknown_device_class_is_named_with_claim_and_request(request_: Raw, name: str) -> None:
     assert refusal(request_) == f"device class nic does not exist for claim team/claim request {name}"
@@ -54,9 +58,9 @@ def test_d9_an_unknown_device_class_is_named_with_claim_and_request(request_: Ra
 @pytest.mark.parametrize(
     ("requests", "about"),
     [
-        ([wants(1, allocationMode="Some")], "request r: allocation mode Some is not supported"),
+        ([device_request(1, allocationMode="Some")], "request r: allocation mode Some is not supported"),
         ([{"name": "r"}], "request r names no devices"),
-        ([wants(1, capacity={"requests": {"memory": "1Gi"}})], "request r: shares of a device"),
+        ([device_request(1, capacity={"requests": {"memory": "1Gi"}})], "request r: shares of a device"),
         ([{"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": [{}]}}], "a selector of a kind"),
     ],
 )
@@ -65,33 +69,37 @@ def test_d23_what_is_not_supported_is_refused_and_named(requests: list[Raw], abo
 
 
 def test_d23_an_unknown_constraint_is_refused() -> None:
-    assert "constraint of a kind that is not supported" in refusal(wants(1), constraints=[{"requests": ["r"]}])
+    assert "constraint of a kind that is not supported" in refusal(device_request(1), constraints=[{"requests": ["r"]}])
 
 
 def test_d23_prioritised_lists_can_be_switched_off() -> None:
     features = DraFeatures(prioritized_lists=False)
-    found = ClaimRequest.of(spec_of(first_of(wants(1, name="a"))), CLASSES, "team/claim", features)
+    found = ClaimRequest.of(spec_of(first_of(device_request(1, name="a"))), CLASSES, "team/claim", features)
     assert found == ClaimRefusal("claim team/claim request r: prioritised lists are switched off")
-    assert isinstance(ClaimRequest.of(spec_of(wants(1)), CLASSES, "team/claim", features), ClaimRequest)
+    assert isinstance(ClaimRequest.of(spec_of(device_request(1)), CLASSES, "team/claim", features), ClaimRequest)
 
 
 def test_d21_more_than_32_devices_are_refused() -> None:
-    assert refusal(wants(33)) == "claim team/claim asks for more than 32 devices"
-    assert refusal(wants(32), wants(1, name="s")) == "claim team/claim asks for more than 32 devices"
-    assert refusal(wants(32), every(name="s")) == "claim team/claim asks for more than 32 devices"
-    assert asks(wants(16), wants(16, name="s")).requests[1].name == "s"
-    assert asks(first_of(wants(33, name="a"), wants(1, name="b")), wants(31, name="s")).requests
+    assert refusal(device_request(33)) == "claim team/claim asks for more than 32 devices"
+    assert refusal(device_request(32), device_request(1, name="s")) == "claim team/claim asks for more than 32 devices"
+    assert (
+        refusal(device_request(32), all_devices_request(name="s")) == "claim team/claim asks for more than 32 devices"
+    )
+    assert claim_request(device_request(16), device_request(16, name="s")).requests[1].name == "s"
+    assert claim_request(
+        first_of(device_request(33, name="a"), device_request(1, name="b")), device_request(31, name="s")
+    ).requests
 
 
 @pytest.mark.parametrize(("count", "wanted"), [(3, 3), (1, 1), (0, 1), (-1, 1)])
 def test_d4_a_count_that_is_not_positive_means_one(count: int, wanted: int) -> None:
-    assert next(asks(wants(count)).alternatives()).device_count == wanted
+    assert next(claim_request(device_request(count)).alternatives()).device_count == wanted
 
 
 def test_constraints_cover_requests_with_their_alternatives() -> None:
-    (everything, request, alternative) = asks(
-        first_of(wants(1, name="a"), wants(1, name="b")),
-        wants(1, name="s"),
+    (everything, request, alternative) = claim_request(
+        first_of(device_request(1, name="a"), device_request(1, name="b")),
+        device_request(1, name="s"),
         constraints=[same("x"), same("x", "r"), distinct("x", "r/b", "s")],
     ).constraints
     names = ("r/a", "r/b", "s")
@@ -102,8 +110,8 @@ def test_constraints_cover_requests_with_their_alternatives() -> None:
 
 
 def test_administrative_access_is_told_and_needs_a_label_of_the_namespace() -> None:
-    assert asks(wants(1, adminAccess=True)).wants_admin_access
-    assert not asks(wants(1)).wants_admin_access
+    assert claim_request(device_request(1, adminAccess=True)).wants_admin_access
+    assert not claim_request(device_request(1)).wants_admin_access
     label = "resource.kubernetes.io/admin-access"
     assert allows_admin_access({label: "true"})
     assert not any(allows_admin_access(labels) for labels in ({}, {label: "false"}, {label: "True"}))
@@ -111,7 +119,7 @@ def test_administrative_access_is_told_and_needs_a_label_of_the_namespace() -> N
 
 def test_a_class_without_parameters_brings_none() -> None:
     bare = device_class("gpu", config=[{}])
-    assert next(asks(wants(1), classes={"gpu": bare}).alternatives()).class_config == ()
+    assert next(claim_request(device_request(1), classes={"gpu": bare}).alternatives()).class_config == ()
 
 
 def test_d10_a_refusal_becomes_a_sentence_about_a_node() -> None:

@@ -16,7 +16,7 @@ from pykai.core.model.extendedresources import (
     dra_backed_resources,
     served_by_claims,
 )
-from tests.core.deviceobjects import CLASSES, Raw, device_class, devices_of, gpus, offered, refused
+from tests.core.deviceobjects import CLASSES, Raw, device_class, devices_of, gpus, offered, refusal_text
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"
@@ -169,5 +169,5 @@ def test_d16_the_claim_that_nobody_wrote_is_allocated_like_any_other() -> None:
 
     inventory = offered(gpus(2))
     assert devices_of(inventory, ask(2)) == ["gpu-0", "gpu-1"]
-    assert refused(inventory, ask(1), used=["gpu-0", "gpu-1"]) == ""
+    assert refusal_text(inventory, ask(1), used=["gpu-0", "gpu-1"]) == ""
     assert claim_gpus(device_requests(pod(container("a", gpu=2)), BACKING, (GPU,)).spec()).gpus == 2

@@ -221,7 +221,7 @@ def test_a_group_with_a_broken_tree_waits_as_a_whole_and_says_why() -> None:
     """cycle:PG-1, Do better: upstream starts the pods without label and only logs the error."""
     result = broken().schedule()
     assert result.plan.binds == ()
-    record = result.left_out("job")
+    record = result.unscheduled("job")
     assert record is not None
     assert record.pending == 2
     assert BrokenTree('subgroup "a" names parent "gone", which does not exist') in record.refusals
@@ -230,7 +230,7 @@ def test_a_group_with_a_broken_tree_waits_as_a_whole_and_says_why() -> None:
 
 def test_pods_of_a_broken_tree_are_strays() -> None:
     """cycle:PG-1, PG-4"""
-    record = broken().schedule().left_out("job")
+    record = broken().schedule().unscheduled("job")
     assert record is not None
     assert StrayPod("default/labelled", "a", "default/job") in record.refusals
 

@@ -121,7 +121,7 @@ def test_memory_requests_are_valued_by_the_largest_gpu_for_the_gate_of_the_queue
 
     assert run(1).node_of("j-0") == "large"
     assert run(0.25).node_of("j-0") == "large"
-    assert run(0.24).left_out("j") is not None
+    assert run(0.24).unscheduled("j") is not None
     assert "OverLimit" in run(0.24).why("j")
 
 

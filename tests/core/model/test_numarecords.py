@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tests.core.builders import Cluster, numa_record
-from tests.core.numaclusters import left_in, of, zoned
+from tests.core.numaclusters import amounts_of, left_in, zoned
 
 OBSERVED = "kai.scheduler/numa-placement-observed"
 PREDICTED = "kai.scheduler/numa-placement-predicted"
-FIVE = (of(cpu=5), of(cpu=5), of(cpu=5))
-IN_0, IN_1, IN_2 = ({f"zone-{number}": of(cpu=2)} for number in range(3))
+FIVE = (amounts_of(cpu=5), amounts_of(cpu=5), amounts_of(cpu=5))
+IN_0, IN_1, IN_2 = ({f"zone-{number}": amounts_of(cpu=2)} for number in range(3))
 
 
 def left(annotations: dict[str, str], found: Cluster | None = None, **pod: str) -> list[int]:
@@ -73,7 +73,7 @@ def test_a_problem_with_a_record_goes_when_the_pod_does() -> None:
 
 
 def test_t110_a_zone_that_is_not_there_voids_the_whole_record() -> None:
-    astray = {"zone-0": of(cpu=1), "zone-7": of(cpu=1)}
+    astray = {"zone-0": amounts_of(cpu=1), "zone-7": amounts_of(cpu=1)}
     assert left({OBSERVED: numa_record(astray), PREDICTED: numa_record(IN_0)}) == [5, 5, 5]
 
 
@@ -88,9 +88,9 @@ def test_a_record_may_name_zones_twice_in_any_order_and_resources_nobody_counts(
 @pytest.mark.parametrize("which", [OBSERVED, PREDICTED])
 def test_a_record_fills_no_more_of_the_zones_than_the_pod_asks_for(which: str) -> None:
     """A tenant may have written it: two cores stay two cores, however many the record speaks of."""
-    everything = {f"zone-{number}": of(cpu=5) for number in range(3)}
+    everything = {f"zone-{number}": amounts_of(cpu=5) for number in range(3)}
     assert left({which: numa_record(everything)}) == [3, 5, 5]
-    assert left({which: numa_record({"zone-1": of(cpu=1), **everything})}) == [5, 3, 5]
+    assert left({which: numa_record({"zone-1": amounts_of(cpu=1), **everything})}) == [5, 3, 5]
 
 
 def test_n15_pods_that_the_node_does_not_align_are_not_accounted() -> None:

@@ -9,7 +9,7 @@ import pytest
 from pykai.api.core import Pod
 from pykai.api.decode import decode_object
 from pykai.core.model.numarequests import NumaRequest, read_numa_request
-from tests.core.numaclusters import GPU, Amounts, containers, of
+from tests.core.numaclusters import GPU, Amounts, amounts_of, containers
 
 GI = 2**30
 MORE: dict[str, str | int] = {"hugepages-2Mi": "4Mi", "example.com/nic": 1}
@@ -27,44 +27,54 @@ def pod_of(spec: dict[str, Any], qos: str = "Guaranteed") -> dict[str, int]:
 
 
 def test_n5_sidecars_come_before_the_containers_and_init_containers_stand_alone() -> None:
-    found = ask(containers(of(gpu=1), of(gpu=2), init=(of(gpu=9),), sidecars=(of(gpu=3), of(gpu=4))))
+    found = ask(
+        containers(
+            amounts_of(gpu=1),
+            amounts_of(gpu=2),
+            init=(amounts_of(gpu=9),),
+            sidecars=(amounts_of(gpu=3), amounts_of(gpu=4)),
+        )
+    )
     assert found is not None
     assert found.concurrent == (((GPU, 3),), ((GPU, 4),), ((GPU, 1),), ((GPU, 2),))
     assert found.serial == (((GPU, 9),),)
 
 
 def test_n5_a_pod_needs_the_sum_of_its_long_runners_or_the_peak_of_its_start() -> None:
-    assert pod_of(containers(of(gpu=1, cpu=2), of(gpu=2))) == {GPU: 3, "cpu": 2000}
-    assert pod_of(containers(of(gpu=1, cpu=4), init=(of(gpu=5, cpu=3), of(gpu=2)))) == {GPU: 5, "cpu": 4000}
+    assert pod_of(containers(amounts_of(gpu=1, cpu=2), amounts_of(gpu=2))) == {GPU: 3, "cpu": 2000}
+    assert pod_of(containers(amounts_of(gpu=1, cpu=4), init=(amounts_of(gpu=5, cpu=3), amounts_of(gpu=2)))) == {
+        GPU: 5,
+        "cpu": 4000,
+    }
 
 
 def test_n5_an_init_container_runs_beside_the_sidecars_declared_before_it() -> None:
-    assert pod_of(containers(of(gpu=1), init=(of(gpu=5),), sidecars=(of(gpu=2),))) == {GPU: 7}
-    late = containers(of(gpu=1), init=(of(gpu=5),), sidecars=(of(gpu=2),))
+    assert pod_of(containers(amounts_of(gpu=1), init=(amounts_of(gpu=5),), sidecars=(amounts_of(gpu=2),))) == {GPU: 7}
+    late = containers(amounts_of(gpu=1), init=(amounts_of(gpu=5),), sidecars=(amounts_of(gpu=2),))
     late["initContainers"].reverse()
     assert pod_of(late) == {GPU: 5}
 
 
 def test_n6_only_whole_cores_of_guaranteed_pods_count() -> None:
-    assert pod_of(containers(of(cpu=44), of(cpu="4500m", memory=GI))) == {"cpu": 44_000, "memory": GI}
-    assert pod_of(containers(of(cpu="2000m"))) == {"cpu": 2000}
-    assert pod_of(containers(of(cpu=44, gpu=1)), "Burstable") == {GPU: 1}
+    assert pod_of(containers(amounts_of(cpu=44), amounts_of(cpu="4500m", memory=GI))) == {"cpu": 44_000, "memory": GI}
+    assert pod_of(containers(amounts_of(cpu="2000m"))) == {"cpu": 2000}
+    assert pod_of(containers(amounts_of(cpu=44, gpu=1)), "Burstable") == {GPU: 1}
 
 
 def test_n7_pods_that_are_not_guaranteed_need_devices_only() -> None:
-    burstable = containers(of(gpu=1, cpu=2, memory=GI, **MORE))
+    burstable = containers(amounts_of(gpu=1, cpu=2, memory=GI, **MORE))
     assert pod_of(burstable, "Burstable") == {GPU: 1, "example.com/nic": 1000}
     assert pod_of(burstable, "BestEffort") == {GPU: 1, "example.com/nic": 1000}
     assert set(pod_of(burstable)) == {GPU, "cpu", "memory", "hugepages-2Mi", "example.com/nic"}
 
 
 def test_a_pod_that_is_never_aligned_has_no_ask_and_a_guaranteed_one_always_has() -> None:
-    assert ask(containers(of(cpu=2, memory=GI)), "Burstable") is None
-    assert ask(containers(of(cpu="500m")), "Guaranteed") == NumaRequest(True, (), ((),), ())
+    assert ask(containers(amounts_of(cpu=2, memory=GI)), "Burstable") is None
+    assert ask(containers(amounts_of(cpu="500m")), "Guaranteed") == NumaRequest(True, (), ((),), ())
 
 
 def test_whole_gpus_of_a_pod_that_shares_one_do_not_count() -> None:
-    assert ask(containers(of(gpu=1)), "Burstable", shared=True) is None
+    assert ask(containers(amounts_of(gpu=1)), "Burstable", shared=True) is None
 
 
 def test_names_that_no_node_counts_and_amounts_of_zero_are_left_out() -> None:

@@ -97,7 +97,7 @@ def test_a_negative_preemption_delay_delays_nothing() -> None:
         made = cluster(nodes=1, gpus=1).queue("q").priority_class("high", 90).priority_class("low", 10)
         made.gang("old", gpu=1, on="node-0", priority="low")
         made.group("new", minMember=1, age=1.0, priorityClassName="high", **spec).pod("new-0", group="new", gpu=1)
-        return made.taking("allocate", "preempt").schedule().evicted_pods()
+        return made.with_actions("allocate", "preempt").schedule().evicted_pods()
 
     assert evicted() == evicted(preemptionDelay="-5s") == evicted(preemptionDelay="soon") == ["old-0"]
     assert evicted(preemptionDelay="1h") == []

@@ -206,7 +206,7 @@ def test_a_pod_of_another_scheduler_is_counted_and_not_placed() -> None:
     built.pod("mine", group="g", gpu=1).pod("theirs", group="g", gpu=1, scheduler="default-scheduler")
     result = built.schedule()
     assert result.bound_pods("g") == ["mine"]
-    assert result.left_out("g") is None
+    assert result.unscheduled("g") is None
     running = cluster(nodes=1, gpus=2).queue("q").group("g")
     running.pod("theirs", group="g", gpu=1, scheduler="default-scheduler", on="node-0")
     (figures,) = running.schedule().plan.queues

@@ -8,7 +8,7 @@ from tests.core.builders import Cluster, cluster
 
 
 def details(built: Cluster, group: str = "job") -> dict[str, str]:
-    record = built.with_policy(detailed_fit_errors=True).schedule().left_out(group)
+    record = built.with_policy(detailed_fit_errors=True).schedule().unscheduled(group)
     assert record is not None
     (refusal,) = record.refusals
     assert isinstance(refusal, NoPlace)
@@ -17,7 +17,7 @@ def details(built: Cluster, group: str = "job") -> dict[str, str]:
 
 def test_without_the_setting_there_are_none() -> None:
     record = cluster(nodes=1, gpus=1).queue("q").gang("busy", gpu=1, on="node-0").gang("job", gpu=1).schedule()
-    found = record.left_out("job")
+    found = record.unscheduled("job")
     assert found is not None
     assert isinstance(found.refusals[0], NoPlace)
     assert found.refusals[0].details == {}

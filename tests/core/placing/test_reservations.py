@@ -17,7 +17,7 @@ from pykai.core.model.sharedgpus import FREE_DEVICE, DeviceUse
 from pykai.core.model.status import TaskStatus
 from pykai.core.placing.gpus import choose_devices
 from pykai.core.schedule import open_session, schedule
-from tests.core.builders import NOW_NS, Cluster, ask_of, cluster
+from tests.core.builders import NOW_NS, Cluster, cluster, placement_request_of
 from tests.core.model.test_sharedgpus import Books, books
 
 APP = {"app": "kai-resource-reservation"}
@@ -117,7 +117,7 @@ def test_one_that_holds_no_gpu_reserves_none() -> None:
 def test_work_of_other_schedulers_that_is_labelled_as_a_reservation_pays_and_can_be_evicted() -> None:
     built = cluster(nodes=1, gpus=2, cpu=2).queue("poor", quota=0).queue("rich", quota=2).group("g", queue="poor")
     reserved(built, group="g", cpu=2, scheduler="default-scheduler")
-    result = built.gang("job", gpu=1, cpu=2, queue="rich").taking("allocate", "reclaim").schedule()
+    result = built.gang("job", gpu=1, cpu=2, queue="rich").with_actions("allocate", "reclaim").schedule()
     assert list(result.evictions) == ["default/held-g"]
 
 
@@ -184,7 +184,7 @@ def test_what_was_promised_to_others_is_not_joined() -> None:
     result = lone(1).gang("whole", gpu=1, age=100).gang("share", fraction=0.5, age=50).schedule()
     assert (result.pipelined("whole"), result.node_of("share-0")) == (1, "")
     state = result.session.state
-    assert choose_devices(state, ask_of(result.session, "share-0"), 0, pipeline_only=False) is None
+    assert choose_devices(state, placement_request_of(result.session, "share-0"), 0, pipeline_only=False) is None
 
 
 def test_a_share_that_must_wait_is_promised_it() -> None:
@@ -238,7 +238,7 @@ def device_of(session: Session) -> DeviceUse:
 def test_the_last_tenant_is_evicted_and_its_gpu_promised() -> None:
     built = cluster(nodes=1, gpus=1).queue("poor", quota=0).queue("rich", quota=1)
     reserved(built).gang("old", pods=1, fraction=0.5, queue="poor", on="node-0", device="g")
-    result = built.gang("job", gpu=1, queue="rich").taking("allocate", "reclaim").schedule()
+    result = built.gang("job", gpu=1, queue="rich").with_actions("allocate", "reclaim").schedule()
     assert (result.evicted("old"), result.pipelined("job")) == (1, 1)
 
 

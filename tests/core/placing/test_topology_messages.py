@@ -174,7 +174,7 @@ def test_what_is_released_as_a_whole_gpu_is_told_once() -> None:
 def test_every_reason_has_its_word() -> None:
     """topo:T-21, T-41: domains lack resources; that none is left is a scheduling error."""
     found = racks(("rack",), *[(f"r{index}", 1) for index in range(6)])
-    record = found.gang("j", 2, gpu=1, group_spec=inside("rack")).schedule().left_out("j")
+    record = found.gang("j", 2, gpu=1, group_spec=inside("rack")).schedule().unscheduled("j")
     assert record is not None
     words = ["Not enough resources for the workload"] * 6 + ["PodSchedulingErrors"]
     assert [reason_of(refusal) for refusal in record.refusals] == words

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.core.actions.test_allocate import Domains, with_plugin
-from tests.core.builders import Cluster, Part, Raw, Result, branch, cluster, leaf
+from tests.core.builders import Cluster, Raw, Result, SubgroupSpec, branch, cluster, leaf
 from tests.core.topologies import busy, inside, keeping, node_sets, offered, racks, topology, where
 
 ZONES = ("zone", "rack")
@@ -20,7 +20,7 @@ EIGHT_RACKS = [(f"z{1 + index // 4}/s{1 + index // 2}/r{index}", 2) for index in
 EIGHT = [(f"z1/s{1 + index // 4}/r{1 + index // 2}", 1) for index in range(8)]
 
 
-def one(name: str, **pod: Any) -> Part:
+def one(name: str, **pod: Any) -> SubgroupSpec:
     """A leaf of one pod."""
     return leaf(name, 1, pending=1, **pod)
 

@@ -14,7 +14,7 @@ import pytest
 from pykai.core.model.shapes import HARD_SPREAD
 from pykai.core.placing.spread import SPREAD_TEXTS, SpreadIndex
 from pykai.core.plugins import DEFAULT_PLUGINS
-from tests.core.builders import Cluster, Raw, Result, ask_of, cluster, scores_of
+from tests.core.builders import Cluster, Raw, Result, cluster, placement_request_of, scores_of
 
 TOO_MANY = "node(s) didn't match pod topology spread constraints"
 NO_LABEL = "node(s) didn't match pod topology spread constraints (missing required label)"
@@ -363,7 +363,7 @@ def test_room_is_made_for_a_job_that_only_the_count_keeps_away() -> None:
         made.priority_class("high", 90).priority_class("low", 10)
         made.gang("old", labels=WEB, on="a0", priority="low", spec=spec)
         made.gang("new", labels=WEB, priority="high", spec=over(spread()))
-        result = made.taking("allocate", "preempt").schedule()
+        result = made.with_actions("allocate", "preempt").schedule()
         assert result.evicted_pods() == ["old-0"]
         assert result.node_of("new-0") == "a0"
 
@@ -376,7 +376,7 @@ def test_a_victim_may_go_where_its_node_does_not_count() -> None:
     for node in ("a0", "a9"):
         made.pod(f"old-{node}", group="old", labels=WEB, on=node)
     made.gang("new", labels=WEB, priority="high", spec=over(spread(), **POOL))
-    result = made.taking("allocate", "preempt").schedule()
+    result = made.with_actions("allocate", "preempt").schedule()
     assert result.node_of("new-0") == "a0"
     assert result.evicted_pods() == ["old-a0"]
     assert result.moved_to("old-a0") == "a9"
@@ -385,7 +385,11 @@ def test_a_victim_may_go_where_its_node_does_not_count() -> None:
 def test_nobody_is_evicted_where_the_count_would_not_change() -> None:
     made = zones(a=1).node("b0", cpu="500m", labels={"zone": "b"}).priority_class("high", 90).priority_class("low", 10)
     made = there(made, on="a0").gang("old", labels={"app": "db"}, on="a0", priority="low")
-    result = made.gang("new", labels=WEB, priority="high", spec=over(spread())).taking("allocate", "preempt").schedule()
+    result = (
+        made.gang("new", labels=WEB, priority="high", spec=over(spread()))
+        .with_actions("allocate", "preempt")
+        .schedule()
+    )
     assert result.evicted_pods() == []
     assert result.node_reasons("new") == {TOO_MANY: 1, NO_CPU: 1}
 
@@ -400,7 +404,7 @@ def test_a_job_that_could_do_is_tried_though_one_that_asks_for_as_much_failed(
     made = there(made, on="a0").gang("old", labels={"app": "db"}, on="a0", priority="low")
     made.gang("hopeless", labels=WEB, priority="high", age=20.0, spec=over(spread()))
     made.gang("other", labels=labels, priority="high", age=10.0, spec=over(spread(skew=skew)))
-    result = made.taking("allocate", "preempt").schedule()
+    result = made.with_actions("allocate", "preempt").schedule()
     assert result.evicted_pods() == ["old-0"]
     assert result.node_of("other-0") == "a0"
 
@@ -485,7 +489,7 @@ def test_pods_without_constraints_share_a_shape_and_an_answer() -> None:
         made.gang("job", namespace=namespace, labels={"app": app}, spec=over(spread()))
     session = made.session()
     keys = {
-        (pod, namespace): session.rankings.request_key(ask_of(session, f"{pod}-0", namespace))
+        (pod, namespace): session.rankings.request_key(placement_request_of(session, f"{pod}-0", namespace))
         for pod in ("plain", "job")
         for namespace in ("one", "two")
     }

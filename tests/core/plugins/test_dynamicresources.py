@@ -11,7 +11,7 @@ from pykai.core.model.status import TaskStatus
 from pykai.core.placing.gang import place_gang
 from pykai.core.schedule import open_session, run_actions
 from tests.core.builders import NOW_NS, Cluster, allocation_of, cluster, scores_of
-from tests.core.deviceclusters import devices, first_of, waits_for, wants
+from tests.core.deviceclusters import device_request, devices, first_of, waits_for
 
 OFF = {"actions": "allocate", "tiers": [{"plugins": [{"name": "predicates"}, {"name": "proportion"}]}]}
 
@@ -25,8 +25,8 @@ def queued(world: Cluster, **queue: Any) -> Cluster:
 
 def test_pods_get_devices_of_their_node_one_after_the_other() -> None:
     result = queued(devices(nodes=1, each=3)).gang("a", 2, template=1).schedule()
-    assert result.given_to("a-0") == {"devices": ["node-0/gpu-0"]}
-    assert result.given_to("a-1") == {"devices": ["node-0/gpu-1"]}
+    assert result.allocated_devices("a-0") == {"devices": ["node-0/gpu-0"]}
+    assert result.allocated_devices("a-1") == {"devices": ["node-0/gpu-1"]}
 
 
 def test_the_bind_says_what_every_claim_gets_under_the_pods_own_names_gpu_d22() -> None:
@@ -56,19 +56,19 @@ def test_a_node_without_enough_devices_is_no_place_gpu_d10() -> None:
 
 def test_claims_of_one_pod_are_allocated_together_gpu_d10() -> None:
     world = queued(devices(nodes=2, each=2)).slice("node-2", 3).node("node-2")
-    result = world.gang("a", template=[wants(2), wants(1, name="s")]).schedule()
+    result = world.gang("a", template=[device_request(2), device_request(1, name="s")]).schedule()
     assert result.node_of("a-0") == "node-2"
 
 
 def test_an_alternative_that_fits_is_enough_whatever_the_best_one_would_cost_gpu_d23() -> None:
     world = queued(devices(nodes=1, each=1))
     result = world.gang("a", template=[first_of(("gpu", 4), ("gpu", 1))]).schedule()
-    assert result.given_to("a-0") == {"devices": ["node-0/gpu-0"]}
+    assert result.allocated_devices("a-0") == {"devices": ["node-0/gpu-0"]}
 
 
 def test_a_selector_that_fails_is_named_with_its_node_gpu_d10() -> None:
     world = queued(devices(nodes=1)).device_class("odd-gpu", 'device.attributes["x.io"].speed > 1')
-    result = world.gang("a", template=[wants(1, "odd-gpu")]).schedule()
+    result = world.gang("a", template=[device_request(1, "odd-gpu")]).schedule()
     (reason,) = result.node_reasons("a")
     assert reason.startswith("cannot allocate DRA claims on node node-0: device gpu.example.com/node-0/gpu-0: ")
 
@@ -91,7 +91,7 @@ def test_devices_that_are_being_given_back_are_promised() -> None:
     world = queued(devices(nodes=1, each=1)).gang("old", on="node-0", template=1, given=("gpu-0",), deleted=-30)
     result = world.gang("a", template=1).schedule()
     assert (result.bound("a"), result.pipelined("a")) == (0, 1)
-    assert result.given_to("a-0") == {"devices": ["node-0/gpu-0"]}
+    assert result.allocated_devices("a-0") == {"devices": ["node-0/gpu-0"]}
 
 
 def test_gangs_with_claims_are_all_or_nothing() -> None:
@@ -104,7 +104,7 @@ def test_devices_reached_from_all_nodes_are_given_once_in_the_cluster() -> None:
     world = queued(cluster(nodes=3).device_class("gpu")).slice("", 2, pool="net", allNodes=True)
     result = world.gang("a", 2, template=1).gang("b", template=1).schedule()
     assert (result.bound("a"), result.bound("b")) == (2, 0)
-    assert result.given_to("a-0") != result.given_to("a-1")
+    assert result.allocated_devices("a-0") != result.allocated_devices("a-1")
 
 
 def test_a_node_whose_devices_are_given_is_no_candidate_any_more() -> None:
@@ -158,7 +158,7 @@ def test_a_pod_whose_template_has_made_no_claim_yet_waits_gpu_d5() -> None:
 def test_a_claim_made_for_the_pod_is_found_by_its_owner_before_the_status_names_it_gpu_d5() -> None:
     world = queued(devices()).gang("a", spec=TEMPLATE)
     world.device_claim("a-0-x", owner="a-0", annotations=MADE_AS)
-    assert world.schedule().given_to("a-0") == {"devices": ["node-0/gpu-0"]}
+    assert world.schedule().allocated_devices("a-0") == {"devices": ["node-0/gpu-0"]}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_status_without_a_name_means_that_no_claim_is_needed_gpu_d5() -> None:
     world.objects[-1]["status"]["resourceClaimStatuses"] = [{"name": "devices"}]
     result = world.schedule()
     assert result.bound("a") == 1
-    assert result.given_to("a-0") == {}
+    assert result.allocated_devices("a-0") == {}
 
 
 def test_a_claim_that_was_made_for_another_pod_cannot_be_used_gpu_d9() -> None:
@@ -201,7 +201,7 @@ def test_a_waiting_pod_whose_claim_has_devices_goes_where_they_are_gpu_d10() -> 
     world.objects[-2]["status"] = {"allocation": allocation_of("node-1", "gpu-1")}
     result = world.schedule()
     assert result.node_of("a-0") == "node-1"
-    assert result.given_to("a-0") == {"devices": ["node-1/gpu-1"]}
+    assert result.allocated_devices("a-0") == {"devices": ["node-1/gpu-1"]}
     (written,) = result.binds["default/a-0"].claims
     assert written[1].devices.results[0].device == "gpu-1"
 
@@ -292,7 +292,7 @@ def test_a_leaver_counts_among_the_users_until_it_is_gone_gpu_d9() -> None:
 
 
 def test_administrators_need_a_namespace_that_says_so() -> None:
-    look = [wants(1, adminAccess=True)]
+    look = [device_request(1, adminAccess=True)]
     world = queued(devices(each=1)).gang("old", on="node-0", template=1, given=("gpu-0",))
     world.namespace("admin", **{"resource.kubernetes.io/admin-access": "true"})
     world.gang("a", template=look).gang("b", template=look, namespace="admin")
@@ -304,7 +304,7 @@ def test_administrators_need_a_namespace_that_says_so() -> None:
 
 def test_what_administrators_look_at_is_free_for_others() -> None:
     world = queued(devices(each=1)).namespace("admin", **{"resource.kubernetes.io/admin-access": "true"})
-    world.gang("look", template=[wants(1, adminAccess=True)], namespace="admin", age=2e6)
+    world.gang("look", template=[device_request(1, adminAccess=True)], namespace="admin", age=2e6)
     assert world.gang("a", template=1).schedule().bound("a") == 1
 
 
@@ -315,7 +315,7 @@ def test_pods_that_share_a_claim_share_its_devices_on_one_node() -> None:
     world = queued(devices(nodes=3, each=2)).device_claim("c", count=2, queue="q")
     result = world.gang("a", 3, shares=("c",)).schedule()
     assert len(result.nodes_used("a")) == 1
-    assert result.given_to("a-0") == result.given_to("a-2")
+    assert result.allocated_devices("a-0") == result.allocated_devices("a-2")
 
 
 def test_a_claim_named_twice_is_given_once_and_costs_once() -> None:
@@ -336,7 +336,7 @@ def test_the_devices_of_a_shared_claim_are_not_given_to_the_pods_other_claims(cp
     )
     world.gang("old", on="node-0", shares=("c",), deleted=-30)
     result = world.gang("a", shares=("c",), template=1).schedule()
-    assert result.given_to("a-0") == {"c": ["node-0/gpu-0"], "devices": ["node-0/gpu-1"]}
+    assert result.allocated_devices("a-0") == {"c": ["node-0/gpu-0"], "devices": ["node-0/gpu-1"]}
 
 
 def test_a_claim_whose_devices_are_promised_to_others_cannot_be_joined() -> None:
@@ -379,7 +379,7 @@ def test_gpus_of_claims_count_against_the_quota_of_work_that_cannot_be_taken_bac
 
 def test_devices_of_other_classes_cost_no_gpus_gpu_d7() -> None:
     world = queued(devices(each=4), quota=0, limit=0).device_class("nic")
-    assert world.gang("a", template=[wants(2, "nic")]).schedule().bound("a") == 1
+    assert world.gang("a", template=[device_request(2, "nic")]).schedule().bound("a") == 1
 
 
 def test_gpus_of_slices_are_shared_fairly_gpu_d7() -> None:
@@ -390,7 +390,7 @@ def test_gpus_of_slices_are_shared_fairly_gpu_d7() -> None:
 
 def test_more_gpus_than_any_node_has_are_said_at_once_gpu_d7() -> None:
     """No eviction helps, so nobody looks for victims (cycle:FLT-7)."""
-    result = queued(devices(nodes=2, each=2)).gang("a", template=3).taking("allocate", "preempt").schedule()
+    result = queued(devices(nodes=2, each=2)).gang("a", template=3).with_actions("allocate", "preempt").schedule()
     refusal = result.no_place("a")
     assert refusal.unresolvable
     assert refusal.base.endswith(
@@ -419,7 +419,7 @@ def binding(devices_of: tuple[str, ...], **more: object) -> Cluster:
 
 def test_what_a_bind_request_gives_is_gone_gpu_d8() -> None:
     result = binding(("gpu-0",)).gang("a", template=1).schedule()
-    assert result.given_to("a-0") == {"devices": ["node-0/gpu-1"]}
+    assert result.allocated_devices("a-0") == {"devices": ["node-0/gpu-1"]}
     state = result.session.state
     axis = result.session.snapshot.axes.index["resource.k8s.io/gpu"]
     assert state.idle[axis, 0] == 0
@@ -429,7 +429,7 @@ def test_what_the_claim_itself_says_goes_before_the_bind_request_gpu_t96() -> No
     world = binding(("gpu-0",))
     claim = next(raw for raw in world.objects if raw["kind"] == "ResourceClaim")
     claim["status"] = {"allocation": allocation_of("node-0", "gpu-1"), "reservedFor": [{"uid": "old-0"}]}
-    assert world.gang("a", template=1).schedule().given_to("a-0") == {"devices": ["node-0/gpu-0"]}
+    assert world.gang("a", template=1).schedule().allocated_devices("a-0") == {"devices": ["node-0/gpu-0"]}
 
 
 def test_a_bind_request_for_a_claim_nobody_knows_is_believed_gpu_t96() -> None:
@@ -437,7 +437,7 @@ def test_a_bind_request_for_a_claim_nobody_knows_is_believed_gpu_t96() -> None:
     for number in range(2):
         given = {"devices": allocation_of("node-0", f"gpu-{number}")}
         world.bind_request(f"old-{number}", "node-0", claims=given)
-    assert world.gang("a", template=1).schedule().given_to("a-0") == {"devices": ["node-0/gpu-2"]}
+    assert world.gang("a", template=1).schedule().allocated_devices("a-0") == {"devices": ["node-0/gpu-2"]}
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -488,7 +488,7 @@ def test_a_device_that_two_claims_have_already_is_given_to_no_third_and_stops_no
     for name in ("x", "y"):
         world.gang(name, on="node-0", template=1, given=("gpu-0",))
     result = world.gang("a", 2, min=1, template=1).schedule()
-    assert result.given_to("a-0") == {"devices": ["node-0/gpu-1"]}
+    assert result.allocated_devices("a-0") == {"devices": ["node-0/gpu-1"]}
     assert result.bound("a") == 1
 
 

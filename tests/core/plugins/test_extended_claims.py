@@ -22,7 +22,7 @@ def backed(nodes: int = 1, each: int = 2, **node: Any) -> Cluster:
 
 
 def given(result: Result, pod: str) -> list[str]:
-    return result.given_to(pod).get(EXTENDED, [])
+    return result.allocated_devices(pod).get(EXTENDED, [])
 
 
 def test_a_node_with_devices_serves_the_resource_by_a_claim_gpu_d14() -> None:
@@ -172,7 +172,7 @@ def test_the_synthetic_claim_of_a_victim_is_free_for_the_preemptor_gpu_d16(named
     with_synthetic(world.gang("old", on="node-0", gpu=1, priority="low"), "old-0", "gpu-0", named=named)
     if not named:
         world.bind_request("old-0", "node-0", extended_claim=allocation_of("node-0", "gpu-0"))
-    result = world.gang("a", gpu=1, priority="high").taking("preempt").schedule()
+    result = world.gang("a", gpu=1, priority="high").with_actions("preempt").schedule()
     assert result.evicted_pods() == ["old-0"]
     assert given(result, "a-0") == ["node-0/gpu-0"]
 
@@ -180,8 +180,8 @@ def test_the_synthetic_claim_of_a_victim_is_free_for_the_preemptor_gpu_d16(named
 def test_a_claim_of_devices_may_take_over_from_extended_resources_gpu_d16() -> None:
     world = backed(each=1).priority_class("low", 50).priority_class("high", 75)
     with_synthetic(world.gang("old", on="node-0", gpu=1, priority="low"), "old-0", "gpu-0")
-    result = world.gang("a", template=1, priority="high").taking("preempt").schedule()
-    assert result.given_to("a-0") == {"devices": ["node-0/gpu-0"]}
+    result = world.gang("a", template=1, priority="high").with_actions("preempt").schedule()
+    assert result.allocated_devices("a-0") == {"devices": ["node-0/gpu-0"]}
 
 
 def test_victims_on_device_plugin_nodes_free_their_gpus() -> None:
@@ -189,7 +189,7 @@ def test_victims_on_device_plugin_nodes_free_their_gpus() -> None:
     world.priority_class("low", 50).priority_class("high", 75)
     for number in range(2):
         world.gang(f"old-{number}", on=f"node-{number}", gpu=1, priority="low")
-    result = world.gang("a", gpu=1, priority="high").taking("preempt").schedule()
+    result = world.gang("a", gpu=1, priority="high").with_actions("preempt").schedule()
     assert len(result.plan.evictions) == 1
     assert result.pipelined("a") == 1
 
@@ -197,6 +197,6 @@ def test_victims_on_device_plugin_nodes_free_their_gpus() -> None:
 def test_consolidation_moves_pods_with_extended_resources_between_kinds_of_nodes() -> None:
     world = backed(nodes=1, each=2).node("plugin", gpus=1)
     with_synthetic(world.gang("old", on="node-0", gpu=1), "old-0", "gpu-0")
-    result = world.gang("a", template=2).taking("consolidation").schedule()
+    result = world.gang("a", template=2).with_actions("consolidation").schedule()
     assert result.moved_to("old-0") == "plugin"
-    assert result.given_to("a-0") == {"devices": ["node-0/gpu-0", "node-0/gpu-1"]}
+    assert result.allocated_devices("a-0") == {"devices": ["node-0/gpu-0", "node-0/gpu-1"]}

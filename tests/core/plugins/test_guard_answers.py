@@ -234,7 +234,7 @@ def under_pressure() -> Cluster:
     """Two queues hold more than theirs, so that a third reclaims; urgent work preempts inside its own queue."""
     return (
         cluster(nodes=3, gpus=2)
-        .taking("reclaim", "preempt")
+        .with_actions("reclaim", "preempt")
         .priority_class("low", 10)
         .priority_class("high", 90)
         .queue("poor", quota=4)
@@ -251,7 +251,7 @@ def pressed_with(action: str, hooks: Any, *, foreign: bool = True) -> Result:
     """The action with their plugin before the built-in ones, so that what only one plugin decides is theirs."""
     base = under_pressure()
     named = NamedPlugin("theirs", Theirs(hooks), third_party=foreign)
-    return base.taking(action).with_policy(plugins=(named, *base.policy().plugins)).schedule()
+    return base.with_actions(action).with_policy(plugins=(named, *base.policy().plugins)).schedule()
 
 
 WRONG_FUNCTIONS: tuple[Any, ...] = (None, 7, answering(np.array([True, False])), raising)
@@ -296,10 +296,10 @@ def test_who_cannot_be_called_hopeless_is_searched_for(answer: Callable[..., Any
 
 
 def test_who_waits_because_a_plugin_failed_is_told_whose() -> None:
-    reclaiming = pressed_with("reclaim", Hooks(may_reclaim=raising)).left_out("urgent")
+    reclaiming = pressed_with("reclaim", Hooks(may_reclaim=raising)).unscheduled("urgent")
     assert reclaiming is not None
     assert [no_eviction_text(verdict) for verdict in reclaiming.verdicts] == ["reclaim: plugin theirs failed"]
-    preempting = pressed_with("preempt", Hooks(preempt_gate=raising)).left_out("urgent")
+    preempting = pressed_with("preempt", Hooks(preempt_gate=raising)).unscheduled("urgent")
     assert preempting is not None
     assert [no_eviction_text(verdict) for verdict in preempting.verdicts] == [
         "preempt: no fair set of victims makes enough room: plugin theirs failed"
@@ -331,6 +331,6 @@ def test_a_way_to_choose_victims_nobody_knows_is_reported(names: Any) -> None:
 def test_a_verdict_of_theirs_can_be_told_whatever_it_says(verdict: NoEviction) -> None:
     result = pressed_with("reclaim", Hooks(may_reclaim=answering(verdict)))
     assert result.plan.evictions == ()
-    record = result.left_out("urgent")
+    record = result.unscheduled("urgent")
     assert record is not None
     assert [no_eviction_text(found).startswith("reclaim: ") for found in record.verdicts] == [True]

@@ -10,7 +10,7 @@ from pykai.core.model.problems import Problem
 from pykai.core.plugins import built_in_plugin
 from pykai.core.plugins.minruntime import LCA, QUEUE, MinRuntime, preempt_runtime, reclaim_runtime
 from pykai.core.queueing.queuetree import QueueTree, build_tree
-from tests.core.builders import NOW_NS, Cluster, Result, cluster, leaf, stamp
+from tests.core.builders import NOW_NS, Cluster, Result, cluster, leaf, timestamp_before
 
 SECOND = 1_000_000_000
 DEFAULT_NS = 77 * SECOND
@@ -155,14 +155,14 @@ START = "kai.scheduler/last-start-timestamp"
 
 def started(ago_s: float | None) -> dict[str, Any]:
     """What a group says that began so many seconds ago."""
-    return {} if ago_s is None else {"annotations": {START: stamp(ago_s)}}
+    return {} if ago_s is None else {"annotations": {START: timestamp_before(ago_s)}}
 
 
 def preempted(
     ago_s: float | None, *, pods: int = 1, least: int | None = None, gpu: int = 1, span: str = "60s"
 ) -> Result:
     """A victim in a queue of one minute of protection, and a job of higher priority."""
-    built = cluster(nodes=1, gpus=pods).taking("preempt").queue("q", preemptMinRuntime=span)
+    built = cluster(nodes=1, gpus=pods).with_actions("preempt").queue("q", preemptMinRuntime=span)
     built.priority_class("high", 90)
     built.gang("old", pods, min=least, gpu=1, on="node-0", group_spec=started(ago_s))
     return built.gang("new", gpu=gpu, priority="high").schedule()
@@ -170,7 +170,7 @@ def preempted(
 
 def reclaimed(ago_s: float | None, *, pods: int = 1, least: int | None = None, **queue: Any) -> Result:
     """A victim beyond its quota, and another queue that wants one GPU."""
-    built = cluster(nodes=1, gpus=pods).taking("reclaim").queue("theirs", quota=0, weight=0, **queue)
+    built = cluster(nodes=1, gpus=pods).with_actions("reclaim").queue("theirs", quota=0, weight=0, **queue)
     built.queue("mine", quota=pods)
     built.gang("old", pods, min=least, queue="theirs", gpu=1, on="node-0", group_spec=started(ago_s))
     return built.gang("new", gpu=1, queue="mine").schedule()
@@ -197,7 +197,9 @@ def test_m7_work_without_a_start_is_never_protected() -> None:
 
 def test_q300_a_start_that_cannot_be_read_does_not_protect() -> None:
     """queues:Q-300."""
-    built = cluster(nodes=1, gpus=1).taking("preempt").queue("q", preemptMinRuntime="60s").priority_class("high", 90)
+    built = (
+        cluster(nodes=1, gpus=1).with_actions("preempt").queue("q", preemptMinRuntime="60s").priority_class("high", 90)
+    )
     built.gang("old", gpu=1, on="node-0", group_spec={"annotations": {START: "yesterday"}})
     assert built.gang("new", gpu=1, priority="high").schedule().evicted("old") == 1
 
@@ -205,7 +207,9 @@ def test_q300_a_start_that_cannot_be_read_does_not_protect() -> None:
 def test_each_action_has_its_own_time() -> None:
     """cycle:RCL-4: the time of preempt does not protect from reclaim, nor the other way round."""
     assert reclaimed(1, preemptMinRuntime="60s").evicted("old") == 1
-    built = cluster(nodes=1, gpus=1).taking("preempt").queue("q", reclaimMinRuntime="60s").priority_class("high", 90)
+    built = (
+        cluster(nodes=1, gpus=1).with_actions("preempt").queue("q", reclaimMinRuntime="60s").priority_class("high", 90)
+    )
     built.gang("old", gpu=1, on="node-0", group_spec=started(1))
     assert built.gang("new", gpu=1, priority="high").schedule().evicted("old") == 1
 
@@ -225,7 +229,7 @@ def test_m8_a_protected_elastic_job_keeps_its_minimum() -> None:
     """queues:Q-307, M8: min 2 of 3 pods with two victims; the verdict says why."""
     result = preempted(1, pods=3, least=2, gpu=2)
     assert result.plan.evictions == ()
-    record = result.left_out("new")
+    record = result.unscheduled("new")
     assert record is not None
     assert [verdict.other for verdict in record.verdicts] == ["default/old has not run for its minimum time yet"]
     assert preempted(61, pods=3, least=2, gpu=2).evicted("old") == 3
@@ -233,14 +237,16 @@ def test_m8_a_protected_elastic_job_keeps_its_minimum() -> None:
 
 def test_m8_reclaim_asks_the_same() -> None:
     """queues:Q-307, Q-276: all plugins must agree."""
-    built = cluster(nodes=1, gpus=3).taking("reclaim").queue("theirs", quota=0, weight=0, reclaimMinRuntime="60s")
+    built = cluster(nodes=1, gpus=3).with_actions("reclaim").queue("theirs", quota=0, weight=0, reclaimMinRuntime="60s")
     built.queue("mine", quota=3).gang("old", 3, min=2, queue="theirs", gpu=1, on="node-0", group_spec=started(1))
     assert built.gang("new", gpu=2, queue="mine").schedule().plan.evictions == ()
 
 
 def test_q307_every_touched_subgroup_keeps_its_minimum() -> None:
     """queues:Q-307: one subgroup has a pod to spare, the other has not."""
-    built = cluster(nodes=1, gpus=3).taking("preempt").queue("q", preemptMinRuntime="60s").priority_class("high", 90)
+    built = (
+        cluster(nodes=1, gpus=3).with_actions("preempt").queue("q", preemptMinRuntime="60s").priority_class("high", 90)
+    )
     built.tree("old", leaf("a", 1, running=2), leaf("b", 1, running=1), gpu=1, group_spec=started(1))
     built.gang("small", gpu=1, priority="high")
     assert built.schedule().evicted_pods() == ["old-a-1"]
@@ -250,7 +256,9 @@ def test_q307_every_touched_subgroup_keeps_its_minimum() -> None:
 @pytest.mark.parametrize(("leaving", "evicted"), [(1, 0), (2, 2)])
 def test_q307_pods_that_are_leaving_count_until_they_are_gone(leaving: int, evicted: int) -> None:
     """queues:Q-307: two run, some more are on their way out; of all that hold the node two must be left."""
-    built = cluster(nodes=1, gpus=4).taking("preempt").queue("q", preemptMinRuntime="60s").priority_class("high", 90)
+    built = (
+        cluster(nodes=1, gpus=4).with_actions("preempt").queue("q", preemptMinRuntime="60s").priority_class("high", 90)
+    )
     built.gang("old", 2, min=2, gpu=1, on="node-0", group_spec=started(1))
     for index in range(leaving):
         built.pod(f"leaving-{index}", group="old", gpu=1, on="node-0", deleted=-30)
@@ -275,7 +283,7 @@ def test_the_default_protects_where_no_queue_says_anything(ago: float, evicted: 
     built = cluster(nodes=1, gpus=1).queue("theirs", quota=0, weight=0).queue("mine", quota=1)
     built.gang("old", queue="theirs", gpu=1, on="node-0", group_spec=started(ago)).gang("new", gpu=1, queue="mine")
     configured = _configured(built, defaultReclaimMinRuntime="60s", defaultPreemptMinRuntime="1s")
-    assert configured.taking("reclaim").schedule().evicted("old") == evicted
+    assert configured.with_actions("reclaim").schedule().evicted("old") == evicted
 
 
 def test_the_default_of_preempt() -> None:
@@ -284,7 +292,7 @@ def test_the_default_of_preempt() -> None:
         built = cluster(nodes=1, gpus=1).queue("q").priority_class("high", 90)
         built.gang("old", gpu=1, on="node-0", group_spec=started(ago)).gang("new", gpu=1, priority="high")
         configured = _configured(built, defaultPreemptMinRuntime="60s", defaultReclaimMinRuntime="1s")
-        assert configured.taking("preempt").schedule().evicted("old") == evicted
+        assert configured.with_actions("preempt").schedule().evicted("old") == evicted
 
 
 @pytest.mark.parametrize(("method", "evicted"), [("lca", 1), ("queue", 0)])
@@ -294,7 +302,7 @@ def test_the_method_decides_whose_time_counts(method: str, evicted: int) -> None
     built.queue("theirs", parent="d0", reclaimMinRuntime="60s").queue("mine", parent="d1", quota=1)
     built.gang("old", queue="theirs", gpu=1, on="node-0", group_spec=started(1)).gang("new", gpu=1, queue="mine")
     configured = _configured(built, reclaimResolveMethod=method)
-    assert configured.taking("reclaim").schedule().evicted("old") == evicted
+    assert configured.with_actions("reclaim").schedule().evicted("old") == evicted
 
 
 def test_q310_times_are_resolved_for_each_pair_of_queues() -> None:
@@ -305,5 +313,5 @@ def test_q310_times_are_resolved_for_each_pair_of_queues() -> None:
     for index in range(2):
         built.gang(f"old-{index}", queue="theirs", gpu=1, on="node-0", group_spec=started(1))
     built.gang("beside", gpu=1, queue="near").gang("far", gpu=1, queue="mine")
-    result = _configured(built).taking("reclaim").schedule()
+    result = _configured(built).with_actions("reclaim").schedule()
     assert (result.pipelined("beside"), result.pipelined("far")) == (0, 1)

@@ -6,9 +6,9 @@ from typing import Any
 
 from pykai.core.model.status import TaskStatus
 from tests.core.builders import Cluster, scores_of
-from tests.core.numaclusters import GPU, numa, of, zoned
+from tests.core.numaclusters import GPU, amounts_of, numa, zoned
 
-EIGHT = (of(gpu=4, cpu=8), of(gpu=4, cpu=8))
+EIGHT = (amounts_of(gpu=4, cpu=8), amounts_of(gpu=4, cpu=8))
 
 
 def score(found: Cluster, node: str = "n", qos: str = "Guaranteed", **pod: Any) -> float:
@@ -36,7 +36,7 @@ def test_t108_without_a_policy_the_pod_may_lie_anywhere_in_the_node() -> None:
 
 
 def test_t108_a_node_that_tells_no_zones_counts_like_the_most_divided_one() -> None:
-    assert score(zoned(*EIGHT, of(gpu=4)).node("plain", gpus=8).node("other"), "plain", gpu=1) == 100 / 3
+    assert score(zoned(*EIGHT, amounts_of(gpu=4)).node("plain", gpus=8).node("other"), "plain", gpu=1) == 100 / 3
 
 
 def test_t108_pods_without_devices_that_are_not_guaranteed_are_not_scored() -> None:
@@ -52,23 +52,23 @@ def test_n14_devices_count_only_where_a_policy_aligns_them() -> None:
 
 
 def test_n14_a_pod_not_accounted_on_a_node_may_lie_anywhere_in_it() -> None:
-    found = zoned(of(cpu=8), of(cpu=8), of(cpu=8), of(cpu=8))
+    found = zoned(amounts_of(cpu=8), amounts_of(cpu=8), amounts_of(cpu=8), amounts_of(cpu=8))
     found.node("m", gpus=8).zones("m", *EIGHT)
     assert score(found, gpu=1, qos="Burstable") == 25
 
 
 def test_the_node_with_the_fewest_zones_wins() -> None:
-    found = numa().node("a", gpus=8).zones("a", of(gpu=2), of(gpu=2), policy="best-effort")
-    found.node("b", gpus=8).zones("b", of(gpu=4), of(gpu=4), policy="best-effort")
+    found = numa().node("a", gpus=8).zones("a", amounts_of(gpu=2), amounts_of(gpu=2), policy="best-effort")
+    found.node("b", gpus=8).zones("b", amounts_of(gpu=4), amounts_of(gpu=4), policy="best-effort")
     assert found.gang("j", gpu=4, qos="Burstable").schedule().node_of("j-0") == "b"
 
 
 def test_n16_a_node_whose_zones_are_still_held_comes_after_any_where_the_pod_could_start() -> None:
-    leaving: dict[str, Any] = {"on": "a", "gpu": 3, "qos": "Burstable", "numa": {"zone-0": of(gpu=3)}}
-    found = numa().node("a", gpus=8).zones("a", of(gpu=4), of(gpu=4)).node("b", gpus=8)
-    found.zones("b", of(gpu=4), of(gpu=2), of(gpu=2))
+    leaving: dict[str, Any] = {"on": "a", "gpu": 3, "qos": "Burstable", "numa": {"zone-0": amounts_of(gpu=3)}}
+    found = numa().node("a", gpus=8).zones("a", amounts_of(gpu=4), amounts_of(gpu=4)).node("b", gpus=8)
+    found.zones("b", amounts_of(gpu=4), amounts_of(gpu=2), amounts_of(gpu=2))
     found.pod("old", **leaving).assume("old", TaskStatus.RELEASING)
-    found.pod("stays", on="a", gpu=1, qos="Burstable", numa={"zone-1": of(gpu=1)})
+    found.pod("stays", on="a", gpu=1, qos="Burstable", numa={"zone-1": amounts_of(gpu=1)})
     assert found.gang("j", gpu=4, qos="Burstable").schedule().node_of("j-0") == "b"
     scores = scores_of(found.session(), "j-0")
     assert scores == {"a": 0, "b": 100}
@@ -77,7 +77,7 @@ def test_n16_a_node_whose_zones_are_still_held_comes_after_any_where_the_pod_cou
 def test_n14_places_that_must_wait_are_ranked_among_themselves() -> None:
     found = numa()
     for node, policy in (("a", "restricted"), ("b", "single-numa-node")):
-        offered = (of(gpu=2), of(gpu=2)) if node == "a" else (of(gpu=4), of(gpu=4))
+        offered = (amounts_of(gpu=2), amounts_of(gpu=2)) if node == "a" else (amounts_of(gpu=4), amounts_of(gpu=4))
         found.node(node, gpus=8).zones(node, *offered, policy=policy)
         for zone in (0, 1):
             held = {f"zone-{zone}": offered[zone]}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pykai.core.placing.gang import place_gang
-from tests.core.builders import Cluster, Raw, Result, ask_of, cluster, scores_of
+from tests.core.builders import Cluster, Raw, Result, cluster, placement_request_of, scores_of
 
 SLICE = "nvidia.com/mig-1g.5gb"
 
@@ -146,7 +146,7 @@ def test_the_scale_follows_placements_and_their_undoing(configuration: Raw) -> N
     equal = {"node-0": 1019, "node-1": 1019, "node-2": 1019}
     assert scores_of(session, "probe-0") == equal
     mark = session.state.mark()
-    assert place_gang(session, ask_of(session, "j-0").gang)
+    assert place_gang(session, placement_request_of(session, "j-0").gang)
     assert scores_of(session, "probe-0") == {"node-0": 1019, "node-1": 1010, "node-2": 1010}
     session.state.rollback(mark)
     assert scores_of(session, "probe-0") == equal

@@ -180,6 +180,6 @@ def test_a_pod_that_keeps_its_claim_for_one_pod_may_stay() -> None:
         .pod("waiting", claims=("a",))
         .gang("plain", queue="rich", gpu=1, on="big", age=100)
         .gang("job", queue="poor", gpu=1)
-        .taking("reclaim")
+        .with_actions("reclaim")
     )
     assert len(world.schedule().evicted_pods()) == 1

@@ -116,7 +116,7 @@ def test_the_guard_of_evictions_asks_for_claims_then_config_maps_then_size() -> 
     """cycle:FLT-9."""
     container: dict[str, Any] = {"name": "main", "envFrom": [{"configMapRef": {"name": "settings"}}]}
     container["resources"] = {"requests": {"cpu": "1000"}}
-    world = storage().gang("job", claims=("data",), spec={"containers": [container]}).taking("preempt")
+    world = storage().gang("job", claims=("data",), spec={"containers": [container]}).with_actions("preempt")
     said = [line.partition(":")[0] for line in refusal(world).splitlines()]
     assert said == ["VolumeBinding", "ConfigMap", "MaxNodePoolResources"]
 
@@ -130,7 +130,7 @@ def test_nobody_is_evicted_for_a_pod_whose_claim_is_missing() -> None:
         .storage_class()
         .gang("old", queue="rich", gpu=1, on="node-0")
         .gang("job", queue="poor", gpu=1, claims=("data",))
-        .taking("reclaim")
+        .with_actions("reclaim")
     )
     result = world.schedule()
     assert result.evicted_pods() == []
@@ -526,7 +526,7 @@ def test_a_pod_is_evicted_for_the_room_of_its_own_claim() -> None:
         .claim("data", size="5Gi")
         .gang("old", queue="rich", gpu=1, on="node-0", ephemeral=("tmp",))
         .gang("job", queue="poor", gpu=1, claims=("data",))
-        .taking("allocate", "reclaim")
+        .with_actions("allocate", "reclaim")
     )
     result = world.schedule()
     assert result.evicted_pods() == ["old-0"]
@@ -544,7 +544,7 @@ def test_a_pod_with_claims_stays_when_it_is_not_in_the_way() -> None:
         .gang("a", queue="rich", gpu=1, on="node-0", ephemeral=("tmp",), age=50)
         .gang("b", queue="rich", gpu=1, on="node-1", age=100)
         .gang("job", queue="poor", gpu=1)
-        .taking("allocate", "reclaim")
+        .with_actions("allocate", "reclaim")
     )
     result = world.schedule()
     assert len(result.evicted_pods()) == 1
@@ -568,7 +568,7 @@ def test_jobs_with_other_claims_are_other_kinds() -> None:
         .gang("old-b", queue="rich", gpu=1, on="node-1")
         .gang("hopeless", queue="poor", gpu=1, claims=("large",))
         .gang("job", queue="poor", gpu=1, claims=("small",))
-        .taking("reclaim")
+        .with_actions("reclaim")
     )
     result = world.schedule()
     assert result.node_of("job-0") == "node-1"

@@ -82,7 +82,7 @@ def test_a_group_with_a_promise_is_not_put_off(gone: bool) -> None:
     """Others would get the place that was emptied for it, and it would evict them in its next turn, without end."""
 
     def contest(*, policy: dict[str, Any], **victim: Any) -> Result:
-        made = cluster(nodes=1, gpus=1).taking("allocate", "preempt").queue("q")
+        made = cluster(nodes=1, gpus=1).with_actions("allocate", "preempt").queue("q")
         made.priority_class("low", 10).priority_class("high", 90)
         if victim:
             made.gang("old", namespace="honest", priority="low", gpu=1, on="node-0", **victim)

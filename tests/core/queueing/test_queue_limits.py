@@ -11,7 +11,7 @@ from tests.core.builders import Cluster, Result, cluster
 
 
 def refusal_of(result: Result, group: str = "job") -> OverCapacity:
-    record = result.left_out(group)
+    record = result.unscheduled(group)
     assert record is not None
     (refusal,) = record.refusals
     assert isinstance(refusal, OverCapacity)
@@ -70,7 +70,7 @@ def test_c6_shared_devices_are_charged_by_the_memory_of_the_node() -> None:
     built.pod("old", group="old", fraction=0.4, on="node-0", device="gpu-0")
     result = built.gang("job", gpu_memory=60, devices=2, preemptible=False).schedule()
     assert result.bound("job") == 0
-    record = result.left_out("job")
+    record = result.unscheduled("job")
     assert record is not None
     (refusal,) = record.refusals
     assert isinstance(refusal, NoPlace)

@@ -377,7 +377,7 @@ def test_q62_without_the_hierarchy_only_queues_with_a_parent_count_below_a_synth
 
 
 def test_q62_workloads_of_queues_without_a_parent_find_no_queue_then() -> None:
-    record = departments().sharded(full_hierarchy=False).schedule().left_out("lonely")
+    record = departments().sharded(full_hierarchy=False).schedule().unscheduled("lonely")
     assert record is not None
     (refusal,) = record.refusals
     assert isinstance(refusal, NoQueue)
@@ -412,7 +412,7 @@ def test_q66_a_group_in_an_inner_queue_is_skipped_and_told_why() -> None:
     """queues:5, Do better."""
     result = cluster(nodes=1, gpus=1).queue("top").queue("q", parent="top").gang("job", gpu=1, queue="top").schedule()
     assert result.bound("job") == 0
-    record = result.left_out("job")
+    record = result.unscheduled("job")
     assert record is not None
     assert record.refusals == (NotLeafQueue("top"),)
     assert result.why("job") == (

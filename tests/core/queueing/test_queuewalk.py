@@ -535,7 +535,7 @@ def test_growth_is_not_cut_by_a_depth() -> None:
 
 
 def refusals(result: Result, group: str) -> tuple[object, ...]:
-    record = result.left_out(group)
+    record = result.unscheduled(group)
     assert record is not None
     return record.refusals
 

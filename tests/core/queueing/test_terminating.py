@@ -13,7 +13,7 @@ from pykai.core.model.status import TaskStatus
 from pykai.core.report.decisions import Evict, OverCapacity, Plan
 from pykai.core.report.sentences import refusal_text
 from pykai.core.schedule import schedule
-from tests.core.builders import NOW_NS, Cluster, Raw, Result, cluster, stamp
+from tests.core.builders import NOW_NS, Cluster, Raw, Result, cluster, timestamp_before
 
 SECOND = 1_000_000_000
 LIMIT_TEXT = (
@@ -237,7 +237,7 @@ class Days:
     def delete(self, pod: str, grace_s: int) -> None:
         """Delete a pod."""
         meta = self.raws[pod]["metadata"]
-        meta["deletionTimestamp"] = stamp(-self.now_s - grace_s)
+        meta["deletionTimestamp"] = timestamp_before(-self.now_s - grace_s)
         meta["deletionGracePeriodSeconds"] = grace_s
         self.tables.apply(decode_object(self.raws[pod]))
 

@@ -247,7 +247,7 @@ def heavy_and_light(used: UsageAmounts) -> Cluster:
     return (
         cluster(nodes=1, gpus=4)
         .configured({"tiers": [{"plugins": plugins}]})
-        .taking("allocate", "reclaim")
+        .with_actions("allocate", "reclaim")
         .with_policy(usage={"a": used})
         .queue("a", quota=0, weight=10_000)
         .queue("b", quota=0, weight=1)

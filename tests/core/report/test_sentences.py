@@ -90,7 +90,7 @@ def test_exp1_histogram() -> None:
 
 def test_exp2_a_node_short_of_several_resources_gives_every_one() -> None:
     built = cluster(nodes=2, gpus=1, cpu=1).node(gpus=8, cpu=1).node(gpus=1, cpu=100).queue("q")
-    record = built.gang("job", gpu=2, cpu=4).schedule().left_out("job")
+    record = built.gang("job", gpu=2, cpu=4).schedule().unscheduled("job")
     assert record is not None
     (refusal,) = record.refusals
     assert isinstance(refusal, NoPlace)
@@ -433,9 +433,9 @@ def test_each_verdict_is_a_sentence(verdict: NoEviction, text: str) -> None:
 
 def test_sol3_verdicts_are_those_the_actions_give() -> None:
     """cycle:SOL-3: every action that takes nothing back says why, in its order."""
-    built = cluster(nodes=1, gpus=2).queue("q", quota=1).taking("allocate", "consolidation", "reclaim", "preempt")
+    built = cluster(nodes=1, gpus=2).queue("q", quota=1).with_actions("allocate", "consolidation", "reclaim", "preempt")
     result = built.gang("running", 2, gpu=1, on="node-0", preemptible=False).gang("job", gpu=1).schedule()
-    record = result.left_out("job")
+    record = result.unscheduled("job")
     assert record is not None
     assert [no_eviction_text(verdict) for verdict in record.verdicts] == [
         "consolidation: it asks for 1 GPUs, and only 0 GPUs are free in the cluster",
@@ -468,7 +468,7 @@ def test_rcl2_what_a_queue_has_and_may_have() -> None:
 
 def test_rcl2_the_message_names_both_queues_as_they_were_before() -> None:
     """cycle:RCL-2: the one that loses first."""
-    built = cluster(nodes=1, gpus=2).taking("reclaim").queue("rich", quota=0, weight=0).queue("poor", quota=2)
+    built = cluster(nodes=1, gpus=2).with_actions("reclaim").queue("rich", quota=0, weight=0).queue("poor", quota=2)
     built.gang("running", 2, min=1, gpu=1, queue="rich", on="node-0").gang("claim", gpu=1, queue="poor")
     told = built.schedule().eviction("running-1").message.splitlines()
     assert told[0] == "Pod default/running-1 was preempted by workload default/claim."
@@ -479,7 +479,7 @@ def test_rcl2_the_message_names_both_queues_as_they_were_before() -> None:
 
 def test_rcl2_queues_of_different_parents_are_told_by_their_parents() -> None:
     """cycle:RCL-2"""
-    built = cluster(nodes=1, gpus=1).taking("reclaim").queue("product", quota=0, weight=0).queue("lab", quota=1)
+    built = cluster(nodes=1, gpus=1).with_actions("reclaim").queue("product", quota=0, weight=0).queue("lab", quota=1)
     built.queue("ads", parent="product", quota=0, weight=0).queue("vision", parent="lab", quota=1)
     built.gang("running", gpu=1, queue="ads", on="node-0").gang("claim", gpu=1, queue="vision")
     told = built.schedule().eviction("running-0").message.splitlines()
@@ -513,7 +513,7 @@ def test_pol7_a_class_that_never_preempts_says_so() -> None:
 
 def test_q323_the_delay_is_told_once_beside_the_other_reasons() -> None:
     """cycle:POL-4, queues:Q-323: once per cycle, however many actions skip the job."""
-    built = cluster(nodes=1, gpus=1).taking("allocate", "consolidation", "reclaim", "preempt").queue("q")
+    built = cluster(nodes=1, gpus=1).with_actions("allocate", "consolidation", "reclaim", "preempt").queue("q")
     built.gang("running", gpu=1, on="node-0").gang("job", gpu=1, age=60, group_spec={"preemptionDelay": "5m"})
     assert built.schedule().why("job") == (
         "Unable to schedule podgroup: Resources were not found for pod default/job-0 due to: "

@@ -6,7 +6,7 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.sharing import reservation_name
-from pykai.dev.soak.invariants import Seen, check
+from pykai.dev.soak.invariants import RecordedChange, check_recording
 
 _GRACE_S = 10.0
 
@@ -58,7 +58,7 @@ def test_a_pod_that_only_says_it_reserves_a_gpu_fills_it_like_any_other() -> Non
 
 
 def told(*lines: tuple[float, str, str, dict[str, Any] | None], ended: bool = False) -> list[str]:
-    return check((Seen(*line) for line in lines), grace_s=_GRACE_S, ended=ended)
+    return check_recording((RecordedChange(*line) for line in lines), grace_s=_GRACE_S, ended=ended)
 
 
 def node(name: str, gpus: int) -> dict[str, Any]:
@@ -105,12 +105,12 @@ def test_more_whole_gpus_than_the_node_has() -> None:
 def test_what_was_learnt_at_once_is_judged_at_once() -> None:
     def of_a_list(more: bool) -> list[str]:
         lines = [
-            Seen(0, "nodes", "n1", node("n1", 1)),
-            Seen(1, "pods", "default/b", pod("b", node="n1", gpus=1)),
-            Seen(9, "pods", "default/a", pod("a", node="n1", gpus=1), more),
-            Seen(9, "pods", "default/b", None),
+            RecordedChange(0, "nodes", "n1", node("n1", 1)),
+            RecordedChange(1, "pods", "default/b", pod("b", node="n1", gpus=1)),
+            RecordedChange(9, "pods", "default/a", pod("a", node="n1", gpus=1), more),
+            RecordedChange(9, "pods", "default/b", None),
         ]
-        return check(lines, grace_s=_GRACE_S, ended=False)
+        return check_recording(lines, grace_s=_GRACE_S, ended=False)
 
     assert of_a_list(more=True) == []
     assert of_a_list(more=False) == ["9.00s: n1 has 1 GPUs and runs pods with 2"]
@@ -206,12 +206,12 @@ def test_a_job_that_goes_before_it_has_completed_is_lost() -> None:
 
 
 def test_a_job_that_its_user_gave_up_is_not_lost() -> None:
-    lines = [Seen(1, "jobs", "default/j", {}), Seen(2, "jobs", "default/j", None)]
-    assert not check(lines, grace_s=_GRACE_S, submitted=["default/j"], given_up=["default/j"])
+    lines = [RecordedChange(1, "jobs", "default/j", {}), RecordedChange(2, "jobs", "default/j", None)]
+    assert not check_recording(lines, grace_s=_GRACE_S, submitted=["default/j"], given_up=["default/j"])
 
 
 def test_a_job_that_was_submitted_and_never_seen_is_lost() -> None:
     done = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
-    lines = [Seen(1, "jobs", "default/a", done), Seen(2, "jobs", "default/a", None)]
-    problems = check(lines, grace_s=_GRACE_S, submitted=["default/a", "default/b"])
+    lines = [RecordedChange(1, "jobs", "default/a", done), RecordedChange(2, "jobs", "default/a", None)]
+    problems = check_recording(lines, grace_s=_GRACE_S, submitted=["default/a", "default/b"])
     assert problems == ["2.00s: job default/b was submitted and never completed"]

@@ -58,7 +58,7 @@ class Accounts:
             )
         for grant in grants:
             for each in grant.rules[:1]:
-                await self._known(api, each, grant.namespace)
+                await self._wait_until_granted(api, each, grant.namespace)
         return api
 
     async def may(self, api: Api, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
@@ -67,7 +67,7 @@ class Accounts:
         plural, _, subresource = asked["resources"][0].partition("/")
         attributes = {"verb": verb, "group": asked["apiGroups"][0], "resource": plural, "subresource": subresource}
         review = {"spec": {"resourceAttributes": {**attributes, "namespace": namespace, "name": name}}}
-        return bool((await api.ask("POST", _REVIEWS, review)).ok().body["status"]["allowed"])
+        return bool((await api.request("POST", _REVIEWS, review)).ok().body["status"]["allowed"])
 
     async def until_may(self, api: Api, verb: str, resource: str, namespace: str = "") -> None:
         """Wait until a right that was granted is known: a real server reads roles a moment later."""
@@ -75,14 +75,14 @@ class Accounts:
             while not await self.may(api, verb, resource, namespace):
                 await asyncio.sleep(0.02)
 
-    async def _known(self, api: Api, first: Object, namespace: str) -> None:
+    async def _wait_until_granted(self, api: Api, first: Object, namespace: str) -> None:
         group, resource = first["apiGroups"][0], first["resources"][0]
         name = (first.get("resourceNames") or [""])[0]
         plural, _, subresource = resource.partition("/")
         attributes = {"verb": first["verbs"][0], "group": group, "resource": plural, "subresource": subresource}
         review = {"spec": {"resourceAttributes": {**attributes, "namespace": namespace, "name": name}}}
         await api.until(
-            lambda: api.ask("POST", _REVIEWS, review), lambda answer: bool(answer.body["status"]["allowed"])
+            lambda: api.request("POST", _REVIEWS, review), lambda answer: bool(answer.body["status"]["allowed"])
         )
 
     async def _grant(self, name: str, grant: Grant, subject: Object) -> None:
@@ -101,4 +101,4 @@ class Accounts:
         await self._create(f"{where}/{'rolebindings' if grant.namespace else 'clusterrolebindings'}", binding)
 
     async def _create(self, path: str, obj: Object) -> None:
-        (await self.admin.ask("POST", path, obj)).ok()
+        (await self.admin.request("POST", path, obj)).ok()

@@ -100,7 +100,7 @@ class Api:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -115,57 +115,57 @@ class Api:
         query = {name.rstrip("_"): value for name, value in query.items()}
         response = await self.transport.send(Request(method, path, query, raw, content_type, accept=accept))
         try:
-            found = json.loads(response.body) if response.body else None
+            decoded = json.loads(response.body) if response.body else None
         except ValueError:
-            found = response.body
-        return Answer(response.status, found, response.headers)
+            decoded = response.body
+        return Answer(response.status, decoded, response.headers)
 
     async def create(self, plural: str, obj: Object, namespace: str = "default", **query: str) -> Answer:
         """POST."""
-        return await self.ask("POST", path_of(plural, namespace=namespace), obj, **query)
+        return await self.request("POST", path_of(plural, namespace=namespace), obj, **query)
 
     async def get(self, plural: str, name: str, namespace: str = "default", **query: str) -> Answer:
         """GET of one object."""
-        return await self.ask("GET", path_of(plural, name, namespace=namespace), **query)
+        return await self.request("GET", path_of(plural, name, namespace=namespace), **query)
 
     async def list(self, plural: str, namespace: str | None = "default", **query: str) -> Answer:
         """GET of many."""
-        return await self.ask("GET", path_of(plural, namespace=namespace), **query)
+        return await self.request("GET", path_of(plural, namespace=namespace), **query)
 
     async def put(self, plural: str, obj: Object, subresource: str = "", **query: str) -> Answer:
         """PUT of an object where it says it is."""
         meta = obj["metadata"]
         path = path_of(plural, meta["name"], subresource, meta.get("namespace", "default"))
-        return await self.ask("PUT", path, obj, **query)
+        return await self.request("PUT", path, obj, **query)
 
     async def patch(
         self, plural: str, name: str, patch: Any, subresource: str = "", kind: str = MERGE, **query: str
     ) -> Answer:
         """PATCH, a merge patch unless said otherwise."""
-        return await self.ask("PATCH", path_of(plural, name, subresource), patch, content_type=kind, **query)
+        return await self.request("PATCH", path_of(plural, name, subresource), patch, content_type=kind, **query)
 
     async def delete(self, plural: str, name: str, options: Object | None = None, **query: str) -> Answer:
         """DELETE."""
-        return await self.ask("DELETE", path_of(plural, name), options, **query)
+        return await self.request("DELETE", path_of(plural, name), options, **query)
 
     async def bind(self, pod: str, node: str, **metadata: Any) -> Answer:
         """Bind a pod, and wait until the server's own cache knows: a real one deletes by what that says."""
-        answer = await self.ask(
+        answer = await self.request(
             "POST", path_of("pods", pod, "binding"), {"metadata": {"name": pod, **metadata}, "target": {"name": node}}
         )
         while answer.code == 201:
-            cached = await self.ask("GET", path_of("pods", pod), resourceVersion="0")
+            cached = await self.request("GET", path_of("pods", pod), resourceVersion="0")
             if cached.body["spec"].get("nodeName"):
                 break
         return answer
 
     @asynccontextmanager
-    async def watch(self, plural: str, namespace: str | None = "default", **query: str) -> AsyncIterator[Watched]:
+    async def watch(self, plural: str, namespace: str | None = "default", **query: str) -> AsyncIterator[WatchEvents]:
         """A watch, from its beginning."""
         asked = Request("GET", path_of(plural, namespace=namespace), {"watch": "true", **query})
         async with self.transport.stream(asked) as stream:
             assert stream.status == 200
-            yield Watched(stream.chunks())
+            yield WatchEvents(stream.chunks())
 
     async def define(self, obj: Object) -> Answer:
         """Create a CustomResourceDefinition and wait until its kind is served."""
@@ -173,7 +173,7 @@ class Api:
         spec = obj["spec"]
         for version in spec["versions"]:
             path = f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
-            await self.until(partial(self.ask, "GET", path), lambda answer: answer.code == 200)
+            await self.until(partial(self.request, "GET", path), lambda answer: answer.code == 200)
         return created
 
     async def until(self, ask: Callable[[], Awaitable[Answer]], holds: Callable[[Answer], bool]) -> Answer:
@@ -190,12 +190,12 @@ class Api:
         async with self.transport.stream(asked) as stream:
             if (await self.get(plural, name, namespace)).code == 404:
                 return
-            watched = Watched(stream.chunks())
+            watched = WatchEvents(stream.chunks())
             while (await watched.next())[0] != "DELETED":
                 pass
 
 
-class Watched:
+class WatchEvents:
     """Events of a watch, one by one."""
 
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
@@ -226,7 +226,7 @@ class Watched:
 
 
 @asynccontextmanager
-async def running(**options: Any) -> AsyncIterator[tuple[ApiServer, Api]]:
+async def running_server(**options: Any) -> AsyncIterator[tuple[ApiServer, Api]]:
     """A server and its administrator."""
     options.setdefault("clock", Clock())
     server = await ApiServer.open(**options)

@@ -15,7 +15,7 @@ import pytest
 
 from pykai.kube.clock import Clock
 from pykai.lab.apiserver.server import ApiServer
-from tests.lab.apiserver.apiclient import Api, running
+from tests.lab.apiserver.apiclient import Api, running_server
 from tests.servers import Server, api_server
 
 #: fixtures that bring a server of either kind
@@ -47,5 +47,5 @@ def api(server: Server) -> Api:
 
 @pytest.fixture
 async def inside() -> AsyncIterator[ApiServer]:
-    async with running() as (server, _):
+    async with running_server() as (server, _):
         yield server

@@ -14,7 +14,7 @@ from aiohttp import web
 from pykai.kube.errors import Forbidden
 from pykai.lab.apiserver.admission import AdmissionRequest
 from pykai.lab.apiserver.certificates import LOCAL_NAMES, Authority, server_context
-from tests.lab.apiserver.apiclient import Api, config_map, pod, running
+from tests.lab.apiserver.apiclient import Api, config_map, pod, running_server
 
 Review = dict[str, Any]
 
@@ -34,7 +34,7 @@ def only_small(request: AdmissionRequest) -> None:
 
 
 async def test_functions_in_the_process_change_and_refuse() -> None:
-    async with running(mutators=[labelled], validators=[only_small]) as (_, api):
+    async with running_server(mutators=[labelled], validators=[only_small]) as (_, api):
         created = await api.create("pods", pod("a"))
         assert created.meta["labels"] == {"admitted-by": "us"}
         assert "unknown" not in created.body

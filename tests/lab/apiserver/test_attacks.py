@@ -20,7 +20,7 @@ from pykai.lab.apiserver.certificates import LOCAL_NAMES, server_context
 from pykai.lab.apiserver.http import HttpServer
 from pykai.lab.apiserver.negotiation import read_body
 from pykai.lab.apiserver.server import ApiServer
-from tests.lab.apiserver.apiclient import running
+from tests.lab.apiserver.apiclient import running_server
 
 YAML = "application/yaml"
 JSON = "application/json"
@@ -162,7 +162,7 @@ async def test_a_watch_outlives_the_patience_for_requests(server: ApiServer) -> 
 
 async def test_tokens_stay_where_they_belong(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with running(data=tmp_path) as (server, _):
+    async with running_server(data=tmp_path) as (server, _):
         await server.serve()
         server.kubeconfig(tmp_path / "config")
         async with port(server) as send:

@@ -24,7 +24,7 @@ from tests.lab.apiserver.apiclient import (
     deployment,
     path_of,
     pod,
-    running,
+    running_server,
 )
 
 JUNK: tuple[Any, ...] = (None, -1, True, "x", [], {}, [None], ["a"], {"a": None}, 10**30)
@@ -90,7 +90,7 @@ def with_junk(obj: Any, path: Path, junk: Any) -> Any:
 @pytest.mark.parametrize("plural", OBJECTS)
 async def test_junk_in_any_field(plural: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
-    async with running() as (_, api):
+    async with running_server() as (_, api):
         obj = OBJECTS[plural]
         live = (await api.create(plural, obj)).ok().body
         name = obj["metadata"]["name"]
@@ -104,7 +104,7 @@ async def test_junk_in_any_field(plural: str, caplog: pytest.LogCaptureFixture) 
                 kind = (MERGE, STRATEGIC, APPLY, "put")[turn % 4]
                 if kind == "put":
                     changed = with_junk(live, path, junk) if path in set(places(live)) else live
-                    answers.append(await api.ask("PUT", path_of(plural, name), changed, dryRun="All"))
+                    answers.append(await api.request("PUT", path_of(plural, name), changed, dryRun="All"))
                 else:
                     answers.append(await api.patch(plural, name, broken, kind=kind, dryRun="All", fieldManager="m"))
                 for answer in answers:
@@ -120,14 +120,14 @@ async def test_junk_in_subresources(inside: ApiServer) -> None:
     for junk in JUNK:
         for path in places(binding):
             body = with_junk(binding, path, junk)
-            answer = await api.ask("POST", path_of("pods", "a", "binding"), body, dryRun="All")
+            answer = await api.request("POST", path_of("pods", "a", "binding"), body, dryRun="All")
             assert answer.code < 500 or answer.body["message"].startswith("target."), body
-        eviction = await api.ask("POST", path_of("pods", "a", "eviction"), {"deleteOptions": junk}, dryRun="All")
+        eviction = await api.request("POST", path_of("pods", "a", "eviction"), {"deleteOptions": junk}, dryRun="All")
         assert eviction.code < 500
         for path in ((), ("spec",), ("spec", "replicas"), ("metadata",)):
             body = with_junk({"metadata": {}, "spec": {"replicas": 1}}, path, junk)
             assert (await api.patch("deployments", "a", body, "scale", dryRun="All")).code < 500, body
-            assert (await api.ask("PUT", path_of("deployments", "a", "scale"), body, dryRun="All")).code < 500, body
+            assert (await api.request("PUT", path_of("deployments", "a", "scale"), body, dryRun="All")).code < 500, body
         assert (await api.patch("pods", "a", {"status": junk}, "status")).code < 500
         for field in ("preconditions", "gracePeriodSeconds", "propagationPolicy", "orphanDependents"):
             await api.create("configmaps", config_map("a"))
@@ -138,11 +138,11 @@ async def test_junk_in_subresources(inside: ApiServer) -> None:
 
 async def test_a_stored_object_that_makes_no_sense_harms_nobody() -> None:
     """Somebody else's rules were laxer: what is stored is read as far as it can be."""
-    async with running() as (server, api):
+    async with running_server() as (server, api):
         odd = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "odd", "namespace": "default"}, "spec": 5}
         server.load([odd])
         await api.create("pods", pod("good"))
         table = "application/json;as=Table;v=v1;g=meta.k8s.io"
         assert (await api.list("pods", fieldSelector="spec.nodeName=")).names == ["good", "odd"]
-        assert len((await api.ask("GET", "/api/v1/pods", accept=table)).body["rows"]) == 2
+        assert len((await api.request("GET", "/api/v1/pods", accept=table)).body["rows"]) == 2
         assert (await api.delete("pods", "odd")).code < 500

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pykai.kube.errors import ApiError, BadRequest
 from pykai.kube.transport import Request
 from pykai.lab.apiserver import negotiation
-from pykai.lab.apiserver.negotiation import MAX_BODY, body_of, read_body
+from pykai.lab.apiserver.negotiation import MAX_BODY, read_body, read_request_body
 from pykai.lab.apiserver.server import ApiServer
 from tests.lab.apiserver.apiclient import Api, config_map
 
@@ -40,7 +40,7 @@ async def test_others_are_answered_while_a_large_body_is_read(inside: ApiServer)
         release.wait(60)
 
     # The reader has something to do until the test lets it go on.
-    holding = asyncio.get_running_loop().run_in_executor(negotiation._READER, hold)
+    holding = asyncio.get_running_loop().run_in_executor(negotiation._BODY_READER_POOL, hold)
     await asyncio.to_thread(held.wait, 60)
     try:
         sending = asyncio.create_task(inside.transport().send(Request("POST", MAPS, {}, large_map("large"), YAML)))
@@ -111,7 +111,7 @@ def test_yaml_written_to_do_harm_is_refused(body: bytes, says: str) -> None:
 async def test_a_large_body_that_is_wrong_is_refused_like_a_small_one() -> None:
     for body in (b"a: [", b"a: [" + b" " * 100_000):
         with pytest.raises(BadRequest, match="the YAML body cannot be read"):
-            await body_of(Request("POST", MAPS, {}, body, YAML))
+            await read_request_body(Request("POST", MAPS, {}, body, YAML))
 
 
 def test_numbers_are_those_that_kubernetes_reads() -> None:

@@ -13,7 +13,7 @@ async def test_a_definition_is_served_at_once(api: Api) -> None:
     assert (await api.create("widgets", widget("a"))).code == 404
     created = await api.define(definition())
     assert created.code == 201
-    created = await api.ask("GET", path_of("customresourcedefinitions", "widgets.example.com"))
+    created = await api.request("GET", path_of("customresourcedefinitions", "widgets.example.com"))
     assert {c["type"]: c["status"] for c in created.body["status"]["conditions"]} == {
         "NamesAccepted": "True",
         "Established": "True",

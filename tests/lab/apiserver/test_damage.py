@@ -20,10 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pykai.kube.clock import Clock
-from pykai.lab.apiserver.integrity import check_log, damaged, row_sum
+from pykai.lab.apiserver.integrity import check_wal, damaged_state_error, row_checksum
 from pykai.lab.apiserver.server import ApiServer
-from pykai.lab.apiserver.sqlitejournal import FILE, StateError
-from tests.lab.apiserver.apiclient import config_map, pod, running
+from pykai.lab.apiserver.sqlitejournal import STATE_FILE, StateError
+from tests.lab.apiserver.apiclient import config_map, pod, running_server
 
 PAGE = 4096
 #: places that one run tries
@@ -34,7 +34,7 @@ LARGE = {"text": "words and words " * 1500}
 
 async def write_state(folder: Path) -> None:
     """A state with small and large objects, changed and deleted ones, stopped in peace."""
-    async with running(data=folder) as (_, api):
+    async with running_server(data=folder) as (_, api):
         for number in range(12):
             await api.create("configmaps", config_map(f"small-{number}"))
         for number in range(4):
@@ -46,7 +46,7 @@ async def write_state(folder: Path) -> None:
 
 async def content(folder: Path) -> dict[str, Any]:
     """Everything that was written, as a server from this folder shows it, and what a watch of the past tells."""
-    async with running(data=folder) as (_, api):
+    async with running_server(data=folder) as (_, api):
         shown: dict[str, Any] = {plural: (await api.list(plural)).body["items"] for plural in ("configmaps", "pods")}
         async with api.watch("configmaps", resourceVersion="1") as watch:
             shown["past"] = [await watch.next() for _ in range(18)]
@@ -77,7 +77,7 @@ def spoilt(state: Path, folder: Path, at: int, data: bytes) -> Path:
     if folder.exists():
         shutil.rmtree(folder)
     shutil.copytree(state, folder)
-    with (folder / FILE).open("r+b") as file:
+    with (folder / STATE_FILE).open("r+b") as file:
         file.seek(at)
         file.write(data)
     return folder
@@ -94,14 +94,14 @@ def refused_or_whole(folder: Path, whole: dict[str, Any]) -> bool:
         if shown != whole:
             pytest.fail("the server serves another state than the one that was written")
         return False
-    assert str(folder / FILE) in text
+    assert str(folder / STATE_FILE) in text
     assert "move it away" in text
     return True
 
 
 def test_a_page_of_random_bytes_is_noticed_wherever_it_lies(state: State, tmp_path: Path) -> None:
     folder, whole = state
-    pages = (folder / FILE).stat().st_size // PAGE
+    pages = (folder / STATE_FILE).stat().st_size // PAGE
     assert pages > 20
     refused = 0
     for number in range(pages):
@@ -112,7 +112,7 @@ def test_a_page_of_random_bytes_is_noticed_wherever_it_lies(state: State, tmp_pa
 
 
 def _free_pages(folder: Path) -> int:
-    database = sqlite3.connect(folder / FILE)
+    database = sqlite3.connect(folder / STATE_FILE)
     try:
         return int(database.execute("PRAGMA freelist_count").fetchone()[0])
     finally:
@@ -123,18 +123,18 @@ def _free_pages(folder: Path) -> int:
 @given(place=st.floats(0, 1, exclude_max=True), change=st.integers(1, 255))
 def test_a_single_byte_is_noticed_or_means_nothing(state: State, tmp_path: Path, place: float, change: int) -> None:
     folder, whole = state
-    at = int(place * (folder / FILE).stat().st_size)
-    byte = (folder / FILE).read_bytes()[at] ^ change
+    at = int(place * (folder / STATE_FILE).stat().st_size)
+    byte = (folder / STATE_FILE).read_bytes()[at] ^ change
     refused_or_whole(spoilt(folder, tmp_path / "spoilt", at, bytes([byte])), whole)
 
 
 def test_a_word_inside_a_large_object_is_noticed(state: State, tmp_path: Path) -> None:
     """The structure of the file is as good as ever, and the object is still JSON: only its checksum tells."""
     folder, whole = state
-    raw = (folder / FILE).read_bytes()
+    raw = (folder / STATE_FILE).read_bytes()
     at = raw.index(b"words and words words and words ")
     other = spoilt(folder, tmp_path / "spoilt", at, b"swords")
-    database = sqlite3.connect(other / FILE)
+    database = sqlite3.connect(other / STATE_FILE)
     assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     database.close()
     assert refused_or_whole(other, whole)
@@ -142,7 +142,7 @@ def test_a_word_inside_a_large_object_is_noticed(state: State, tmp_path: Path) -
 
 def test_an_index_that_names_other_rows_is_noticed(state: State, tmp_path: Path) -> None:
     """Every row is as it was written, but looked for by its index this one would be among other kinds."""
-    raw, row = (state.folder / FILE).read_bytes(), b"configmapsdefault/small-5"
+    raw, row = (state.folder / STATE_FILE).read_bytes(), b"configmapsdefault/small-5"
     # In the tables a row goes on with its JSON.
     places = [found.start() for found in re.finditer(row, raw) if b"{" not in raw[found.end() : found.end() + 20]]
     assert len(places) == 1
@@ -154,7 +154,7 @@ def test_the_command_says_so_and_ends(state: State, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pykai", "server", "--data", str(other)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert found.returncode == 1
-    assert found.stderr.startswith(f"Error: the state file {other / FILE} is damaged: ")
+    assert found.stderr.startswith(f"Error: the state file {other / STATE_FILE} is damaged: ")
     assert "Traceback" not in found.stderr
 
 
@@ -183,12 +183,12 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a server that was killed."""
     folder = tmp_path_factory.mktemp("crashed")
     subprocess.run([sys.executable, "-c", _DYING, str(folder)], check=True, timeout=60)
-    assert (folder / f"{FILE}-wal").stat().st_size > 30 * PAGE
+    assert (folder / f"{STATE_FILE}-wal").stat().st_size > 30 * PAGE
     return folder
 
 
 async def maps(folder: Path) -> set[str]:
-    async with running(data=folder) as (_, api):
+    async with running_server(data=folder) as (_, api):
         return set((await api.list("configmaps")).names)
 
 
@@ -201,19 +201,19 @@ def test_the_log_of_a_killed_server_is_read(crashed: Path, tmp_path: Path) -> No
 def test_a_broken_frame_of_the_log_is_noticed(crashed: Path, tmp_path: Path, frame: int) -> None:
     """SQLite itself would leave out everything that was committed after it, without a word."""
     shutil.copytree(crashed, tmp_path / "copy")
-    log = tmp_path / "copy" / f"{FILE}-wal"
+    log = tmp_path / "copy" / f"{STATE_FILE}-wal"
     with log.open("r+b") as file:
         file.seek(32 + frame * (24 + PAGE) + 24)
         file.write(random.Random(frame).randbytes(PAGE))
     before = log.read_bytes()
-    with pytest.raises(StateError, match=f"{FILE}-wal is damaged: frame {frame} of it is broken"):
+    with pytest.raises(StateError, match=f"{STATE_FILE}-wal is damaged: frame {frame} of it is broken"):
         asyncio.run(maps(tmp_path / "copy"))
     assert log.read_bytes() == before
 
 
 def test_a_broken_header_of_the_log_is_noticed(crashed: Path, tmp_path: Path) -> None:
     shutil.copytree(crashed, tmp_path / "copy")
-    with (tmp_path / "copy" / f"{FILE}-wal").open("r+b") as file:
+    with (tmp_path / "copy" / f"{STATE_FILE}-wal").open("r+b") as file:
         file.write(random.Random(0).randbytes(32))
     with pytest.raises(StateError, match="its header is broken"):
         asyncio.run(maps(tmp_path / "copy"))
@@ -222,11 +222,11 @@ def test_a_broken_header_of_the_log_is_noticed(crashed: Path, tmp_path: Path) ->
 def test_a_log_that_was_cut_off_is_no_damage(crashed: Path, tmp_path: Path) -> None:
     """The last transaction was not answered: its sender knows nothing of it."""
     shutil.copytree(crashed, tmp_path / "copy")
-    log = tmp_path / "copy" / f"{FILE}-wal"
+    log = tmp_path / "copy" / f"{STATE_FILE}-wal"
     data = log.read_bytes()
     for cut in (len(data) - 100, len(data) - PAGE, 32 + 5 * (24 + PAGE) + 50, 40, 32, 10, 0):
         log.write_bytes(data[:cut])
-        check_log(tmp_path / "copy" / FILE)
+        check_wal(tmp_path / "copy" / STATE_FILE)
     log.write_bytes(data[:-100])
     assert asyncio.run(maps(tmp_path / "copy")) >= {f"map-{number}" for number in range(19)}
 
@@ -235,21 +235,21 @@ async def test_a_state_of_the_format_before_is_taken_over(tmp_path: Path) -> Non
     await write_state(tmp_path)
     shutil.copytree(tmp_path, tmp_path / "copy")
     whole = await content(tmp_path / "copy")
-    database = sqlite3.connect(tmp_path / FILE)
+    database = sqlite3.connect(tmp_path / STATE_FILE)
     for table in ("facts", "objects", "history"):
         database.execute(f"ALTER TABLE {table} DROP COLUMN sum")
     database.execute("UPDATE facts SET value = '1' WHERE name = 'format'")
     database.commit()
     database.close()
     assert await content(tmp_path) == whole
-    database = sqlite3.connect(tmp_path / FILE)
+    database = sqlite3.connect(tmp_path / STATE_FILE)
     assert database.execute("SELECT count(*) FROM objects WHERE sum IS NULL").fetchone() == (0,)
     database.close()
 
 
 async def test_a_state_of_a_later_format_is_refused(tmp_path: Path) -> None:
     await write_state(tmp_path)
-    database = sqlite3.connect(tmp_path / FILE)
+    database = sqlite3.connect(tmp_path / STATE_FILE)
     database.execute("UPDATE facts SET value = '3' WHERE name = 'format'")
     database.commit()
     database.close()
@@ -259,7 +259,7 @@ async def test_a_state_of_a_later_format_is_refused(tmp_path: Path) -> None:
 
 async def test_objects_that_are_all_gone_are_noticed(tmp_path: Path) -> None:
     await write_state(tmp_path)
-    database = sqlite3.connect(tmp_path / FILE)
+    database = sqlite3.connect(tmp_path / STATE_FILE)
     database.execute("DELETE FROM objects")
     database.commit()
     database.close()
@@ -269,23 +269,23 @@ async def test_objects_that_are_all_gone_are_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["/proc/nowhere", "/dev/null/state"])
 async def test_a_folder_that_cannot_be_used_is_named(place: str) -> None:
-    with pytest.raises(StateError, match=f"{place}/{FILE} cannot be used: "):
+    with pytest.raises(StateError, match=f"{place}/{STATE_FILE} cannot be used: "):
         await ApiServer.open(clock=Clock(), data=Path(place))
 
 
 def test_sums_tell_columns_apart() -> None:
-    assert row_sum("ab", "c") != row_sum("a", "bc")
-    assert row_sum("1") != row_sum(1)
-    assert row_sum(None) != row_sum("")
-    assert row_sum(b"x", 2) == row_sum(b"x", 2)
-    assert "x is damaged: y; " in str(damaged(Path("x"), "y"))
+    assert row_checksum("ab", "c") != row_checksum("a", "bc")
+    assert row_checksum("1") != row_checksum(1)
+    assert row_checksum(None) != row_checksum("")
+    assert row_checksum(b"x", 2) == row_checksum(b"x", 2)
+    assert "x is damaged: y; " in str(damaged_state_error(Path("x"), "y"))
 
 
 @pytest.mark.parametrize("name", ["tokens.json", "ca.key", "ca.crt"])
 async def test_a_broken_file_beside_the_state_is_named(tmp_path: Path, name: str) -> None:
-    async with running(data=tmp_path) as (server, _):
+    async with running_server(data=tmp_path) as (server, _):
         await server.serve()
     (tmp_path / name).write_text("[1, 2")
-    async with running(data=tmp_path) as (server, _):
+    async with running_server(data=tmp_path) as (server, _):
         with pytest.raises(StateError, match=f"{name}.* in {tmp_path} cannot be used: .*; remove them"):
             await server.serve()

@@ -9,7 +9,7 @@ import pytest
 
 from pykai.kube.clock import Clock
 from pykai.lab.apiserver.server import ApiServer
-from tests.lab.apiserver.apiclient import Api, config_map, deployment, owned_by, path_of, pod, running
+from tests.lab.apiserver.apiclient import Api, config_map, deployment, owned_by, path_of, pod, running_server
 
 
 async def test_a_deleted_object_is_gone_and_the_answer_names_it(api: Api) -> None:
@@ -52,7 +52,7 @@ async def test_a_pod_that_has_ended_vanishes_at_once(api: Api, phase: str) -> No
 
 
 async def test_the_end_of_the_grace_is_written_down() -> None:
-    async with running(clock=Clock(speed=0.001, start=datetime(2026, 1, 1, tzinfo=UTC))) as (_, slow):
+    async with running_server(clock=Clock(speed=0.001, start=datetime(2026, 1, 1, tzinfo=UTC))) as (_, slow):
         await slow.create("pods", pod("a"))
         await slow.bind("a", "n1")
         answer = await slow.delete("pods", "a")
@@ -202,7 +202,7 @@ async def test_a_namespace_waits_for_what_is_held(api: Api) -> None:
     assert (await api.get("namespaces", "team")).code == 200
     release = {"metadata": {"finalizers": None}}
     path = path_of("configmaps", "held", namespace="team")
-    await api.ask("PATCH", path, release, content_type="application/merge-patch+json")
+    await api.request("PATCH", path, release, content_type="application/merge-patch+json")
     await api.gone("namespaces", "team")
 
 
@@ -217,22 +217,22 @@ async def test_every_namespace_has_a_default_account(inside: ApiServer) -> None:
 async def test_a_collection_is_deleted_by_selector(api: Api) -> None:
     for name in ("a", "b", "c"):
         await api.create("configmaps", config_map(name, labels={"app": "x" if name != "c" else "y"}))
-    answer = await api.ask("DELETE", path_of("configmaps"), labelSelector="app=x")
+    answer = await api.request("DELETE", path_of("configmaps"), labelSelector="app=x")
     assert answer.names == ["a", "b"]
     assert (await api.list("configmaps")).names == ["c"]
 
 
 async def test_events_live_for_an_hour_after_their_last_write() -> None:
     clock = Clock(speed=0.001, start=datetime(2026, 1, 1, tzinfo=UTC))
-    async with running(clock=clock) as (server, api):
+    async with running_server(clock=clock) as (server, api):
         for name in ("old", "renewed"):
             await api.create("events", {"metadata": {"name": name}, "involvedObject": {"kind": "Pod"}, "reason": "X"})
         _pass_time(clock, 3000)
         await api.patch("events", "renewed", {"count": 2})
-        server.garbage.expire_events()
+        server.garbage_collector.expire_events()
         assert (await api.list("events")).names == ["old", "renewed"]
         _pass_time(clock, 700)
-        server.garbage.expire_events()
+        server.garbage_collector.expire_events()
         assert (await api.list("events")).names == ["renewed"]
 
 

@@ -19,7 +19,7 @@ import yaml
 
 from pykai.lab.apiserver.admission import AdmissionRequest
 from pykai.lab.apiserver.server import ApiServer, is_loopback
-from tests.lab.apiserver.apiclient import APPLY, Api, config_map, deployment, pod, running
+from tests.lab.apiserver.apiclient import APPLY, Api, config_map, deployment, pod, running_server
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -186,14 +186,14 @@ async def test_tables_of_lists_and_single_objects(api: Api) -> None:
     table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
     await api.create("pods", pod("a"))
     for path in (PODS, f"{PODS}/a"):
-        answer = await api.ask("GET", path, accept=table, includeObject="Object")
+        answer = await api.request("GET", path, accept=table, includeObject="Object")
         assert answer.body["kind"] == "Table"
         assert answer.body["rows"][0]["object"]["spec"]["schedulerName"] == "default-scheduler"
         assert answer.meta["resourceVersion"]
 
 
 async def test_the_kubeconfig_holds_what_a_client_needs(tmp_path: Path) -> None:
-    async with running() as (server, _):
+    async with running_server() as (server, _):
         with pytest.raises(ValueError, match="serve"):
             server.kubeconfig(tmp_path / "early")
         port = await server.serve()
@@ -211,7 +211,7 @@ def test_loopback_addresses() -> None:
 
 
 async def test_an_address_for_everybody_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    async with running() as (server, _):
+    async with running_server() as (server, _):
         await server.serve("127.0.0.1")
         assert caplog.records == []
         await server.serve("0.0.0.0")
@@ -223,7 +223,7 @@ async def test_a_failure_inside_is_a_500_and_harms_nobody() -> None:
         if request.name == "x":
             raise RuntimeError("a bug")
 
-    async with running(validators=[broken]) as (_, api):
+    async with running_server(validators=[broken]) as (_, api):
         answer = await api.create("configmaps", config_map("x"))
         assert (answer.code, answer.body["reason"]) == (500, "InternalError")
         assert (await api.create("configmaps", config_map("y"))).code == 201

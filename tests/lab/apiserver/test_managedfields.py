@@ -8,11 +8,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pykai.lab.apiserver.managedfields import Conflicts, apply, track_update
+from pykai.lab.apiserver.managedfields import ApplyConflicts, apply, track_update
 from pykai.lab.apiserver.patches import PatchError
-from pykai.lab.apiserver.schema.fieldsets import created, decoded, difference, encoded, minus, plus
-from pykai.lab.apiserver.schema.model import Schema
-from pykai.lab.apiserver.schema.table import schema_for, schema_of_crd
+from pykai.lab.apiserver.schema.fieldsets import (
+    add_fields,
+    created_fields,
+    decode_fields,
+    difference,
+    encode_fields,
+    subtract_fields,
+)
+from pykai.lab.apiserver.schema.model import SchemaNode
+from pykai.lab.apiserver.schema.table import builtin_schema, crd_schema
 
 Object = dict[str, Any]
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -29,7 +36,7 @@ def template(*containers: Object) -> Object:
 class Cluster:
     """One object, and those who write to it; each write happens a second after the last."""
 
-    def __init__(self, schema: Schema | None, api_version: str) -> None:
+    def __init__(self, schema: SchemaNode | None, api_version: str) -> None:
         self.schema = schema
         self.api_version = api_version
         self.live: Object | None = None
@@ -74,7 +81,7 @@ class Cluster:
 
 @pytest.fixture
 def web() -> Cluster:
-    return Cluster(schema_for("apps", "v1", "Deployment"), "apps/v1")
+    return Cluster(builtin_schema("apps", "v1", "Deployment"), "apps/v1")
 
 
 def test_an_apply_creates_and_owns_what_it_names(web: Cluster) -> None:
@@ -135,7 +142,7 @@ def test_applying_the_same_again_changes_nothing(web: Cluster) -> None:
 
 def test_a_conflict_names_the_field_and_its_owner(web: Cluster) -> None:
     web.applies("me", deployment(replicas=2)).updates("hpa", spec={"replicas": 5})
-    with pytest.raises(Conflicts) as refused:
+    with pytest.raises(ApplyConflicts) as refused:
         web.applies("me", deployment(replicas=2))
     assert str(refused.value) == 'Apply failed with 1 conflict: conflict with "hpa" using apps/v1: .spec.replicas'
     assert refused.value.causes == [
@@ -150,7 +157,7 @@ def test_a_conflict_names_the_field_and_its_owner(web: Cluster) -> None:
 def test_several_conflicts(web: Cluster) -> None:
     web.applies("a", deployment(replicas=2, template=template({"name": "c", "image": "1"})))
     web.applies("b", deployment(paused=True))
-    with pytest.raises(Conflicts) as refused:
+    with pytest.raises(ApplyConflicts) as refused:
         web.applies("me", deployment(replicas=1, paused=False, template=template({"name": "c", "image": "2"})))
     assert str(refused.value) == (
         "Apply failed with 3 conflicts: "
@@ -235,7 +242,7 @@ def test_atomic_lists_and_structs_are_one_field(web: Cluster) -> None:
     toleration = {"key": "a", "operator": "Exists"}
     web.applies("a", deployment(selector={"matchLabels": {"a": "1"}}, template={"spec": {"tolerations": [toleration]}}))
     other = deployment(selector={"matchLabels": {"b": "1"}}, template={"spec": {"tolerations": []}})
-    with pytest.raises(Conflicts) as refused:
+    with pytest.raises(ApplyConflicts) as refused:
         web.applies("b", other)
     assert [cause["field"] for cause in refused.value.causes] == [".spec.selector", ".spec.template.spec.tolerations"]
     web.applies("b", other, force=True)
@@ -295,13 +302,13 @@ def test_a_subresource_has_an_entry_of_its_own(web: Cluster) -> None:
         (None, ["f:spec"]),
         ("status", ["f:status"]),
     ]
-    with pytest.raises(Conflicts, match=r'"me" with subresource "status" using apps/v1: \.status\.replicas'):
+    with pytest.raises(ApplyConflicts, match=r'"me" with subresource "status" using apps/v1: \.status\.replicas'):
         web.applies("you", {**deployment(), "status": {"replicas": 2}})
 
 
 def test_an_untracked_object_is_owned_by_before_first_apply(web: Cluster) -> None:
     web.live = deployment(replicas=2, paused=True)
-    with pytest.raises(Conflicts, match=r'"before-first-apply" using apps/v1: \.spec\.replicas'):
+    with pytest.raises(ApplyConflicts, match=r'"before-first-apply" using apps/v1: \.spec\.replicas'):
         web.applies("me", deployment(replicas=3))
     web.applies("me", deployment(replicas=2))
     assert web.fields("before-first-apply", "Update") == {"f:spec": {"f:paused": {}, "f:replicas": {}}}
@@ -334,7 +341,7 @@ def test_many_updaters_are_put_together(web: Cluster) -> None:
     managers = {manager for manager, _ in web.record()}
     assert len(managers) == 10
     assert "ancient-changes" in managers
-    owned = set().union(*(decoded(entry["fieldsV1"]) for entry in web.record().values()))
+    owned = set().union(*(decode_fields(entry["fieldsV1"]) for entry in web.record().values()))
     assert len([path for path in owned if len(path) == 3]) == 14
 
 
@@ -367,13 +374,13 @@ def test_kubectl_does_not_conflict_with_what_it_applied_from_the_client(web: Clu
     noted = json.loads(web.live["metadata"]["annotations"][LAST_APPLIED])
     assert noted["spec"]["replicas"] == 3
     web.updates("hpa", spec={"replicas": 9, "paused": True})
-    with pytest.raises(Conflicts, match='"hpa"'):
+    with pytest.raises(ApplyConflicts, match='"hpa"'):
         web.applies("kubectl", deployment(replicas=3, paused=True))
 
 
 def test_custom_kinds_without_list_types() -> None:
     custom = Cluster(
-        schema_of_crd(
+        crd_schema(
             {
                 "type": "object",
                 "properties": {
@@ -392,12 +399,12 @@ def test_custom_kinds_without_list_types() -> None:
     custom.applies("a", {"metadata": {"name": "x"}, "spec": {"rows": [{"id": 1}], "by": {"a": "1"}}})
     custom.applies("b", {"metadata": {"name": "x"}, "spec": {"by": {"b": "1"}}})
     assert custom.spec["by"] == {"a": "1", "b": "1"}
-    with pytest.raises(Conflicts, match=r"\.spec\.rows"):
+    with pytest.raises(ApplyConflicts, match=r"\.spec\.rows"):
         custom.applies("b", {"metadata": {"name": "x"}, "spec": {"rows": [{"id": 2}], "by": {"b": "1"}}})
 
 
 def test_unknown_fields_that_are_kept_are_granular() -> None:
-    custom = Cluster(schema_of_crd(None), "example.com/v1")
+    custom = Cluster(crd_schema(None), "example.com/v1")
     custom.applies("a", {"metadata": {"name": "x"}, "spec": {"deep": {"a": 1}, "list": [1]}})
     custom.applies("b", {"metadata": {"name": "x"}, "spec": {"deep": {"b": 1}}})
     assert custom.spec == {"deep": {"a": 1, "b": 1}, "list": [1]}
@@ -407,8 +414,8 @@ def test_unknown_fields_that_are_kept_are_granular() -> None:
 
 def test_sets_of_fields_survive_being_written() -> None:
     paths = {("f:a",), ("f:a", "f:b"), ("f:c", 'k:{"x":1}'), ("f:c", 'k:{"x":1}', "f:x"), ("f:d", 'v:"s"')}
-    assert decoded(encoded(paths)) == paths
-    assert encoded(paths)["f:a"] == {".": {}, "f:b": {}}
+    assert decode_fields(encode_fields(paths)) == paths
+    assert encode_fields(paths)["f:a"] == {".": {}, "f:b": {}}
 
 
 #: A machine that is busy with other things is no reason to fail.
@@ -422,12 +429,12 @@ field_sets = st.sets(
 @patient
 @given(left=field_sets, right=field_sets)
 def test_fields_are_taken_and_lost_in_written_form_as_in_sets(left: set[Any], right: set[Any]) -> None:
-    written = encoded(left)
-    assert decoded(plus(written, encoded(right))) == left | right
-    assert decoded(minus(written, encoded(right))) == left - right
-    assert plus(written, encoded(left & right)) is written
-    assert minus(written, encoded(right - left)) is written
-    assert written == encoded(left)
+    written = encode_fields(left)
+    assert decode_fields(add_fields(written, encode_fields(right))) == left | right
+    assert decode_fields(subtract_fields(written, encode_fields(right))) == left - right
+    assert add_fields(written, encode_fields(left & right)) is written
+    assert subtract_fields(written, encode_fields(right - left)) is written
+    assert written == encode_fields(left)
 
 
 values = st.recursive(
@@ -440,14 +447,14 @@ values = st.recursive(
 @patient
 @given(obj=st.dictionaries(st.sampled_from(["spec", "status", "x"]), values, max_size=3))
 def test_what_a_new_object_brings_is_what_an_empty_one_lacks(obj: Object) -> None:
-    schema = schema_of_crd(None)
-    assert created(schema, obj) == encoded(difference(schema, {}, obj).added)
+    schema = crd_schema(None)
+    assert created_fields(schema, obj) == encode_fields(difference(schema, {}, obj).added)
 
 
 def test_what_a_new_deployment_brings() -> None:
-    schema = schema_for("apps", "v1", "Deployment")
+    schema = builtin_schema("apps", "v1", "Deployment")
     container = {"name": "c", "env": [{"name": "A"}], "ports": [], "resources": {}, "command": ["x"]}
     obj = deployment(strategy={}, selector={}, template=template(container, {"name": "d"}))
     for brought in (obj, deployment(), deployment(template={"metadata": {}, "spec": {"containers": []}})):
         changes = difference(schema, {}, brought)
-        assert created(schema, brought) == encoded(changes.added | changes.modified)
+        assert created_fields(schema, brought) == encode_fields(changes.added | changes.modified)

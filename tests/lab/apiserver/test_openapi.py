@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pykai.lab.apiserver.openapi import document, root
-from pykai.lab.apiserver.schema.model import Schema
-from pykai.lab.apiserver.schema.table import kinds, schema_of_crd
+from pykai.lab.apiserver.openapi import group_version_document, index_document
+from pykai.lab.apiserver.schema.model import SchemaNode
+from pykai.lab.apiserver.schema.table import builtin_kinds, crd_schema
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Served:
     plural: str
     namespaced: bool = True
     status: bool = True
-    schema: Schema | None = None
+    schema: SchemaNode | None = None
 
 
 def references(value: Any) -> set[str]:
@@ -25,17 +25,17 @@ def references(value: Any) -> set[str]:
 
 
 def test_every_reference_resolves() -> None:
-    for api_version in {name.rpartition("/")[0] for name in kinds()}:
+    for api_version in {name.rpartition("/")[0] for name in builtin_kinds()}:
         group, _, version = api_version.rpartition("/")
-        names = [name.rpartition("/")[2] for name in kinds() if name.rpartition("/")[0] == api_version]
-        made = document(group, version, [Served(name, name.lower() + "s") for name in names])
+        names = [name.rpartition("/")[2] for name in builtin_kinds() if name.rpartition("/")[0] == api_version]
+        made = group_version_document(group, version, [Served(name, name.lower() + "s") for name in names])
         schemas = made["components"]["schemas"]
         missing = {name for name in references(made) if name.removeprefix("#/components/schemas/") not in schemas}
         assert not missing
 
 
 def test_patch_lists_what_kubectl_apply_asks_for() -> None:
-    made = document("apps", "v1", [Served("Deployment", "deployments")])
+    made = group_version_document("apps", "v1", [Served("Deployment", "deployments")])
     patch = made["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
     assert {"dryRun", "fieldManager", "fieldValidation", "force"} == {one["name"] for one in patch["parameters"]}
     assert patch["x-kubernetes-group-version-kind"] == {"group": "apps", "version": "v1", "kind": "Deployment"}
@@ -44,7 +44,7 @@ def test_patch_lists_what_kubectl_apply_asks_for() -> None:
 
 
 def test_a_built_in_schema() -> None:
-    made = document("", "v1", [Served("Pod", "pods"), Served("Node", "nodes", namespaced=False)])
+    made = group_version_document("", "v1", [Served("Pod", "pods"), Served("Node", "nodes", namespaced=False)])
     schemas = made["components"]["schemas"]
     pod = schemas["io.k8s.api.core.v1.Pod"]
     assert pod["x-kubernetes-group-version-kind"] == [{"group": "", "version": "v1", "kind": "Pod"}]
@@ -65,8 +65,8 @@ def test_a_built_in_schema() -> None:
 
 def test_a_custom_kind() -> None:
     source = {"type": "object", "properties": {"spec": {"type": "object", "description": "What is wanted."}}}
-    queue = Served("Queue", "queues", namespaced=False, status=False, schema=schema_of_crd(source))
-    made = document("scheduling.run.ai", "v2", [queue])
+    queue = Served("Queue", "queues", namespaced=False, status=False, schema=crd_schema(source))
+    made = group_version_document("scheduling.run.ai", "v2", [queue])
     schema = made["components"]["schemas"]["ai.run.scheduling.v2.Queue"]
     assert schema["properties"]["spec"]["description"] == "What is wanted."
     assert schema["properties"]["metadata"] == {
@@ -78,7 +78,7 @@ def test_a_custom_kind() -> None:
 
 
 def test_the_root_points_at_the_documents() -> None:
-    made = root(["api/v1", "apis/apps/v1"])
+    made = index_document(["api/v1", "apis/apps/v1"])
     assert made["paths"]["api/v1"]["serverRelativeURL"].startswith("/openapi/v3/api/v1?hash=")
-    assert made != root(["api/v1", "apis/apps/v1"], {"api/v1": "changed"})
-    assert made == root(["api/v1", "apis/apps/v1"])
+    assert made != index_document(["api/v1", "apis/apps/v1"], {"api/v1": "changed"})
+    assert made == index_document(["api/v1", "apis/apps/v1"])

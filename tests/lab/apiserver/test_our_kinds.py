@@ -237,6 +237,6 @@ async def test_the_aliases_of_a_topology_change(api: Api) -> None:
 
 async def test_all_definitions_are_established(api: Api) -> None:
     for fact in DEFINITIONS.values():
-        found = await api.ask("GET", path_of("customresourcedefinitions", f"{fact.plural}.{fact.group}"))
+        found = await api.request("GET", path_of("customresourcedefinitions", f"{fact.plural}.{fact.group}"))
         conditions = {each["type"]: each["status"] for each in found.body["status"]["conditions"]}
         assert conditions == {"NamesAccepted": "True", "Established": "True"}

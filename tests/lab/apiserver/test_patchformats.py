@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pykai.lab.apiserver.patches import PatchError, json_patch, merge_patch, strategic_patch
-from pykai.lab.apiserver.schema.table import schema_for, schema_of_crd
+from pykai.lab.apiserver.schema.table import builtin_schema, crd_schema
 
-DEPLOYMENT = schema_for("apps", "v1", "Deployment")
+DEPLOYMENT = builtin_schema("apps", "v1", "Deployment")
 
 
 def pod_with(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def pod_with(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 def patched_pod(obj: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     before = copy.deepcopy(obj)
-    result: dict[str, Any] = strategic_patch(schema_for("", "v1", "Pod"), obj, patch)["spec"]
+    result: dict[str, Any] = strategic_patch(builtin_schema("", "v1", "Pod"), obj, patch)["spec"]
     assert obj == before
     return result
 
@@ -249,11 +249,11 @@ def test_labels_merge() -> None:
 )
 def test_strategic_refusals(patch: dict[str, Any], words: str) -> None:
     with pytest.raises(PatchError, match=words):
-        strategic_patch(schema_for("", "v1", "Pod"), pod_with({"name": "a"}), patch)
+        strategic_patch(builtin_schema("", "v1", "Pod"), pod_with({"name": "a"}), patch)
 
 
 def test_custom_kinds_take_no_strategic_patch() -> None:
-    custom = schema_of_crd({"type": "object"})
+    custom = crd_schema({"type": "object"})
     for schema in (custom, None):
         with pytest.raises(PatchError, match="unknown format") as refused:
             strategic_patch(schema, {}, {})
@@ -261,6 +261,6 @@ def test_custom_kinds_take_no_strategic_patch() -> None:
 
 
 def test_a_field_may_be_called_like_a_reference() -> None:
-    crd = schema_for("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+    crd = builtin_schema("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
     patch = {"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"$ref": "x"}}}]}}
     assert json.dumps(patch) == json.dumps(strategic_patch(crd, {}, patch))

@@ -19,18 +19,18 @@ import pytest
 from pykai.kube.clock import Clock
 from pykai.lab.apiserver import sqlitejournal
 from pykai.lab.apiserver.server import ApiServer
-from pykai.lab.apiserver.sqlitejournal import FILE, StateError
-from tests.lab.apiserver.apiclient import Api, config_map, definition, owned_by, pod, running, widget
+from pykai.lab.apiserver.sqlitejournal import STATE_FILE, StateError
+from tests.lab.apiserver.apiclient import Api, config_map, definition, owned_by, pod, running_server, widget
 
 
 async def test_a_restarted_server_goes_on(tmp_path: Path) -> None:
-    async with running(data=tmp_path) as (_, api):
+    async with running_server(data=tmp_path) as (_, api):
         created = await api.create("pods", pod("a", labels={"x": "y"}))
         await api.bind("a", "n1")
         await api.create("configmaps", config_map("gone"))
         await api.delete("configmaps", "gone")
         last = (await api.list("pods")).meta["resourceVersion"]
-    async with running(data=tmp_path) as (_, api):
+    async with running_server(data=tmp_path) as (_, api):
         again = await api.get("pods", "a")
         assert again.meta["uid"] == created.meta["uid"]
         assert (await api.list("pods", fieldSelector="spec.nodeName=n1", labelSelector="x=y")).names == ["a"]
@@ -41,12 +41,12 @@ async def test_a_restarted_server_goes_on(tmp_path: Path) -> None:
 
 
 async def test_a_watch_from_before_a_restart_resumes(tmp_path: Path) -> None:
-    async with running(data=tmp_path) as (_, api):
+    async with running_server(data=tmp_path) as (_, api):
         then = (await api.create("configmaps", config_map("a"))).meta["resourceVersion"]
         await api.create("configmaps", config_map("b", labels={"x": "y"}))
         await api.patch("configmaps", "b", {"metadata": {"labels": None}})
         await api.delete("configmaps", "a")
-    async with running(data=tmp_path) as (_, api):
+    async with running_server(data=tmp_path) as (_, api):
         async with api.watch("configmaps", resourceVersion=then) as watch:
             await api.create("configmaps", config_map("c"))
             assert await watch.take(4) == [("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "a"), ("ADDED", "c")]
@@ -57,11 +57,11 @@ async def test_a_watch_from_before_a_restart_resumes(tmp_path: Path) -> None:
 async def test_a_watch_from_a_forgotten_past_gets_410(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlitejournal, "_TRIM_EVERY", 1)
     monkeypatch.setattr(sqlitejournal, "HISTORY_EVENTS", 2)
-    async with running(data=tmp_path) as (_, api):
+    async with running_server(data=tmp_path) as (_, api):
         then = (await api.create("configmaps", config_map("a"))).meta["resourceVersion"]
         for number in range(5):
             await api.patch("configmaps", "a", {"data": {"n": str(number)}})
-    async with running(data=tmp_path) as (_, api):
+    async with running_server(data=tmp_path) as (_, api):
         for plural in ("configmaps", "secrets"):
             async with api.watch(plural, resourceVersion=then) as watch:
                 type_, obj = await watch.next()
@@ -70,23 +70,23 @@ async def test_a_watch_from_a_forgotten_past_gets_410(tmp_path: Path, monkeypatc
 
 async def test_custom_kinds_and_their_objects_survive(tmp_path: Path) -> None:
     selectable = definition(selectableFields=[{"jsonPath": ".spec.size"}])
-    async with running(data=tmp_path) as (_, api):
+    async with running_server(data=tmp_path) as (_, api):
         await api.create("customresourcedefinitions", selectable)
         await api.create("widgets", widget("a", size=1))
         await api.create("widgets", widget("b", size=2))
-    async with running(data=tmp_path) as (_, api):
+    async with running_server(data=tmp_path) as (_, api):
         assert (await api.list("widgets", fieldSelector="spec.size=2")).names == ["b"]
         assert (await api.create("widgets", widget("c", size=-1))).code == 422
 
 
 async def test_garbage_left_by_a_stop_is_collected(tmp_path: Path) -> None:
-    async with running(data=tmp_path) as (server, api):
+    async with running_server(data=tmp_path) as (server, api):
         owner = (await api.create("configmaps", config_map("owner"))).body
         await api.create("configmaps", config_map("child", ownerReferences=owned_by(owner)))
-        await server.garbage.stop()
+        await server.garbage_collector.stop()
         await api.delete("configmaps", "owner")
         assert (await api.get("configmaps", "child")).code == 200
-    async with running(data=tmp_path) as (_, api):
+    async with running_server(data=tmp_path) as (_, api):
         await api.gone("configmaps", "child")
 
 
@@ -122,30 +122,30 @@ async def test_installed_roles_are_brought_up_to_date_and_what_belongs_to_users_
         queue = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "spec": {"priority": value}}
         return [{**role, "metadata": {"name": "r"}}, {**queue, "metadata": {"name": "q"}}]
 
-    async with running(data=tmp_path, objects=installed("get", 1)):
+    async with running_server(data=tmp_path, objects=installed("get", 1)):
         pass
-    async with running(data=tmp_path, objects=installed("patch", 2)) as (_, api):
-        role = await api.ask("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/r")
+    async with running_server(data=tmp_path, objects=installed("patch", 2)) as (_, api):
+        role = await api.request("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/r")
         assert role.body["rules"][0]["verbs"] == ["patch"]
         assert (await api.get("queues", "q")).body["spec"] == {"priority": 1}
 
 
 async def test_one_file_has_one_server(tmp_path: Path) -> None:
-    async with running(data=tmp_path):
-        monkey = sqlite3.connect(tmp_path / FILE, timeout=0)
+    async with running_server(data=tmp_path):
+        monkey = sqlite3.connect(tmp_path / STATE_FILE, timeout=0)
         with pytest.raises(sqlite3.OperationalError):
             monkey.execute("SELECT * FROM facts").fetchall()
         monkey.close()
 
 
 async def test_a_file_that_is_none_of_ours_is_refused_with_advice(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b"this is no database, it is a text" * 100)
+    (tmp_path / STATE_FILE).write_bytes(b"this is no database, it is a text" * 100)
     with pytest.raises(StateError, match="move it away"):
         await ApiServer.open(clock=Clock(), data=tmp_path)
 
 
 async def test_a_disk_that_fails_fails_the_writes(tmp_path: Path) -> None:
-    async with running(data=tmp_path) as (server, api):
+    async with running_server(data=tmp_path) as (server, api):
         journal = server.storage.journal
         assert isinstance(journal, sqlitejournal.SqliteJournal)
         journal._database.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
@@ -189,20 +189,20 @@ async def test_a_killed_server_keeps_every_answered_write(tmp_path: Path) -> Non
     process.send_signal(signal.SIGKILL)
     answered += [line.strip() for line in process.stdout.read().split("\n")[:-1]]
     process.wait()
-    async with running(data=tmp_path) as (_, api):
+    async with running_server(data=tmp_path) as (_, api):
         stored = set((await api.list("configmaps")).names)
         assert set(answered) <= stored
         assert len(stored) - len(answered) <= 4
 
 
 async def test_secrets_of_the_folder_are_private(tmp_path: Path) -> None:
-    async with running(data=tmp_path) as (server, _):
+    async with running_server(data=tmp_path) as (server, _):
         await server.serve()
         server.kubeconfig(tmp_path / "kubeconfig")
-        for name in (FILE, "tokens.json", "ca.key", "kubeconfig"):
+        for name in (STATE_FILE, "tokens.json", "ca.key", "kubeconfig"):
             assert (tmp_path / name).stat().st_mode & 0o077 == 0, name
         tokens = json.loads((tmp_path / "tokens.json").read_text())
         pem = server.authority.pem
-    async with running(data=tmp_path) as (server, _):
+    async with running_server(data=tmp_path) as (server, _):
         assert server.tokens.tokens == tokens
         assert server.authority.pem == pem

@@ -236,9 +236,9 @@ async def test_binding_means_one_pod(api: Api) -> None:
     await api.create("pods", pod("a"))
     assert (await api.bind("a", "n1", uid="another")).code == 409
     assert (await api.bind("b", "n1")).code == 404
-    assert (await api.ask("POST", path_of("pods", "a", "binding"), {"target": {"name": "n1"}})).code == 400
+    assert (await api.request("POST", path_of("pods", "a", "binding"), {"target": {"name": "n1"}})).code == 400
     for target in ({}, {"kind": "Pod", "name": "n1"}):
-        odd = await api.ask("POST", path_of("pods", "a", "binding"), {"metadata": {"name": "a"}, "target": target})
+        odd = await api.request("POST", path_of("pods", "a", "binding"), {"metadata": {"name": "a"}, "target": target})
         assert odd.code == 500
         assert odd.body["message"].startswith("target.")
 
@@ -269,7 +269,7 @@ async def test_the_quality_of_a_pod_survives_a_new_status(api: Api) -> None:
 
 async def evict(api: Api, name: str) -> int:
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-    return (await api.ask("POST", path_of("pods", name, "eviction"), body)).code
+    return (await api.request("POST", path_of("pods", name, "eviction"), body)).code
 
 
 async def test_eviction_deletes(api: Api) -> None:
@@ -296,7 +296,7 @@ async def test_a_budget_allows_so_many_evictions(api: Api) -> None:
     assert await evict(api, "a") == 201
     status = (await api.get("poddisruptionbudgets", "web")).body["status"]
     assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["a"])
-    refused = await api.ask("POST", path_of("pods", "b", "eviction"), {"metadata": {"name": "b"}})
+    refused = await api.request("POST", path_of("pods", "b", "eviction"), {"metadata": {"name": "b"}})
     assert (refused.code, refused.body["reason"]) == (429, "TooManyRequests")
     assert refused.body["details"]["causes"][0]["reason"] == "DisruptionBudget"
 
@@ -330,7 +330,7 @@ async def test_a_budget_stops_an_eviction(inside: ApiServer) -> None:
     await api.create("poddisruptionbudgets", budget)
     assert await evict(api, "a") == 201
     body = {"metadata": {"name": "b"}}
-    refused = await api.ask("POST", path_of("pods", "b", "eviction"), body)
+    refused = await api.request("POST", path_of("pods", "b", "eviction"), body)
     assert (refused.code, refused.body["reason"]) == (429, "TooManyRequests")
     assert refused.headers["Retry-After"] == "10"
     await api.delete("poddisruptionbudgets", "web")
@@ -341,6 +341,6 @@ async def test_a_budget_stops_an_eviction(inside: ApiServer) -> None:
 async def test_there_is_no_container(inside: ApiServer, subresource: str) -> None:
     api = Api(inside.transport())
     await api.create("pods", pod("a"))
-    answer = await api.ask("GET", path_of("pods", "a", subresource))
+    answer = await api.request("GET", path_of("pods", "a", subresource))
     assert answer.code == 501
     assert "no container behind this pod" in answer.body["message"]

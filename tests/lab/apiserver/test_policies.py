@@ -88,7 +88,9 @@ class Asked(NamedTuple):
         return await self.ask(api, **more)
 
     async def ask(self, api: Api, **more: str) -> Answer:
-        return await api.ask(self.method, self.path, self.body, content_type=self.content_type, dryRun="All", **more)
+        return await api.request(
+            self.method, self.path, self.body, content_type=self.content_type, dryRun="All", **more
+        )
 
 
 CREATORS = frozenset(
@@ -313,26 +315,26 @@ async def test_our_services_write_nothing_in_namespaces_of_the_cluster(cast: Cas
     refused = guardedfields.closed_namespaces().message
     for who in ("scheduler", "binder", "pod-grouper"):
         service = cast.people[who]
-        answers = [await service.ask("PATCH", here, patch, content_type=MERGE, dryRun="All")]
+        answers = [await service.request("PATCH", here, patch, content_type=MERGE, dryRun="All")]
         if who != "pod-grouper":
-            answers.append(await service.ask("DELETE", here, dryRun="All"))
-            answers.append(await service.ask("PATCH", f"{here}/status", patch, content_type=MERGE, dryRun="All"))
-            answers.append(await service.ask("POST", f"{here}/binding", binding, dryRun="All"))
+            answers.append(await service.request("DELETE", here, dryRun="All"))
+            answers.append(await service.request("PATCH", f"{here}/status", patch, content_type=MERGE, dryRun="All"))
+            answers.append(await service.request("POST", f"{here}/binding", binding, dryRun="All"))
         for answer in answers:
             assert answer.code == 403, (who, answer.body)
             assert answer.body["message"].endswith(f" denied request: {refused}"), answer.body
     for who in ("admin", "deputy", "kai-scheduler"):
-        assert (await cast.people[who].ask("PATCH", here, patch, content_type=MERGE, dryRun="All")).code == 200
+        assert (await cast.people[who].request("PATCH", here, patch, content_type=MERGE, dryRun="All")).code == 200
     made = {"metadata": {"name": "m"}}
     for place, code in (("kube-system", 403), (HOME, 201)):
-        answer = await cast.people["binder"].ask("POST", path_of("configmaps", namespace=place), made, dryRun="All")
+        answer = await cast.people["binder"].request("POST", path_of("configmaps", namespace=place), made, dryRun="All")
         assert answer.code == code, answer.body
 
 
 async def test_a_policy_ends_with_its_binding(cast: Cast) -> None:
     tenant, root = cast.people["tenant"], "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
-    stored = (await cast.admin.ask("GET", f"{root}/kai-podgroups")).ok().body
-    (await cast.admin.ask("DELETE", f"{root}/kai-podgroups")).ok()
+    stored = (await cast.admin.request("GET", f"{root}/kai-podgroups")).ok().body
+    (await cast.admin.request("DELETE", f"{root}/kai-podgroups")).ok()
     stamped = group("new", {names.LAST_START_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"})
 
     async def attempt() -> Answer:
@@ -343,5 +345,5 @@ async def test_a_policy_ends_with_its_binding(cast: Cast) -> None:
     finally:
         again = {"apiVersion": stored["apiVersion"], "kind": stored["kind"], "spec": stored["spec"]}
         restored = {**again, "metadata": {"name": "kai-podgroups"}}
-        (await cast.people["deputy"].ask("POST", root, restored)).ok()
+        (await cast.people["deputy"].request("POST", root, restored)).ok()
     await tenant.until(attempt, lambda answer: answer.code == 403)

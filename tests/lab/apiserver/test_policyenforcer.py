@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.api import guardedfields, names
-from pykai.lab.apiserver.policyenforcer import touched
+from pykai.lab.apiserver.policyenforcer import is_touched
 from pykai.operator import policies
 from tests.lab.apiserver.apiclient import Object
 
@@ -86,13 +86,13 @@ def by_cel(
     policy: guardedfields.FieldPolicy, guard: guardedfields.FieldGuard, operation: str, new: Object, old: Object | None
 ) -> bool:
     data: Object = {"object": new, "oldObject": old, "request": {"operation": operation}, "variables": {}}
-    looked_at = EVALUATOR.value(policies.match_condition(policy.guards), data)
+    looked_at = EVALUATOR.value(policies.match_expression(policy.guards), data)
     assert isinstance(looked_at, bool), looked_at
     if not looked_at:
         return False
-    for variable in policies.variables(policy.guards):
+    for variable in policies.policy_variables(policy.guards):
         data["variables"][variable["name"]] = EVALUATOR.value(variable["expression"], data)
-    found = EVALUATOR.value(policies.touched(guard), data)
+    found = EVALUATOR.value(policies.touched_expression(guard), data)
     assert isinstance(found, bool), found
     return found
 
@@ -101,13 +101,13 @@ def by_cel(
 def test_cel_and_python_see_the_same_touch(write: tuple[str, Object, Object | None]) -> None:
     operation, new, old = write
     for policy, guard in TABLE:
-        assert by_cel(policy, guard, operation, new, old) == touched(guard, operation, new, old), guard.fields
+        assert by_cel(policy, guard, operation, new, old) == is_touched(guard, operation, new, old), guard.fields
 
 
 @given(same=objects(), name=st.text(max_size=5))
 def test_a_write_that_leaves_the_fields_alone_touches_nothing(same: Object, name: str) -> None:
     renamed = {**same, "metadata": {**same["metadata"], "ownerReferences": [{"name": name}]}}
-    assert not [guard.fields for _, guard in TABLE if touched(guard, guardedfields.UPDATE, renamed, same)]
+    assert not [guard.fields for _, guard in TABLE if is_touched(guard, guardedfields.UPDATE, renamed, same)]
 
 
 def test_no_expression_asks_more_than_its_cost_allows() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pykai.lab.apiserver.printers.tables import columns_for, json_path, table
-from pykai.lab.apiserver.printers.workloads import ago, pod_status
+from pykai.lab.apiserver.printers.tables import column_definitions, json_path, make_table
+from pykai.lab.apiserver.printers.workloads import human_duration, pod_status
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -21,7 +21,7 @@ def obj(name: str = "x", **fields: Any) -> dict[str, Any]:
 
 def printed(kind: str, group: str, item: dict[str, Any], *, wide: bool = True) -> dict[str, Any]:
     """The cells of one object by the name of their column."""
-    made = table(kind, group, [item], now=NOW)
+    made = make_table(kind, group, [item], now=NOW)
     definitions = made["columnDefinitions"]
     cells = made["rows"][0]["cells"]
     assert len(cells) == len(definitions)
@@ -351,7 +351,7 @@ def test_events_are_not_listed_by_name() -> None:
     ],
 )
 def test_ages(seconds: float, text: str) -> None:
-    assert ago(seconds) == text
+    assert human_duration(seconds) == text
 
 
 def test_columns_of_a_crd() -> None:
@@ -369,7 +369,7 @@ def test_columns_of_a_crd() -> None:
             "conditions": [{"type": "A", "status": "x"}, {"type": "Ready", "status": "True"}],
         },
     )
-    made = table("PodGroup", "scheduling.run.ai", [item], columns=columns, now=NOW)
+    made = make_table("PodGroup", "scheduling.run.ai", [item], columns=columns, now=NOW)
     assert made["rows"][0]["cells"] == ["x", "team", 2, "4h", "True", None]
     assert [(one["name"], one["priority"]) for one in made["columnDefinitions"]] == [
         ("Name", 0),
@@ -379,7 +379,7 @@ def test_columns_of_a_crd() -> None:
         ("Ready", 0),
         ("Gone", 0),
     ]
-    assert columns_for("PodGroup", "scheduling.run.ai", columns) == made["columnDefinitions"]
+    assert column_definitions("PodGroup", "scheduling.run.ai", columns) == made["columnDefinitions"]
 
 
 @pytest.mark.parametrize(
@@ -406,13 +406,13 @@ def test_json_paths(path: str, values: list[Any]) -> None:
 def test_what_comes_with_a_row() -> None:
     item = obj(spec={"a": 1})
     partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
-    assert table("X", "", [item], now=NOW)["rows"][0]["object"] == partial
-    assert table("X", "", [item], now=NOW, include_object="Object")["rows"][0]["object"] is item
-    assert "object" not in table("X", "", [item], now=NOW, include_object="None")["rows"][0]
+    assert make_table("X", "", [item], now=NOW)["rows"][0]["object"] == partial
+    assert make_table("X", "", [item], now=NOW, include_object="Object")["rows"][0]["object"] is item
+    assert "object" not in make_table("X", "", [item], now=NOW, include_object="None")["rows"][0]
 
 
 def test_an_object_of_a_strange_shape_does_not_stop_the_others() -> None:
     strange = obj("strange", spec={"containers": 5}, status={"containerStatuses": [7]})
-    rows = table("Pod", "", [strange, pod("Running", RUNNING)], now=NOW)["rows"]
+    rows = make_table("Pod", "", [strange, pod("Running", RUNNING)], now=NOW)["rows"]
     assert rows[0]["cells"][:2] == ["strange", "<unknown>"]
     assert rows[1]["cells"][2] == "Running"

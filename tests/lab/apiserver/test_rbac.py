@@ -19,7 +19,7 @@ def accounts(server: Server) -> Accounts:
 
 async def codes(api: Api, *requests: tuple[str, str]) -> list[int]:
     """What each request without a body is answered with."""
-    return [(await api.ask(method, path)).code for method, path in requests]
+    return [(await api.request(method, path)).code for method, path in requests]
 
 
 async def test_an_account_without_roles_may_look_around_and_nothing_else(accounts: Accounts) -> None:
@@ -39,18 +39,18 @@ async def test_an_account_without_roles_may_look_around_and_nothing_else(account
         ' "queues" in API group "scheduling.run.ai" at the cluster scope'
     )
     assert await codes(nobody, ("GET", "/api"), ("GET", "/apis/apps/v1"), ("GET", "/version")) == [200, 200, 200]
-    path = await nobody.ask("GET", "/metrics/x")
+    path = await nobody.request("GET", "/metrics/x")
     assert (path.code, path.body["message"]) == (
         403,
         'forbidden: User "system:serviceaccount:team:nobody" cannot get path "/metrics/x"',
     )
-    assert (await nobody.ask("GET", "/apis/example.com/v1/namespaces/team/unknowns")).code == 403
+    assert (await nobody.request("GET", "/apis/example.com/v1/namespaces/team/unknowns")).code == 403
 
 
 async def test_a_body_is_not_looked_at_before_its_sender_may_write(accounts: Accounts) -> None:
     nobody = await accounts.make("nobody", TEAM)
     for body, kind in ((b"{", "application/json"), (b"a: [", "application/yaml"), (b"<x/>", "application/xml")):
-        answer = await nobody.ask("POST", path_of("pods", namespace=TEAM), body, content_type=kind)
+        answer = await nobody.request("POST", path_of("pods", namespace=TEAM), body, content_type=kind)
         assert answer.code == 403
 
 
@@ -84,14 +84,14 @@ async def test_subresources_are_rights_of_their_own(accounts: Accounts) -> None:
     jane = await accounts.make("jane", TEAM, Grant("", TEAM, (rule("pods", "create", "patch"),)))
     (await jane.create("pods", pod("a"), TEAM)).ok()
     one, patch = path_of("pods", "a", namespace=TEAM), {"metadata": {"annotations": {"a": "b"}}}
-    assert (await jane.ask("PATCH", one, patch, content_type=MERGE)).code == 200
-    status = await jane.ask("PATCH", f"{one}/status", patch, content_type=MERGE)
+    assert (await jane.request("PATCH", one, patch, content_type=MERGE)).code == 200
+    status = await jane.request("PATCH", f"{one}/status", patch, content_type=MERGE)
     assert (status.code, 'cannot patch resource "pods/status"' in status.body["message"]) == (403, True)
     binding = {"metadata": {"name": "a"}, "target": {"name": "n"}}
-    assert (await jane.ask("POST", f"{one}/binding", binding)).code == 403
+    assert (await jane.request("POST", f"{one}/binding", binding)).code == 403
     keeper = await accounts.make("keeper", TEAM, Grant("", TEAM, (rule("*/status", "patch"),)))
-    assert (await keeper.ask("PATCH", f"{one}/status", patch, content_type=MERGE)).code == 200
-    assert (await keeper.ask("PATCH", one, patch, content_type=MERGE)).code == 403
+    assert (await keeper.request("PATCH", f"{one}/status", patch, content_type=MERGE)).code == 200
+    assert (await keeper.request("PATCH", one, patch, content_type=MERGE)).code == 403
 
 
 async def test_rules_with_names_are_about_these_names(accounts: Accounts) -> None:
@@ -109,10 +109,10 @@ async def test_rules_with_names_are_about_these_names(accounts: Accounts) -> Non
 async def test_an_apply_that_makes_something_new_takes_the_right_to_create(accounts: Accounts) -> None:
     jane = await accounts.make("jane", TEAM, Grant("", TEAM, (rule("configmaps", "patch"),)))
     one = path_of("configmaps", "a", namespace=TEAM)
-    applied = await jane.ask("PATCH", one, config_map("a"), content_type=APPLY, fieldManager="m")
+    applied = await jane.request("PATCH", one, config_map("a"), content_type=APPLY, fieldManager="m")
     assert (applied.code, 'cannot create resource "configmaps"' in applied.body["message"]) == (403, True)
     (await accounts.admin.create("configmaps", config_map("a"), TEAM)).ok()
-    assert (await jane.ask("PATCH", one, config_map("a"), content_type=APPLY, fieldManager="m")).code == 200
+    assert (await jane.request("PATCH", one, config_map("a"), content_type=APPLY, fieldManager="m")).code == 200
 
 
 async def test_reviews_say_what_requests_are_answered(accounts: Accounts) -> None:
@@ -135,8 +135,8 @@ async def test_reviews_say_what_requests_are_answered(accounts: Accounts) -> Non
     assert await accounts.may(accounts.admin, "*", "*") is True
     path = {"spec": {"nonResourceAttributes": {"verb": "get", "path": "/metrics"}}}
     reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    assert (await tenant.ask("POST", reviews, path)).body["status"]["allowed"] is False
-    rules = await tenant.ask(
+    assert (await tenant.request("POST", reviews, path)).body["status"]["allowed"] is False
+    rules = await tenant.request(
         "POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": TEAM}}
     )
     found = [each for each in rules.ok().body["status"]["resourceRules"] if "pods/eviction" in each["resources"]]
@@ -150,9 +150,9 @@ async def test_nobody_grants_what_he_does_not_hold(accounts: Accounts) -> None:
     )
     where = f"{ROLES}/namespaces/{TEAM}"
     small = {"metadata": {"name": "small"}, "rules": [rule("configmaps", "get")]}
-    assert (await clerk.ask("POST", f"{where}/roles", small)).code == 201
+    assert (await clerk.request("POST", f"{where}/roles", small)).code == 201
     large = {"metadata": {"name": "large"}, "rules": [rule("configmaps", "get", "*"), rule("secrets", "list")]}
-    refused = await clerk.ask("POST", f"{where}/roles", large)
+    refused = await clerk.request("POST", f"{where}/roles", large)
     assert refused.code == 403
     assert "is attempting to grant RBAC permissions not currently held:" in refused.body["message"]
     assert '{APIGroups:[""], Resources:["secrets"], Verbs:["list"]}' in refused.body["message"]
@@ -164,21 +164,21 @@ async def test_nobody_grants_what_he_does_not_hold(accounts: Accounts) -> None:
             "subjects": [{"kind": "ServiceAccount", "name": "clerk", "namespace": TEAM}],
         }
 
-    assert (await clerk.ask("POST", f"{where}/rolebindings", binding("Role", "small"))).code == 201
-    assert (await clerk.ask("POST", f"{where}/rolebindings", binding("ClusterRole", "cluster-admin"))).code == 403
+    assert (await clerk.request("POST", f"{where}/rolebindings", binding("Role", "small"))).code == 201
+    assert (await clerk.request("POST", f"{where}/rolebindings", binding("ClusterRole", "cluster-admin"))).code == 403
 
 
 async def test_rights_come_and_go_with_their_binding(accounts: Accounts) -> None:
     jane = await accounts.make("jane", TEAM, Grant("", TEAM, (rule("configmaps", "list"),)))
     here = path_of("configmaps", namespace=TEAM)
     assert await codes(jane, ("GET", here)) == [200]
-    (await accounts.admin.ask("DELETE", f"{ROLES}/namespaces/{TEAM}/rolebindings/team-jane-0")).ok()
-    await jane.until(lambda: jane.ask("GET", here), lambda answer: answer.code == 403)
+    (await accounts.admin.request("DELETE", f"{ROLES}/namespaces/{TEAM}/rolebindings/team-jane-0")).ok()
+    await jane.until(lambda: jane.request("GET", here), lambda answer: answer.code == 403)
 
 
 async def test_no_controller_that_makes_pods_of_a_template_writes_their_status(accounts: Accounts) -> None:
     """`patch pods/status` tells services from tenants: who makes pods of a tenant's words must not hold it."""
-    listed = await accounts.admin.ask("GET", f"{ROLES}/clusterroles")
+    listed = await accounts.admin.request("GET", f"{ROLES}/clusterroles")
     makers, keepers = set(), set()
     for role in listed.ok().body["items"]:
         name = role["metadata"]["name"]

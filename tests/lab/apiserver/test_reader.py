@@ -179,11 +179,11 @@ async def test_a_revision_to_come_is_a_timeout(api: Api) -> None:
 
 async def test_metadata_alone(api: Api) -> None:
     await api.create("pods", pod("a", labels={"x": "y"}))
-    one = await api.ask("GET", "/api/v1/namespaces/default/pods/a", accept=METADATA)
+    one = await api.request("GET", "/api/v1/namespaces/default/pods/a", accept=METADATA)
     assert one.body["kind"] == "PartialObjectMetadata"
     assert "spec" not in one.body
     assert one.meta["labels"] == {"x": "y"}
-    many = await api.ask("GET", "/api/v1/pods", accept=METADATA_LIST)
+    many = await api.request("GET", "/api/v1/pods", accept=METADATA_LIST)
     assert many.body["kind"] == "PartialObjectMetadataList"
     assert many.names == ["a"]
     assert "spec" not in many.body["items"][0]
@@ -192,8 +192,8 @@ async def test_metadata_alone(api: Api) -> None:
 async def test_a_client_that_reads_no_json_is_told_so(inside: ApiServer) -> None:
     api = Api(inside.transport())
     protobuf = "application/vnd.kubernetes.protobuf"
-    assert (await api.ask("GET", "/api/v1/pods", accept=protobuf)).code == 406
-    assert (await api.ask("GET", "/api/v1/pods", accept=f"{protobuf},application/json")).code == 200
+    assert (await api.request("GET", "/api/v1/pods", accept=protobuf)).code == 406
+    assert (await api.request("GET", "/api/v1/pods", accept=f"{protobuf},application/json")).code == 200
 
 
 async def test_versions_of_one_kind_show_the_same_objects(api: Api) -> None:
@@ -202,14 +202,14 @@ async def test_versions_of_one_kind_show_the_same_objects(api: Api) -> None:
     both["spec"]["versions"] = [first, first | {"name": "v2", "storage": False}]
     await api.define(both)
     await api.create("widgets", widget("a", size=3))
-    newer = await api.ask("GET", "/apis/example.com/v2/namespaces/default/widgets/a")
+    newer = await api.request("GET", "/apis/example.com/v2/namespaces/default/widgets/a")
     assert newer.body["apiVersion"] == "example.com/v2"
     assert newer.body["spec"] == {"size": 3}
     changed = newer.body | {"spec": {"size": 4}}
-    (await api.ask("PUT", "/apis/example.com/v2/namespaces/default/widgets/a", changed)).ok()
+    (await api.request("PUT", "/apis/example.com/v2/namespaces/default/widgets/a", changed)).ok()
     old = await api.get("widgets", "a")
     assert (old.body["apiVersion"], old.body["spec"]) == ("example.com/v1", {"size": 4})
-    listed = await api.ask("GET", "/apis/example.com/v2/widgets")
+    listed = await api.request("GET", "/apis/example.com/v2/widgets")
     assert [item["apiVersion"] for item in listed.body["items"]] == ["example.com/v2"]
 
 

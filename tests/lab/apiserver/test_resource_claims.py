@@ -34,7 +34,7 @@ def consumer(number: int = 0) -> Object:
 async def told(api: Api, status: Object) -> Answer:
     """Write a status of the claim."""
     found = (await api.get("resourceclaims", "gpus")).ok().body
-    return await api.ask("PUT", path_of("resourceclaims", "gpus", "status"), {**found, "status": status})
+    return await api.request("PUT", path_of("resourceclaims", "gpus", "status"), {**found, "status": status})
 
 
 def refused(answer: Answer, field: str, text: str) -> bool:

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from pykai.lab.apiserver.schema.table import schema_for, schema_of_crd
-from pykai.lab.apiserver.schema.validation import with_defaults
+from pykai.lab.apiserver.schema.table import builtin_schema, crd_schema
+from pykai.lab.apiserver.schema.validation import apply_defaults
 
 
 def defaulted(api_version: str, kind: str, obj: dict[str, Any]) -> dict[str, Any]:
     group, _, version = api_version.rpartition("/")
-    schema = schema_for(group, version, kind)
+    schema = builtin_schema(group, version, kind)
     assert schema is not None
     before = copy.deepcopy(obj)
-    result = with_defaults(schema, obj)
+    result = apply_defaults(schema, obj)
     assert obj == before
-    assert with_defaults(schema, result) is result, "a second time there is nothing to do"
+    assert apply_defaults(schema, result) is result, "a second time there is nothing to do"
     return result
 
 
@@ -26,7 +26,7 @@ def pod_spec(**spec: Any) -> dict[str, Any]:
 
 
 def crd(properties: dict[str, Any]) -> Any:
-    return schema_of_crd({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}})
+    return crd_schema({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}})
 
 
 def test_a_pod() -> None:
@@ -178,18 +178,18 @@ def test_a_crd() -> None:
             },
         }
     )
-    assert with_defaults(schema, {"spec": {"rows": [{}, {"size": 2}], "by": {"x": {}}}})["spec"] == {
+    assert apply_defaults(schema, {"spec": {"rows": [{}, {"size": 2}], "by": {"x": {}}}})["spec"] == {
         "priority": 50,
         "inner": {"mode": "a"},
         "rows": [{"size": 1}, {"size": 2}],
         "by": {"x": {"on": True}},
     }
-    assert with_defaults(schema, {}) == {}, "what holds the fields is absent"
+    assert apply_defaults(schema, {}) == {}, "what holds the fields is absent"
 
 
 def test_a_null_takes_the_default_unless_null_is_a_value() -> None:
     schema = crd({"a": {"type": "string", "default": "x"}, "b": {"type": "string", "default": "x", "nullable": True}})
-    assert with_defaults(schema, {"spec": {"a": None, "b": None}})["spec"] == {"a": "x", "b": None}
+    assert apply_defaults(schema, {"spec": {"a": None, "b": None}})["spec"] == {"a": "x", "b": None}
 
 
 def test_parts_without_defaults_are_shared() -> None:

@@ -6,21 +6,21 @@ import pytest
 
 from pykai.api.crds import custom_resource_definitions
 from pykai.lab.apiserver.schema.checks import go_pattern
-from pykai.lab.apiserver.schema.table import schema_for, schema_of_crd
-from pykai.lab.apiserver.schema.validation import problems, summary, transition_problems
+from pykai.lab.apiserver.schema.table import builtin_schema, crd_schema
+from pykai.lab.apiserver.schema.validation import summarise_problems, validate, validate_transition
 
 
 def wrong(spec: dict[str, Any], value: Any) -> list[str]:
     """Problems of an object whose spec has a field `x` of this schema and value."""
-    schema = schema_of_crd({"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": spec}}}})
-    return [str(problem) for problem in problems(schema, {"metadata": {"name": "a"}, "spec": {"x": value}})]
+    schema = crd_schema({"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": spec}}}})
+    return [str(problem) for problem in validate(schema, {"metadata": {"name": "a"}, "spec": {"x": value}})]
 
 
 def wrong_pod(**spec: Any) -> list[str]:
-    schema = schema_for("", "v1", "Pod")
+    schema = builtin_schema("", "v1", "Pod")
     assert schema is not None
     container = {"name": "c", "image": "i"}
-    return [str(problem) for problem in problems(schema, {"spec": {"containers": [container], **spec}})]
+    return [str(problem) for problem in validate(schema, {"spec": {"containers": [container], **spec}})]
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_rules_about_changes() -> None:
     pytest.importorskip("cel_expr_python")
     fixed = {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "it is fixed"}]}
     row = {"type": "object", "properties": {"id": {"type": "string"}, "fixed": fixed}}
-    schema = schema_of_crd(
+    schema = crd_schema(
         {
             "type": "object",
             "properties": {
@@ -305,8 +305,8 @@ def test_rules_about_changes() -> None:
 
     def changed(**spec: Any) -> list[str]:
         new = {"spec": {**old["spec"], **spec}}
-        assert problems(schema, new) == []
-        return [str(problem) for problem in transition_problems(schema, old, new)]
+        assert validate(schema, new) == []
+        return [str(problem) for problem in validate_transition(schema, old, new)]
 
     assert changed() == []
     assert changed(name="b") == ['spec.name: Invalid value: "string": it is fixed']
@@ -317,8 +317,8 @@ def test_rules_about_changes() -> None:
 
 
 def test_metadata_of_custom_objects_is_checked() -> None:
-    schema = schema_of_crd({"type": "object"})
-    found = problems(schema, {"metadata": {"labels": {"a": 1}}})
+    schema = crd_schema({"type": "object"})
+    found = validate(schema, {"metadata": {"labels": {"a": 1}}})
     assert [problem.path for problem in found] == ["metadata.labels.a"]
 
 
@@ -366,37 +366,39 @@ def test_pods_out_of_order(spec: dict[str, Any], text: str) -> None:
 
 
 def test_a_status_may_hold_new_words_but_no_wrong_types() -> None:
-    schema = schema_for("", "v1", "Pod")
+    schema = builtin_schema("", "v1", "Pod")
     assert schema is not None
     pod = {"spec": {"containers": [{"name": "c", "image": "i"}]}, "status": {"phase": "Dreaming"}}
-    assert problems(schema, pod) == []
-    assert [problem.path for problem in problems(schema, {**pod, "status": {"phase": 1}})] == ["status.phase"]
+    assert validate(schema, pod) == []
+    assert [problem.path for problem in validate(schema, {**pod, "status": {"phase": 1}})] == ["status.phase"]
 
 
 def test_times_are_checked() -> None:
-    schema = schema_for("coordination.k8s.io", "v1", "Lease")
+    schema = builtin_schema("coordination.k8s.io", "v1", "Lease")
     assert schema is not None
-    assert problems(schema, {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}) == []
-    assert [problem.path for problem in problems(schema, {"spec": {"renewTime": "soon"}})] == ["spec.renewTime"]
+    assert validate(schema, {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}) == []
+    assert [problem.path for problem in validate(schema, {"spec": {"renewTime": "soon"}})] == ["spec.renewTime"]
 
 
 def test_objects_nested_without_end_are_refused() -> None:
-    schema = schema_for("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+    schema = builtin_schema("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
     assert schema is not None
     deep: dict[str, Any] = {}
     for _ in range(300):
         deep = {"not": deep}
     spec = {"group": "g", "names": {"plural": "p", "kind": "K"}, "scope": "Namespaced"}
     versions = [{"name": "v1", "schema": {"openAPIV3Schema": deep}}]
-    found = problems(schema, {"spec": {**spec, "versions": versions}})
+    found = validate(schema, {"spec": {**spec, "versions": versions}})
     assert len(found) == 1
     assert "nested deeper" in found[0].message
 
 
 def test_problems_in_one_text() -> None:
-    schema = schema_for("", "v1", "Pod")
+    schema = builtin_schema("", "v1", "Pod")
     assert schema is not None
-    one = problems(schema, {"spec": {"containers": []}})
-    two = problems(schema, {"spec": {"containers": [{"image": "", "name": ""}]}})
-    assert summary(one) == "spec.containers: Required value"
-    assert summary(two) == "[spec.containers[0].name: Required value, spec.containers[0].image: Required value]"
+    one = validate(schema, {"spec": {"containers": []}})
+    two = validate(schema, {"spec": {"containers": [{"image": "", "name": ""}]}})
+    assert summarise_problems(one) == "spec.containers: Required value"
+    assert (
+        summarise_problems(two) == "[spec.containers[0].name: Required value, spec.containers[0].image: Required value]"
+    )

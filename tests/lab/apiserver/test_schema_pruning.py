@@ -3,19 +3,19 @@
 import copy
 from typing import Any
 
-from pykai.lab.apiserver.schema.model import Schema
-from pykai.lab.apiserver.schema.table import schema_for, schema_of_crd
-from pykai.lab.apiserver.schema.validation import pruned
+from pykai.lab.apiserver.schema.model import SchemaNode
+from pykai.lab.apiserver.schema.table import builtin_schema, crd_schema
+from pykai.lab.apiserver.schema.validation import prune
 
 
-def pod() -> Schema:
-    schema = schema_for("", "v1", "Pod")
+def pod() -> SchemaNode:
+    schema = builtin_schema("", "v1", "Pod")
     assert schema is not None
     return schema
 
 
-def crd(spec: dict[str, Any]) -> Schema:
-    return schema_of_crd({"type": "object", "properties": {"spec": spec}})
+def crd(spec: dict[str, Any]) -> SchemaNode:
+    return crd_schema({"type": "object", "properties": {"spec": spec}})
 
 
 def test_unknown_fields_of_a_pod() -> None:
@@ -27,34 +27,34 @@ def test_unknown_fields_of_a_pod() -> None:
         "speck": {},
     }
     before = copy.deepcopy(obj)
-    result, unknown = pruned(pod(), obj)
+    result, unknown = prune(pod(), obj)
     assert sorted(unknown) == ["metadata.clusterName", "spec.containers[1].imagine", "spec.nodes", "speck"]
     assert result["spec"] == {"containers": [{"name": "c"}, {"name": "d"}]}
     assert result["metadata"] == {"name": "a", "labels": {"any": "thing"}}
     assert obj == before
-    again, nothing = pruned(pod(), result)
+    again, nothing = prune(pod(), result)
     assert again is result
     assert not nothing
 
 
 def test_an_object_in_order_comes_back_itself() -> None:
     obj = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "env": [{"name": "A"}]}]}}
-    result, unknown = pruned(pod(), obj)
+    result, unknown = prune(pod(), obj)
     assert result is obj
     assert unknown == []
 
 
 def test_nulls_of_built_in_kinds_go_without_a_word() -> None:
-    result, unknown = pruned(pod(), {"metadata": {"creationTimestamp": None}, "spec": {"containers": [{"env": None}]}})
+    result, unknown = prune(pod(), {"metadata": {"creationTimestamp": None}, "spec": {"containers": [{"env": None}]}})
     assert result == {"metadata": {}, "spec": {"containers": [{}]}}
     assert unknown == []
 
 
 def test_raw_json_is_left_alone() -> None:
-    schema = schema_for("apps", "v1", "ControllerRevision")
+    schema = builtin_schema("apps", "v1", "ControllerRevision")
     assert schema is not None
     obj = {"data": {"spec": {"anything": [None, {"a": None}]}}, "revision": 1}
-    assert pruned(schema, obj) == (obj, [])
+    assert prune(schema, obj) == (obj, [])
 
 
 def test_a_crd() -> None:
@@ -78,7 +78,7 @@ def test_a_crd() -> None:
         "spec": {"rows": [{"a": "", "b": 1}], "by": {"k": {"c": 1}}, "bare": {"d": 1}},
         "status": {"e": 1},
     }
-    result, unknown = pruned(schema, obj)
+    result, unknown = prune(schema, obj)
     assert result == {
         "apiVersion": "x/v1",
         "kind": "X",
@@ -97,7 +97,7 @@ def test_fields_may_be_kept_unknown() -> None:
         }
     )
     obj = {"spec": {"free": {"x": [{"y": None}]}, "known": {"a": "", "b": ""}}}
-    result, unknown = pruned(schema, obj)
+    result, unknown = prune(schema, obj)
     assert result == {"spec": {"free": {"x": [{"y": None}]}, "known": {"a": ""}}}
     assert unknown == ["spec.known.b"]
 
@@ -116,7 +116,7 @@ def test_an_embedded_resource_keeps_its_identity() -> None:
         }
     )
     template = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "a", "what": 1}, "data": "", "other": 1}
-    result, unknown = pruned(schema, {"spec": {"template": template}})
+    result, unknown = prune(schema, {"spec": {"template": template}})
     assert result["spec"]["template"] == {"apiVersion": "v1", "kind": "X", "metadata": {"name": "a"}, "data": ""}
     assert sorted(unknown) == ["spec.template.metadata.what", "spec.template.other"]
 
@@ -124,4 +124,4 @@ def test_an_embedded_resource_keeps_its_identity() -> None:
 def test_a_map_of_anything() -> None:
     schema = crd({"type": "object", "additionalProperties": True})
     obj = {"spec": {"a": {"b": [1]}}}
-    assert pruned(schema, obj) == (obj, [])
+    assert prune(schema, obj) == (obj, [])

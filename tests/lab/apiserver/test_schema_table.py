@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pykai.lab.apiserver.schema.model import Schema
-from pykai.lab.apiserver.schema.table import definition, definitions, kinds, schema_for, schema_of_crd
+from pykai.lab.apiserver.schema.model import SchemaNode
+from pykai.lab.apiserver.schema.table import builtin_kinds, builtin_schema, crd_schema, struct_schema, table_entries
 
 TEXT = resources.files("pykai.lab.apiserver.schema").joinpath("builtin.json").read_text()
 TABLE: dict[str, Any] = json.loads(TEXT)
@@ -47,7 +47,7 @@ def innermost(written: str) -> str:
 def test_every_needed_kind_is_there(api_version: str) -> None:
     group, _, version = api_version.rpartition("/")
     for kind in NEEDED[api_version].split():
-        schema = schema_for(group, version, kind)
+        schema = builtin_schema(group, version, kind)
         assert schema is not None, kind
         assert schema.fields
 
@@ -61,17 +61,17 @@ def test_references_and_types_of_the_table_resolve() -> None:
         for _, inner in entry.get("inline", ()):
             assert inner in table, name
         for field in entry.get("essential", ()):
-            assert field in definition(name).fields, f"{name}.{field}"
-    assert set(kinds().values()) <= set(table)
+            assert field in struct_schema(name).fields, f"{name}.{field}"
+    assert set(builtin_kinds().values()) <= set(table)
 
 
 def test_nothing_in_the_table_is_out_of_reach() -> None:
-    assert set(definitions(kinds().values())) == set(TABLE["definitions"])
+    assert set(table_entries(builtin_kinds().values())) == set(TABLE["definitions"])
 
 
 def test_merge_keys_are_fields_of_the_elements() -> None:
     for name in TABLE["definitions"]:
-        for field, schema in definition(name).fields.items():
+        for field, schema in struct_schema(name).fields.items():
             keys = {*schema.keys, *([schema.patch_key] if schema.patch_key else [])}
             if keys:
                 assert schema.items is not None, f"{name}.{field}"
@@ -98,7 +98,7 @@ def test_the_file_is_in_canonical_form() -> None:
 
 
 def test_a_pod_as_the_table_knows_it() -> None:
-    pod = schema_for("", "v1", "Pod")
+    pod = builtin_schema("", "v1", "Pod")
     assert pod is not None
     spec = pod.fields["spec"]
     containers = spec.fields["containers"]
@@ -118,18 +118,18 @@ def test_a_pod_as_the_table_knows_it() -> None:
 
 
 def test_unknown_kinds_have_no_schema() -> None:
-    assert schema_for("", "v1", "Queue") is None
-    assert schema_for("apps", "v1beta1", "Deployment") is None
+    assert builtin_schema("", "v1", "Queue") is None
+    assert builtin_schema("apps", "v1beta1", "Deployment") is None
 
 
 def test_a_schema_may_hold_itself() -> None:
-    props = definition("apiextensions.v1.JSONSchemaProps")
+    props = struct_schema("apiextensions.v1.JSONSchemaProps")
     assert props.fields["properties"].values is props
     assert props.fields["not"] is props
 
 
 def test_a_crd_schema() -> None:
-    schema = schema_of_crd(
+    schema = crd_schema(
         {
             "type": "object",
             "properties": {
@@ -152,16 +152,16 @@ def test_a_crd_schema() -> None:
         }
     )
     spec = schema.fields["spec"].fields
-    assert spec["size"].form == "int-or-string"
+    assert spec["size"].format == "int-or-string"
     assert spec["names"].list_type == "set"
     assert spec["rows"].keys == ("id",)
     assert spec["plain"].list_type == "atomic"
     assert spec["raw"].atomic
-    assert schema.fields["metadata"] is definition("meta.v1.ObjectMeta")
+    assert schema.fields["metadata"] is struct_schema("meta.v1.ObjectMeta")
     assert not schema.builtin
 
 
 def test_a_crd_without_a_schema_knows_nothing_and_keeps_all() -> None:
-    schema = schema_of_crd(None)
-    assert isinstance(schema, Schema)
-    assert schema.preserve
+    schema = crd_schema(None)
+    assert isinstance(schema, SchemaNode)
+    assert schema.preserves_unknown

@@ -73,8 +73,8 @@ async def test_the_body_belongs_to_its_path(api: Api) -> None:
     elsewhere["metadata"]["namespace"] = "other"
     assert (await api.create("pods", elsewhere)).code == 400
     assert (await api.create("configmaps", pod("web"))).code == 400
-    assert (await api.ask("POST", "/api/v1/namespaces/default/pods", b"{not json")).code == 400
-    assert (await api.ask("POST", "/api/v1/namespaces/default/pods", ["a", "list"])).code == 400
+    assert (await api.request("POST", "/api/v1/namespaces/default/pods", b"{not json")).code == 400
+    assert (await api.request("POST", "/api/v1/namespaces/default/pods", ["a", "list"])).code == 400
 
 
 async def test_an_update_of_an_old_version_conflicts(api: Api) -> None:
@@ -320,16 +320,16 @@ async def test_plain_writes_take_fields_from_an_applied_object(api: Api) -> None
 async def test_scale_reads_and_writes_the_replicas(api: Api) -> None:
     await api.create("deployments", deployment("web", replicas=2))
     path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
-    scale = (await api.ask("GET", path)).body
+    scale = (await api.request("GET", path)).body
     assert scale["kind"] == "Scale"
     assert scale["spec"] == {"replicas": 2}
     assert scale["status"]["selector"] == "app=web"
     scale["spec"]["replicas"] = 4
-    assert (await api.ask("PUT", path, scale)).body["spec"] == {"replicas": 4}
+    assert (await api.request("PUT", path, scale)).body["spec"] == {"replicas": 4}
     assert (await api.get("deployments", "web")).body["spec"]["replicas"] == 4
     assert (await api.patch("deployments", "web", {"spec": {"replicas": 6}}, "scale")).body["spec"] == {"replicas": 6}
     assert (await api.patch("deployments", "web", {"spec": {"replicas": -1}}, "scale")).code == 422
-    assert (await api.ask("PUT", path, scale)).code == 409
+    assert (await api.request("PUT", path, scale)).code == 409
 
 
 async def test_a_job_selects_its_own_pods(api: Api) -> None:
@@ -373,8 +373,8 @@ async def test_text_of_secrets_is_encoded(api: Api) -> None:
 
 
 async def test_paths_and_verbs_that_do_not_exist(api: Api) -> None:
-    assert (await api.ask("GET", "/api/v1/gadgets")).code == 404
-    assert (await api.ask("GET", "/apis/none.example/v1/things")).code == 404
-    assert (await api.ask("POST", "/api/v1/pods", pod("web"))).code == 405
-    assert (await api.ask("POST", "/api/v1/namespaces/default/pods/web", pod("web"))).code == 405
-    assert (await api.ask("OPTIONS", "/api/v1/namespaces/default/pods/web")).code == 405
+    assert (await api.request("GET", "/api/v1/gadgets")).code == 404
+    assert (await api.request("GET", "/apis/none.example/v1/things")).code == 404
+    assert (await api.request("POST", "/api/v1/pods", pod("web"))).code == 405
+    assert (await api.request("POST", "/api/v1/namespaces/default/pods/web", pod("web"))).code == 405
+    assert (await api.request("OPTIONS", "/api/v1/namespaces/default/pods/web")).code == 405

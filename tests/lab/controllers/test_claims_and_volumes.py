@@ -17,27 +17,27 @@ from pykai.kube.resources import (
     STORAGE_CLASSES,
 )
 from pykai.kube.store import Store
-from pykai.lab.machines.podbehaviour import Habits
-from tests.lab.simulatedcluster import TIMEOUT_S, World, that, world
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
+from tests.lab.simulatedcluster import TIMEOUT_S, SimulatedCluster, simulated_cluster, wait_for_object
 
 REQUEST = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 1}}]}
 ALLOCATION = {"devices": {"results": [{"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0"}]}}
 
 
-async def claims(w: World) -> Store[ResourceClaim]:
+async def claims(w: SimulatedCluster) -> Store[ResourceClaim]:
     store = w.caches.store(RESOURCE_CLAIMS, ResourceClaim)
     await store.synced.wait()
     return store
 
 
-async def reserve(w: World, claim: str, pod: str) -> None:
+async def reserve(w: SimulatedCluster, claim: str, pod: str) -> None:
     """What a binder does."""
     uid = (await w.get(PODS, pod))["metadata"]["uid"]
     status = {"allocation": ALLOCATION, "reservedFor": [{"resource": "pods", "name": pod, "uid": uid}]}
     await w.client.patch(RESOURCE_CLAIMS, claim, {"status": status}, "default", subresource="status")
 
 
-async def template(w: World) -> None:
+async def template(w: SimulatedCluster) -> None:
     body = {"metadata": {"name": "one-gpu", "namespace": "default"}, "spec": {"spec": {"devices": REQUEST}}}
     await w.create(RESOURCE_CLAIM_TEMPLATES, body)
 
@@ -46,12 +46,12 @@ WISH = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
 
 
 async def test_a_pod_gets_a_claim_from_its_template() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         store = await claims(w)
         await w.pod("a", resourceClaims=WISH)
         await w.event("FailedResourceClaimCreation", '"one-gpu" not found')
         await template(w)
-        noted = await w.pod_that("a", lambda p: bool(p.status.resource_claim_statuses))
+        noted = await w.wait_for_pod("a", lambda p: bool(p.status.resource_claim_statuses))
         (status,) = noted.status.resource_claim_statuses
         claim = store.get(f"default/{status.resource_claim_name}")
         assert status.name == "gpu"
@@ -61,20 +61,20 @@ async def test_a_pod_gets_a_claim_from_its_template() -> None:
         assert claim.spec.devices.requests[0].exactly is not None
         await w.restart()
         await w.pod("b", resourceClaims=WISH)
-        await w.pod_that("b", lambda p: bool(p.status.resource_claim_statuses))
+        await w.wait_for_pod("b", lambda p: bool(p.status.resource_claim_statuses))
         assert len(store) == 2
 
 
 async def test_a_pod_starts_once_its_claim_is_reserved_and_gives_it_back_at_the_end() -> None:
-    async with world(controllers=True, habits=Habits(run_s=30)) as w:
+    async with simulated_cluster(controllers=True, behaviour=BehaviourDefaults(run_s=30)) as w:
         store = await claims(w)
         await w.node("n1")
         await template(w)
         await w.pod("a", resourceClaims=WISH)
-        noted = await w.pod_that("a", lambda p: bool(p.status.resource_claim_statuses))
+        noted = await w.wait_for_pod("a", lambda p: bool(p.status.resource_claim_statuses))
         name = noted.status.resource_claim_statuses[0].resource_claim_name or ""
         await w.client.bind("default", "a", uid=noted.metadata.uid, node="n1")
-        held = await w.pod_that("a", lambda p: bool(p.status.container_statuses))
+        held = await w.wait_for_pod("a", lambda p: bool(p.status.container_statuses))
         waiting = held.status.container_statuses[0].state.waiting
         assert waiting is not None
         assert "is not reserved for this pod" in waiting.message
@@ -85,7 +85,7 @@ async def test_a_pod_starts_once_its_claim_is_reserved_and_gives_it_back_at_the_
 
 
 async def test_a_shared_claim_gives_its_devices_back_when_the_last_user_is_gone() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         store = await claims(w)
         await w.create(
             RESOURCE_CLAIMS, {"metadata": {"name": "shared", "namespace": "default"}, "spec": {"devices": REQUEST}}
@@ -97,18 +97,18 @@ async def test_a_shared_claim_gives_its_devices_back_when_the_last_user_is_gone(
             users.append({"resource": "pods", "name": name, "uid": made["metadata"]["uid"]})
         status = {"allocation": ALLOCATION, "reservedFor": users}
         await w.client.patch(RESOURCE_CLAIMS, "shared", {"status": status}, "default", subresource="status")
-        await that(store, "default/shared", lambda found: len(found.status.reserved_for) == 2)
+        await wait_for_object(store, "default/shared", lambda found: len(found.status.reserved_for) == 2)
         await w.client.delete(PODS, "a", "default")
-        await that(store, "default/shared", lambda found: len(found.status.reserved_for) == 1)
+        await wait_for_object(store, "default/shared", lambda found: len(found.status.reserved_for) == 1)
         claim = store.get("default/shared")
         assert claim is not None
         assert claim.status.allocation is not None
         await w.client.delete(PODS, "b", "default")
-        await that(store, "default/shared", lambda found: found.status.allocation is None)
+        await wait_for_object(store, "default/shared", lambda found: found.status.allocation is None)
         assert len(store) == 1
 
 
-async def protected(w: World, pod: dict[str, Any], name: str, *more: str) -> None:
+async def protected(w: SimulatedCluster, pod: dict[str, Any], name: str, *more: str) -> None:
     """A claim as a binder makes it for extended resources of a pod."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
     metadata = {
@@ -124,16 +124,16 @@ async def protected(w: World, pod: dict[str, Any], name: str, *more: str) -> Non
 
 
 async def test_a_protected_claim_goes_when_its_pod_is_gone() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         store = await claims(w)
         await protected(w, await w.pod("a"), "extended")
-        await that(store, "default/extended", lambda found: len(found.status.reserved_for) == 1)
+        await wait_for_object(store, "default/extended", lambda found: len(found.status.reserved_for) == 1)
         await w.client.delete(PODS, "a", "default")
         await store.wait_until(lambda s: len(s) == 0, TIMEOUT_S)
 
 
 async def test_a_protected_claim_goes_when_its_pod_has_ended() -> None:
-    async with world(controllers=True, habits=Habits(run_s=30)) as w:
+    async with simulated_cluster(controllers=True, behaviour=BehaviourDefaults(run_s=30)) as w:
         store = await claims(w)
         await w.node("n1")
         await protected(w, made := await w.pod("a"), "extended")
@@ -143,14 +143,16 @@ async def test_a_protected_claim_goes_when_its_pod_has_ended() -> None:
 
 
 async def test_a_protected_claim_in_use_stays_and_so_do_the_finalizers_of_others() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         store = await claims(w)
         await protected(w, await w.pod("a"), "extended", "example.com/mine")
         await w.client.delete(RESOURCE_CLAIMS, "extended", "default")
-        leaving = await that(store, "default/extended", lambda found: found.metadata.deletion_timestamp is not None)
+        leaving = await wait_for_object(
+            store, "default/extended", lambda found: found.metadata.deletion_timestamp is not None
+        )
         assert len(leaving.status.reserved_for) == 1
         await w.client.delete(PODS, "a", "default")
-        await that(store, "default/extended", lambda found: not found.status.reserved_for)
+        await wait_for_object(store, "default/extended", lambda found: not found.status.reserved_for)
         finalizers: list[str] = []
         async with asyncio.timeout(TIMEOUT_S):
             while not finalizers or names.DRA_DELETE_PROTECTION_FINALIZER in finalizers:
@@ -159,7 +161,7 @@ async def test_a_protected_claim_in_use_stays_and_so_do_the_finalizers_of_others
         assert finalizers == ["example.com/mine"]
 
 
-async def volumes(w: World) -> tuple[Store[PersistentVolume], Store[PersistentVolumeClaim]]:
+async def volumes(w: SimulatedCluster) -> tuple[Store[PersistentVolume], Store[PersistentVolumeClaim]]:
     there = w.caches.store(PERSISTENT_VOLUMES, PersistentVolume)
     asked = w.caches.store(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
     await there.synced.wait()
@@ -193,11 +195,11 @@ def claim(name: str, size: str = "5Gi", storage_class: str = "", **spec: Any) ->
 
 
 async def bound(asked: Store[PersistentVolumeClaim], name: str) -> PersistentVolumeClaim:
-    return await that(asked, f"default/{name}", lambda found: found.status.phase == "Bound")
+    return await wait_for_object(asked, f"default/{name}", lambda found: found.status.phase == "Bound")
 
 
 async def test_a_claim_is_bound_to_the_smallest_volume_that_is_large_enough() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         there, asked = await volumes(w)
         for name, size in (("small", "1Gi"), ("large", "100Gi"), ("fitting", "10Gi")):
             await w.create(PERSISTENT_VOLUMES, volume(name, size))
@@ -209,14 +211,14 @@ async def test_a_claim_is_bound_to_the_smallest_volume_that_is_large_enough() ->
         assert taken is not None
         assert taken.spec.claim_ref is not None
         assert taken.spec.claim_ref.uid == found.metadata.uid
-        await that(there, "fitting", lambda found: found.status.phase == "Bound")
-        await that(there, "small", lambda found: found.status.phase == "Available")
+        await wait_for_object(there, "fitting", lambda found: found.status.phase == "Bound")
+        await wait_for_object(there, "small", lambda found: found.status.phase == "Available")
         await w.client.delete(PERSISTENT_VOLUME_CLAIMS, "c", "default")
-        await that(there, "fitting", lambda found: found.status.phase == "Released")
+        await wait_for_object(there, "fitting", lambda found: found.status.phase == "Released")
 
 
 async def test_a_class_makes_volumes_and_takes_them_back() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         there, asked = await volumes(w)
         await w.create(PERSISTENT_VOLUME_CLAIMS, claim("c", storage_class="fast"))
         await w.create(STORAGE_CLASSES, {"metadata": {"name": "fast"}, "provisioner": "disks.example.com"})
@@ -227,7 +229,7 @@ async def test_a_class_makes_volumes_and_takes_them_back() -> None:
 
 
 async def test_a_class_that_waits_is_served_when_the_node_is_known() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         _, asked = await volumes(w)
         late = {
             "metadata": {"name": "late"},
@@ -248,7 +250,7 @@ async def test_a_class_that_waits_is_served_when_the_node_is_known() -> None:
 
 
 async def test_a_volume_that_a_binder_chose_is_bound_whatever_the_class_waits_for() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         _, asked = await volumes(w)
         late = {
             "metadata": {"name": "local"},
@@ -263,12 +265,12 @@ async def test_a_volume_that_a_binder_chose_is_bound_whatever_the_class_waits_fo
 
 
 async def test_a_pod_waits_for_its_volume() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         _, asked = await volumes(w)
         await w.node("n1")
         source = {"persistentVolumeClaim": {"claimName": "c"}}
         await w.pod("a", node="n1", volumes=[{"name": "v", **source}])
-        await w.pod_that("a", lambda p: bool(p.status.container_statuses))
+        await w.wait_for_pod("a", lambda p: bool(p.status.container_statuses))
         await w.create(PERSISTENT_VOLUMES, volume("v", "10Gi"))
         await w.create(PERSISTENT_VOLUME_CLAIMS, claim("c"))
         await bound(asked, "c")

@@ -10,14 +10,14 @@ from pykai.api import names
 from pykai.api.decode import decode_as
 from pykai.api.workloads import CronJob, Job
 from pykai.kube.resources import CRON_JOBS
-from pykai.lab.controllers.cronjobs import due, job_of
-from pykai.lab.machines.podbehaviour import Habits
-from pykai.lab.timestamps import seconds, stamp
-from tests.lab.simulatedcluster import template, world
+from pykai.lab.controllers.cronjobs import due_time, job_document
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
+from pykai.lab.timestamps import to_seconds, to_timestamp
+from tests.lab.simulatedcluster import simulated_cluster, template
 
 
 def at(text: str) -> float:
-    found = seconds(f"2026-03-01T{text}Z")
+    found = to_seconds(f"2026-03-01T{text}Z")
     assert found is not None
     return found
 
@@ -30,7 +30,7 @@ def cron_job(schedule: str = "*/10 * * * *", *, last: str | None = None, **spec:
         "spec": {"schedule": schedule, "jobTemplate": {"spec": {"template": template()}}, **spec},
     }
     if last is not None:
-        made["status"] = {"lastScheduleTime": stamp(at(last))}
+        made["status"] = {"lastScheduleTime": to_timestamp(at(last))}
     return made
 
 
@@ -51,17 +51,17 @@ def read(*args: Any, **kwargs: Any) -> CronJob:
     ],
 )
 def test_the_last_time_that_nobody_served_is_due(cron: CronJob, now: str, expected: str | None) -> None:
-    assert due(cron, at(now)) == (at(expected) if expected is not None else None)
+    assert due_time(cron, at(now)) == (at(expected) if expected is not None else None)
 
 
 def test_a_job_is_named_after_its_minute() -> None:
-    made = job_of(read(), at("00:10:00"))
+    made = job_document(read(), at("00:10:00"))
     assert made["metadata"]["name"] == f"nightly-{int(at('00:10:00')) // 60}"
     assert made["metadata"]["annotations"] == {names.CRON_SCHEDULED_AT_ANNOTATION: "2026-03-01T00:10:00Z"}
 
 
 async def test_a_cron_job_makes_its_jobs_and_forgets_old_ones() -> None:
-    async with world(speed=2000, habits=Habits(run_s=5), controllers=True) as w:
+    async with simulated_cluster(speed=2000, behaviour=BehaviourDefaults(run_s=5), controllers=True) as w:
         await w.node("n1")
         w.binds_to("n1")
         made = cron_job("* * * * *", successfulJobsHistoryLimit=1)
@@ -82,7 +82,7 @@ async def test_a_cron_job_makes_its_jobs_and_forgets_old_ones() -> None:
 
 
 async def test_forbid_starts_nothing_while_a_job_runs() -> None:
-    async with world(speed=2000, habits=Habits(run_s=1e9), controllers=True) as w:
+    async with simulated_cluster(speed=2000, behaviour=BehaviourDefaults(run_s=1e9), controllers=True) as w:
         made = cron_job("* * * * *", concurrencyPolicy="Forbid")
         del made["metadata"]["creationTimestamp"]
         await w.create(CRON_JOBS, made)
@@ -91,7 +91,7 @@ async def test_forbid_starts_nothing_while_a_job_runs() -> None:
 
 
 async def test_replace_gives_the_old_job_up() -> None:
-    async with world(speed=2000, habits=Habits(run_s=1e9, stop_s=0), controllers=True) as w:
+    async with simulated_cluster(speed=2000, behaviour=BehaviourDefaults(run_s=1e9, stop_s=0), controllers=True) as w:
         made = cron_job("* * * * *", concurrencyPolicy="Replace")
         del made["metadata"]["creationTimestamp"]
         await w.create(CRON_JOBS, made)
@@ -101,13 +101,13 @@ async def test_replace_gives_the_old_job_up() -> None:
 
 
 async def test_a_schedule_that_is_none_is_told() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         await w.create(CRON_JOBS, cron_job("now and then"))
         await w.event("UnparseableSchedule", "now and then")
 
 
 async def test_a_suspended_cron_job_makes_nothing() -> None:
-    async with world(speed=3000, controllers=True) as w:
+    async with simulated_cluster(speed=3000, controllers=True) as w:
         quiet = cron_job("* * * * *", suspend=True)
         quiet["metadata"]["name"] = "quiet"
         await w.create(CRON_JOBS, quiet)

@@ -8,8 +8,8 @@ from typing import Any
 from pykai.api import names
 from pykai.api.workloads import Deployment, ReplicaSet
 from pykai.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS
-from pykai.lab.machines.podbehaviour import Habits
-from tests.lab.simulatedcluster import World, pod, template, that, world
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
+from tests.lab.simulatedcluster import SimulatedCluster, pod, simulated_cluster, template, wait_for_object
 
 LABELS = {"app": "web"}
 
@@ -54,12 +54,12 @@ def _newer(generation: int, found: Deployment) -> bool:
     return found.metadata.generation > generation
 
 
-async def deployed(w: World, replicas: int, name: str = "web") -> Deployment:
-    return await that(w.deployments, f"default/{name}", lambda found: rolled_out(found, replicas))
+async def deployed(w: SimulatedCluster, replicas: int, name: str = "web") -> Deployment:
+    return await wait_for_object(w.deployments, f"default/{name}", lambda found: rolled_out(found, replicas))
 
 
-async def settled(w: World, ready: int, name: str = "rs") -> ReplicaSet:
-    return await that(
+async def settled(w: SimulatedCluster, ready: int, name: str = "rs") -> ReplicaSet:
+    return await wait_for_object(
         w.replica_sets,
         f"default/{name}",
         lambda found: found.status.ready_replicas == found.status.replicas == ready,
@@ -67,7 +67,7 @@ async def settled(w: World, ready: int, name: str = "rs") -> ReplicaSet:
 
 
 async def test_a_replica_set_keeps_its_number_of_pods() -> None:
-    async with world(controllers=True, habits=Habits(stop_s=0)) as w:
+    async with simulated_cluster(controllers=True, behaviour=BehaviourDefaults(stop_s=0)) as w:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(REPLICA_SETS, replica_set(replicas=3))
@@ -84,7 +84,7 @@ async def test_a_replica_set_keeps_its_number_of_pods() -> None:
 
 
 async def test_a_failed_pod_is_replaced_and_stays_for_its_reader() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         await w.node("n1", pods=1)
         await w.node("n2")
         w.binds_to("n1", "n1", "n2")
@@ -94,7 +94,7 @@ async def test_a_failed_pod_is_replaced_and_stays_for_its_reader() -> None:
 
 
 async def test_pods_that_wait_are_given_up_before_pods_that_run() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         await w.node("n1")
         await w.create(REPLICA_SETS, replica_set(replicas=3))
         await w.pods.wait_until(lambda s: len(s) == 3)
@@ -107,13 +107,13 @@ async def test_pods_that_wait_are_given_up_before_pods_that_run() -> None:
 
 
 async def test_a_pod_that_nobody_controls_is_adopted() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         await w.create(PODS, pod("orphan", labels=LABELS, restart="Always"))
         await w.create(PODS, pod("stranger", labels={"app": "other"}, restart="Always"))
         await w.pods.wait_until(lambda s: len(s) == 2)
         await w.create(REPLICA_SETS, replica_set(replicas=2))
         await w.pods.wait_until(lambda s: len(s) == 3)
-        adopted = await w.pod_that("orphan", lambda p: bool(p.metadata.owner_references))
+        adopted = await w.wait_for_pod("orphan", lambda p: bool(p.metadata.owner_references))
         assert adopted.metadata.owner_references[0].name == "rs"
         stranger = w.find("stranger")
         assert stranger is not None
@@ -121,13 +121,13 @@ async def test_a_pod_that_nobody_controls_is_adopted() -> None:
 
 
 async def test_a_deployment_is_rolled_out() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(DEPLOYMENTS, deployment())
         await deployed(w, 3)
         told = {"Available": ("True", "MinimumReplicasAvailable"), "Progressing": ("True", "NewReplicaSetAvailable")}
-        await that(
+        await wait_for_object(
             w.deployments,
             "default/web",
             lambda found: {c.type: (c.status, c.reason) for c in found.status.conditions} == told,
@@ -143,7 +143,7 @@ async def test_a_deployment_is_rolled_out() -> None:
 
 
 async def test_a_new_template_replaces_the_old_pods_step_by_step() -> None:
-    async with world(controllers=True, habits=Habits(stop_s=0)) as w:
+    async with simulated_cluster(controllers=True, behaviour=BehaviourDefaults(stop_s=0)) as w:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(DEPLOYMENTS, deployment())
@@ -153,7 +153,7 @@ async def test_a_new_template_replaces_the_old_pods_step_by_step() -> None:
         await w.client.patch(
             DEPLOYMENTS, "web", {"spec": {"template": {"spec": {"containers": containers}}}}, "default"
         )
-        await that(w.deployments, "default/web", lambda found: found.metadata.generation == 2)
+        await wait_for_object(w.deployments, "default/web", lambda found: found.metadata.generation == 2)
         found = await deployed(w, 3)
         assert found.metadata.annotations[names.DEPLOYMENT_REVISION_ANNOTATION] == "2"
         await w.pods.wait_until(lambda s: len(s) == 3)
@@ -162,14 +162,14 @@ async def test_a_new_template_replaces_the_old_pods_step_by_step() -> None:
 
         back = deployment(image="one")["spec"]["template"]["spec"]["containers"]
         await w.client.patch(DEPLOYMENTS, "web", {"spec": {"template": {"spec": {"containers": back}}}}, "default")
-        await that(w.deployments, "default/web", lambda found: found.metadata.generation == 3)
+        await wait_for_object(w.deployments, "default/web", lambda found: found.metadata.generation == 3)
         again = await deployed(w, 3)
         assert again.metadata.annotations[names.DEPLOYMENT_REVISION_ANNOTATION] == "3"
         assert len(w.replica_sets) == 2
 
 
 async def test_recreate_never_runs_old_and_new_together() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(DEPLOYMENTS, deployment(replicas=2, strategy={"type": "Recreate"}))
@@ -179,7 +179,7 @@ async def test_recreate_never_runs_old_and_new_together() -> None:
         await w.client.patch(
             DEPLOYMENTS, "web", {"spec": {"template": {"spec": {"containers": containers}}}}, "default"
         )
-        await that(w.deployments, "default/web", lambda found: found.metadata.generation == 2)
+        await wait_for_object(w.deployments, "default/web", lambda found: found.metadata.generation == 2)
         await deployed(w, 2)
         ended = [i for i, v in enumerate(w.history) if v.status.phase == "Failed"]
         fresh = [i for i, v in enumerate(w.history) if v.spec.containers[0].image == "two"]
@@ -187,7 +187,7 @@ async def test_recreate_never_runs_old_and_new_together() -> None:
 
 
 async def test_a_deployment_is_scaled_and_its_history_is_limited() -> None:
-    async with world(controllers=True, habits=Habits(stop_s=0)) as w:
+    async with simulated_cluster(controllers=True, behaviour=BehaviourDefaults(stop_s=0)) as w:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(DEPLOYMENTS, deployment(replicas=1, revisionHistoryLimit=1))
@@ -201,13 +201,13 @@ async def test_a_deployment_is_scaled_and_its_history_is_limited() -> None:
             generation = before.metadata.generation
             patch = {"spec": {"template": {"spec": {"containers": containers}}}}
             await w.client.patch(DEPLOYMENTS, "web", patch, "default")
-            await that(w.deployments, "default/web", partial(_newer, generation))
+            await wait_for_object(w.deployments, "default/web", partial(_newer, generation))
             await deployed(w, 4)
         await w.replica_sets.wait_until(lambda s: len(s) == 2)
 
 
 async def test_a_deployment_that_makes_no_progress_says_so() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         await w.create(DEPLOYMENTS, deployment(replicas=1, progressDeadlineSeconds=5))
         await w.deployments.wait_until(
             lambda s: any(c.reason == "ProgressDeadlineExceeded" for d in s.values() for c in d.status.conditions)
@@ -215,7 +215,7 @@ async def test_a_deployment_that_makes_no_progress_says_so() -> None:
 
 
 async def test_a_deleted_deployment_takes_everything_along() -> None:
-    async with world(controllers=True, habits=Habits(stop_s=0)) as w:
+    async with simulated_cluster(controllers=True, behaviour=BehaviourDefaults(stop_s=0)) as w:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(DEPLOYMENTS, deployment())
@@ -226,7 +226,7 @@ async def test_a_deleted_deployment_takes_everything_along() -> None:
 
 
 async def test_a_restart_in_the_middle_makes_nothing_twice() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(DEPLOYMENTS, deployment(replicas=5))

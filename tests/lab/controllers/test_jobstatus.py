@@ -10,18 +10,18 @@ from pykai.api import names
 from pykai.api.decode import decode_as
 from pykai.api.workloads import Job, MachinePod
 from pykai.lab.controllers.jobstatus import (
-    Memory,
-    Verdict,
+    JobMemory,
+    JobResult,
+    count_pods,
+    desired_active,
     failure_action,
     format_indexes,
+    job_result,
     missing_indexes,
     parse_indexes,
-    surplus,
-    tally_of,
-    verdict,
-    wanted,
+    pods_to_delete,
 )
-from pykai.lab.timestamps import stamp
+from pykai.lab.timestamps import to_timestamp
 from tests.lab.simulatedcluster import pod
 
 T0 = 1_800_000_000.0
@@ -37,10 +37,10 @@ def a_pod(
     made = pod(uid, node=more.pop("node", "n"), annotations=more.pop("annotations", None))
     made["metadata"]["uid"] = uid
     if going:
-        made["metadata"]["deletionTimestamp"] = stamp(T0)
+        made["metadata"]["deletionTimestamp"] = to_timestamp(T0)
     status: dict[str, Any] = {"phase": phase, "conditions": more.pop("conditions", [])}
     if ended_s is not None:
-        ended = {"exitCode": more.pop("code", 0), "finishedAt": stamp(ended_s)}
+        ended = {"exitCode": more.pop("code", 0), "finishedAt": to_timestamp(ended_s)}
         status["containerStatuses"] = [{"name": "c0", "state": {"terminated": ended}}]
     made["status"] = status
     return decode_as(MachinePod, made)
@@ -52,33 +52,33 @@ def indexed(uid: str, index: int, phase: str = "Running", **more: Any) -> Machin
 
 def test_pods_are_counted_by_what_became_of_them() -> None:
     pods = [a_pod("a"), a_pod("b", going=True), a_pod("c", "Succeeded"), a_pod("d", "Failed"), a_pod("e", "Pending")]
-    found = tally_of(a_job(), pods, Memory())
+    found = count_pods(a_job(), pods, JobMemory())
     assert ([p.metadata.uid for p in found.active], found.terminating) == (["a", "e"], 1)
     assert (found.succeeded, found.failed) == (1, 1)
 
 
 def test_pods_that_vanish_stay_counted() -> None:
-    memory = Memory()
+    memory = JobMemory()
     job = a_job()
-    memory.lost(job, a_pod("a", "Succeeded"))
-    memory.lost(job, a_pod("b", "Running"))
-    memory.withdrawn.add("c")
-    memory.lost(job, a_pod("c", "Running"))
-    found = tally_of(job, [a_pod("d", "Succeeded")], memory)
-    assert (found.succeeded, found.failed, memory.withdrawn) == (2, 1, set())
+    memory.record_vanished_pod(job, a_pod("a", "Succeeded"))
+    memory.record_vanished_pod(job, a_pod("b", "Running"))
+    memory.deleted_by_us.add("c")
+    memory.record_vanished_pod(job, a_pod("c", "Running"))
+    found = count_pods(job, [a_pod("d", "Succeeded")], memory)
+    assert (found.succeeded, found.failed, memory.deleted_by_us) == (2, 1, set())
 
 
 def test_after_a_restart_the_status_stands_for_pods_that_are_gone() -> None:
     job = a_job({"succeeded": 3, "failed": 1})
     pods = [a_pod("a", "Succeeded"), a_pod("b", "Failed"), a_pod("c", "Failed")]
-    memory = Memory.of(job, pods)
-    found = tally_of(job, pods, memory)
+    memory = JobMemory.of(job, pods)
+    found = count_pods(job, pods, memory)
     assert (found.succeeded, found.failed) == (3, 2)
 
 
 def test_indexes_of_the_status_and_of_pods_are_done() -> None:
     job = a_job({"completedIndexes": "0,2"}, completionMode="Indexed", completions=6)
-    found = tally_of(job, [indexed("a", 3, "Succeeded"), indexed("b", 1)], Memory())
+    found = count_pods(job, [indexed("a", 3, "Succeeded"), indexed("b", 1)], JobMemory())
     assert (found.indexes, found.succeeded) == (frozenset({0, 2, 3}), 3)
     assert missing_indexes(job, found, (), 2) == [4, 5]
     assert missing_indexes(job, found, [indexed("c", 4)], 2) == [5]
@@ -103,11 +103,11 @@ def test_indexes_are_read_as_they_are_written(text: str) -> None:
 def test_how_many_pods_there_should_be(spec: dict[str, Any], succeeded: int, active: int, expected: int) -> None:
     pods = [a_pod(f"s{n}", "Succeeded") for n in range(succeeded)] + [a_pod(f"a{n}") for n in range(active)]
     job = a_job(**spec)
-    assert wanted(job, tally_of(job, pods, Memory())) == expected
+    assert desired_active(job, count_pods(job, pods, JobMemory())) == expected
 
 
-def decide(job: Job, *pods: MachinePod, now_s: float = T0) -> Verdict | None:
-    return verdict(job, tally_of(job, pods, Memory()), now_s)
+def decide(job: Job, *pods: MachinePod, now_s: float = T0) -> JobResult | None:
+    return job_result(job, count_pods(job, pods, JobMemory()), now_s)
 
 
 def test_enough_successes_complete_a_job() -> None:
@@ -136,7 +136,7 @@ def test_one_failure_more_than_the_limit_is_too_many() -> None:
 
 
 def test_a_deadline_counts_from_the_start_of_the_job() -> None:
-    job = a_job({"startTime": stamp(T0)}, activeDeadlineSeconds=10)
+    job = a_job({"startTime": to_timestamp(T0)}, activeDeadlineSeconds=10)
     assert decide(job, a_pod("a"), now_s=T0 + 9) is None
     over = decide(job, a_pod("a"), now_s=T0 + 10)
     assert over is not None
@@ -145,22 +145,22 @@ def test_a_deadline_counts_from_the_start_of_the_job() -> None:
 
 def test_replacements_wait_longer_after_each_failure_and_not_after_a_success() -> None:
     first, second = a_pod("a", "Failed", ended_s=T0), a_pod("b", "Failed", ended_s=T0 + 20)
-    assert tally_of(a_job(), [first], Memory()).back_off_until_s == T0 + 10
-    assert tally_of(a_job(), [first, second], Memory()).back_off_until_s == T0 + 40
+    assert count_pods(a_job(), [first], JobMemory()).back_off_until_s == T0 + 10
+    assert count_pods(a_job(), [first, second], JobMemory()).back_off_until_s == T0 + 40
     better = a_pod("c", "Succeeded", ended_s=T0 + 30)
-    assert tally_of(a_job(), [first, second, better], Memory()).back_off_until_s == 0
+    assert count_pods(a_job(), [first, second, better], JobMemory()).back_off_until_s == 0
 
 
 def test_evicted_pods_do_not_slow_their_replacements() -> None:
     evicted = a_pod("a", "Failed", ended_s=T0, going=True)
-    assert tally_of(a_job(), [evicted], Memory()).back_off_until_s == 0
+    assert count_pods(a_job(), [evicted], JobMemory()).back_off_until_s == 0
 
 
 def test_those_that_came_least_far_are_given_up_first() -> None:
     ready = {"type": "Ready", "status": "True"}
     pods = [a_pod("serves", conditions=[ready]), a_pod("runs"), a_pod("waits", "Pending", node="")]
     job = a_job()
-    assert [p.metadata.uid for p in surplus(job, tally_of(job, pods, Memory()), 2)] == ["waits", "runs"]
+    assert [p.metadata.uid for p in pods_to_delete(job, count_pods(job, pods, JobMemory()), 2)] == ["waits", "runs"]
 
 
 def test_the_failure_policy_looks_at_conditions_and_exit_codes() -> None:
@@ -179,4 +179,4 @@ def test_the_failure_policy_looks_at_conditions_and_exit_codes() -> None:
     over = decide(job, fatal)
     assert over is not None
     assert over.reason == "PodFailurePolicy"
-    assert tally_of(job, [preempted], Memory()).failed == 0
+    assert count_pods(job, [preempted], JobMemory()).failed == 0

@@ -8,13 +8,13 @@ from pykai.api.core import Taint, Toleration
 from pykai.api.decode import decode_as
 from pykai.api.workloads import MachinePod, PodDisruptionBudget
 from pykai.kube.resources import NODES, POD_DISRUPTION_BUDGETS
-from pykai.lab.controllers.disruptionbudgets import status_of
-from pykai.lab.controllers.podgc import bearable_s
-from tests.lab.simulatedcluster import world
+from pykai.lab.controllers.disruptionbudgets import status_patch
+from pykai.lab.controllers.podgc import toleration_s
+from tests.lab.simulatedcluster import simulated_cluster
 
 
 async def test_pods_of_a_node_that_is_gone_are_removed() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         await w.node("n1")
         await w.node("n2")
         await w.pod("a", node="n1", restart="Always")
@@ -30,7 +30,7 @@ async def test_pods_of_a_node_that_is_gone_are_removed() -> None:
 
 
 async def test_a_node_that_comes_back_in_time_keeps_its_pods() -> None:
-    async with world(speed=20, controllers=True) as w:
+    async with simulated_cluster(speed=20, controllers=True) as w:
         await w.node("n1", gpus=1)
         await w.pod("a", node="n1", gpus=1, restart="Always")
         running = await w.phase("a", "Running")
@@ -46,7 +46,7 @@ async def test_a_node_that_comes_back_in_time_keeps_its_pods() -> None:
 
 
 async def test_a_taint_drives_out_those_who_do_not_bear_it() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         await w.node("n1")
         await w.pod("leaves", node="n1", restart="Always")
         bears = [{"key": "broken", "operator": "Exists", "effect": "NoExecute"}]
@@ -73,11 +73,11 @@ async def test_a_taint_drives_out_those_who_do_not_bear_it() -> None:
     ],
 )
 def test_how_long_a_taint_is_borne(tolerations: list[Toleration], expected: float | None) -> None:
-    assert bearable_s(Taint(key="k", value="v", effect="NoExecute"), tolerations) == expected
+    assert toleration_s(Taint(key="k", value="v", effect="NoExecute"), tolerations) == expected
 
 
 async def test_a_budget_says_how_many_pods_may_go() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         await w.node("n1")
         budgets = w.caches.store(POD_DISRUPTION_BUDGETS, PodDisruptionBudget)
         await w.create(
@@ -107,7 +107,7 @@ async def test_a_budget_says_how_many_pods_may_go() -> None:
 def test_budgets_count_in_percent() -> None:
     budget = decode_as(PodDisruptionBudget, {"metadata": {"generation": 1}, "spec": {"maxUnavailable": "50%"}})
     pods = [decode_as(MachinePod, {"metadata": {"name": str(number)}}) for number in range(5)]
-    assert status_of(budget, pods) == {
+    assert status_patch(budget, pods) == {
         "currentHealthy": 0,
         "desiredHealthy": 2,
         "disruptionsAllowed": 0,

@@ -7,8 +7,8 @@ from typing import Any
 from pykai.api import names
 from pykai.api.workloads import StatefulSet
 from pykai.kube.resources import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS, STORAGE_CLASSES
-from pykai.lab.machines.podbehaviour import Habits
-from tests.lab.simulatedcluster import World, template, that, world
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
+from tests.lab.simulatedcluster import SimulatedCluster, simulated_cluster, template, wait_for_object
 
 LABELS = {"app": "db"}
 
@@ -30,7 +30,7 @@ def stateful_set(replicas: int = 3, *, image: str = "one", **spec: Any) -> dict[
     }
 
 
-async def settled(w: World, replicas: int, generation: int = 1) -> StatefulSet:
+async def settled(w: SimulatedCluster, replicas: int, generation: int = 1) -> StatefulSet:
     """As `kubectl rollout status` sees it."""
 
     def holds(found: StatefulSet) -> bool:
@@ -41,11 +41,11 @@ async def settled(w: World, replicas: int, generation: int = 1) -> StatefulSet:
             and status.current_revision == status.update_revision
         )
 
-    return await that(w.stateful_sets, "default/db", holds)
+    return await wait_for_object(w.stateful_sets, "default/db", holds)
 
 
 async def test_pods_come_in_order_with_names_and_numbers() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(STATEFUL_SETS, stateful_set())
@@ -68,20 +68,20 @@ async def test_pods_come_in_order_with_names_and_numbers() -> None:
 
 
 async def test_parallel_pods_do_not_wait_for_each_other() -> None:
-    async with world(controllers=True) as w:
+    async with simulated_cluster(controllers=True) as w:
         await w.create(STATEFUL_SETS, stateful_set(podManagementPolicy="Parallel"))
         await w.pods.wait_until(lambda s: len(s) == 3)
 
 
 async def test_a_lost_pod_comes_back_under_its_name_and_the_last_goes_first() -> None:
-    async with world(controllers=True, habits=Habits(stop_s=0)) as w:
+    async with simulated_cluster(controllers=True, behaviour=BehaviourDefaults(stop_s=0)) as w:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(STATEFUL_SETS, stateful_set())
         await settled(w, 3)
         before = await w.phase("db-1", "Running")
         await w.client.delete(PODS, "db-1", "default")
-        await w.pod_that("db-1", lambda p: p.metadata.uid != before.metadata.uid and p.status.phase == "Running")
+        await w.wait_for_pod("db-1", lambda p: p.metadata.uid != before.metadata.uid and p.status.phase == "Running")
         w.history.clear()
         await w.client.patch(STATEFUL_SETS, "db", {"spec": {"replicas": 1}}, "default")
         await w.pods.wait_until(lambda s: len(s) == 1)
@@ -91,7 +91,7 @@ async def test_a_lost_pod_comes_back_under_its_name_and_the_last_goes_first() ->
 
 
 async def test_a_new_template_replaces_pods_from_the_last_to_the_partition() -> None:
-    async with world(controllers=True, habits=Habits(stop_s=0)) as w:
+    async with simulated_cluster(controllers=True, behaviour=BehaviourDefaults(stop_s=0)) as w:
         await w.node("n1")
         w.binds_to("n1")
         strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
@@ -109,7 +109,7 @@ async def test_a_new_template_replaces_pods_from_the_last_to_the_partition() -> 
         before = w.find("db-0")
         assert before is not None
         await w.client.delete(PODS, "db-0", "default")
-        again = await w.pod_that("db-0", lambda p: p.metadata.uid != before.metadata.uid)
+        again = await w.wait_for_pod("db-0", lambda p: p.metadata.uid != before.metadata.uid)
         assert again.spec.containers[0].image == "one"
         await w.client.patch(
             STATEFUL_SETS, "db", {"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}}, "default"
@@ -119,7 +119,7 @@ async def test_a_new_template_replaces_pods_from_the_last_to_the_partition() -> 
 
 
 async def test_each_pod_has_volumes_of_its_own_that_stay() -> None:
-    async with world(controllers=True, habits=Habits(stop_s=0)) as w:
+    async with simulated_cluster(controllers=True, behaviour=BehaviourDefaults(stop_s=0)) as w:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(STORAGE_CLASSES, {"metadata": {"name": "fast"}, "provisioner": names.SIMULATED_PROVISIONER})

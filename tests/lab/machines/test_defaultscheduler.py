@@ -13,11 +13,11 @@ from pykai.api.core import Condition
 from pykai.api.workloads import MachinePod
 from pykai.kube.resources import DEPLOYMENTS, JOBS, NODES, PODS
 from pykai.kube.transport import Request, Response, Stream, Transport
-from pykai.lab.machines.podbehaviour import Habits
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
 from tests.lab.controllers.test_deployments import deployed, deployment
 from tests.lab.controllers.test_jobs import is_complete, job
-from tests.lab.lostanswers import Losing
-from tests.lab.simulatedcluster import TIMEOUT_S, Process, World, until, world
+from tests.lab.lostanswers import AnswerLosingTransport
+from tests.lab.simulatedcluster import TIMEOUT_S, Process, SimulatedCluster, simulated_cluster, wait_until
 
 
 class Between:
@@ -61,9 +61,9 @@ class Between:
 @asynccontextmanager
 async def scheduled(
     between: Callable[[Transport], Transport] | None = None, *, controllers: bool = False
-) -> AsyncIterator[World]:
+) -> AsyncIterator[SimulatedCluster]:
     """A world whose pods are scheduled, over a transport of one's own."""
-    async with world(controllers=controllers, default_scheduler=True) as w:
+    async with simulated_cluster(controllers=controllers, default_scheduler=True) as w:
         if between is not None:
             await w.process.stop()
             w.process = Process(between(w.server.transport()), w.clock, w.options)
@@ -84,7 +84,7 @@ def has_node(pod: MachinePod) -> bool:
     return bool(pod.spec.node_name)
 
 
-def never_overbooked(w: World) -> bool:
+def never_overbooked(w: SimulatedCluster) -> bool:
     """Whether no machine had to refuse a pod."""
     return not [version for version in w.history if version.status.reason.startswith("OutOf")]
 
@@ -109,7 +109,7 @@ async def test_deployments_and_jobs_run_as_they_come_from_kubectl() -> None:
         await w.create(DEPLOYMENTS, deployment(replicas=3))
         await w.create(JOBS, job(pods={"annotations": {names.RUN_SECONDS_ANNOTATION: "1"}}))
         await deployed(w, 3)
-        await w.job_that("j", is_complete)
+        await w.wait_for_job("j", is_complete)
         assert {pod.spec.node_name for pod in w.pods.values()} == {"n-0", "n-1"}
 
 
@@ -118,7 +118,7 @@ async def test_two_pods_never_get_one_place_however_late_the_watch_is() -> None:
         await w.node("n", 2, gpus=1)
         for name in ("a", "b"):
             await w.pod(name, gpus=1, restart="Always")
-        nodes = {(await w.pod_that(name, has_node)).spec.node_name for name in ("a", "b")}
+        nodes = {(await w.wait_for_pod(name, has_node)).spec.node_name for name in ("a", "b")}
         assert nodes == {"n-0", "n-1"}
 
 
@@ -129,7 +129,7 @@ async def test_a_pod_that_fits_nowhere_says_why_and_starts_when_there_is_room() 
         await w.pod("first", node="n1", gpus=1, restart="Always", schedulerName=names.SCHEDULER_NAME)
         await w.phase("first", "Running")
         await w.pod("second", gpus=1, restart="Always")
-        waiting = await w.pod_that("second", refused)
+        waiting = await w.wait_for_pod("second", refused)
         assert verdict(waiting).reason == "Unschedulable"
         assert verdict(waiting).message == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
         await w.event("FailedScheduling", "0/1 nodes are available")
@@ -144,7 +144,7 @@ async def test_a_pod_that_has_finished_makes_room() -> None:
         await w.pod("first", gpus=1, annotations={names.RUN_SECONDS_ANNOTATION: "100000"})
         await w.phase("first", "Running")
         await w.pod("second", gpus=1, restart="Always")
-        await w.pod_that("second", refused)
+        await w.wait_for_pod("second", refused)
         ends = {"metadata": {"annotations": {names.RUN_SECONDS_ANNOTATION: "0"}}}
         await w.client.patch(PODS, "first", ends, "default")
         await w.phase("second", "Running")
@@ -160,16 +160,16 @@ async def test_what_was_said_is_said_again_only_when_it_changes() -> None:
         await w.pod("holder", node="n1", gpus=1, restart="Always")
         await w.phase("holder", "Running")
         await w.pod("huge", gpus=9)
-        said = verdict(await w.pod_that("huge", refused))
+        said = verdict(await w.wait_for_pod("huge", refused))
         await w.pod("next", gpus=1, restart="Always")
-        await w.pod_that("next", refused)
+        await w.wait_for_pod("next", refused)
         assert between.statuses == 2
         # There is room now, and still not for the huge one.
         await w.client.delete(PODS, "holder", "default")
         await w.phase("next", "Running")
         assert between.statuses == 2
         await w.node("n2", gpus=1)
-        huge = await w.pod_that("huge", lambda pod: verdict(pod).message.startswith("0/2"))
+        huge = await w.wait_for_pod("huge", lambda pod: verdict(pod).message.startswith("0/2"))
         assert between.statuses == 3
         assert verdict(huge).last_transition_time == said.last_transition_time
 
@@ -187,7 +187,7 @@ async def test_a_pod_starts_when_a_node_opens(before: dict[str, object], after: 
         await w.client.patch(NODES, "n1", {"spec": before})
         await w.pod("a", restart="Always", nodeSelector={"zone": "east"})
         # Whether the patch or the pod is seen first, in the end the node is closed to it.
-        await w.pod_that("a", lambda pod: refused(pod) and "affinity" not in verdict(pod).message)
+        await w.wait_for_pod("a", lambda pod: refused(pod) and "affinity" not in verdict(pod).message)
         await w.client.patch(NODES, "n1", {"metadata": {"labels": {"zone": "east"}}})
         await w.client.patch(NODES, "n1", {"spec": after})
         await w.phase("a", "Running")
@@ -213,7 +213,7 @@ async def test_a_toleration_that_comes_later_helps() -> None:
     async with scheduled() as w:
         await w.node("n1", taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
         await w.pod("a", restart="Always")
-        await w.pod_that("a", refused)
+        await w.wait_for_pod("a", refused)
         tolerations = (await w.get(PODS, "a"))["spec"].get("tolerations") or []
         new = [*tolerations, {"key": "k", "operator": "Exists"}]
         await w.client.patch(PODS, "a", {"spec": {"tolerations": new}}, "default")
@@ -234,7 +234,7 @@ async def test_the_place_of_a_pod_that_vanished_before_its_binding_goes_to_the_n
     async with scheduled(between) as w:
         await w.node("n1", gpus=1)
         await w.pod("a", gpus=1, restart="Always")
-        await until(lambda: between.bindings == 1)
+        await wait_until(lambda: between.bindings == 1)
         await w.client.delete(PODS, "a", "default")
         await w.gone("a")
         await w.pod("b", gpus=1, restart="Always")
@@ -246,21 +246,25 @@ async def test_a_pod_that_somebody_else_binds_counts_where_it_is() -> None:
     async with scheduled(between) as w:
         await w.node("n1", gpus=1)
         await w.pod("a", gpus=1, restart="Always")
-        await until(lambda: between.bindings == 1)
+        await wait_until(lambda: between.bindings == 1)
         await w.node("n2", gpus=1)
         await w.client.bind("default", "a", uid=(await w.get(PODS, "a"))["metadata"]["uid"], node="n2")
         await w.phase("a", "Running")
         await w.pod("b", gpus=1, restart="Always")
         assert (await w.phase("b", "Running")).spec.node_name == "n1"
         await w.pod("c", gpus=1, restart="Always")
-        c = await w.pod_that("c", lambda pod: refused(pod) or has_node(pod))
+        c = await w.wait_for_pod("c", lambda pod: refused(pod) or has_node(pod))
         assert not has_node(c)
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
 async def test_pods_run_once_whichever_answer_is_lost(carried_out: bool) -> None:
     for nth in range(4):
-        async with scheduled(lambda transport, n=nth: Losing(transport, n, carried_out=carried_out)) as w:  # type: ignore[misc]
+
+        def losing(transport: Transport, nth: int = nth) -> AnswerLosingTransport:
+            return AnswerLosingTransport(transport, nth, carried_out=carried_out)
+
+        async with scheduled(losing) as w:
             await w.node("n", 2, gpus=1)
             for name in ("a", "b"):
                 await w.pod(name, gpus=1, restart="Always")
@@ -276,7 +280,7 @@ async def test_after_a_restart_what_pods_hold_is_known() -> None:
         await w.phase("a", "Running")
         await w.restart()
         await w.pod("b", gpus=1, restart="Always")
-        await w.pod_that("b", refused)
+        await w.wait_for_pod("b", refused)
         await w.client.delete(PODS, "a", "default")
         await w.phase("b", "Running")
         assert never_overbooked(w)
@@ -287,7 +291,7 @@ async def test_after_a_restart_nothing_is_said_again() -> None:
     async with scheduled() as w:
         await w.node("n1", gpus=1)
         await w.pod("huge", gpus=9)
-        await w.pod_that("huge", refused)
+        await w.wait_for_pod("huge", refused)
         await w.process.stop()
         w.process = Process(between(w.server.transport()), w.clock, w.options)
         await w.process.start()
@@ -297,6 +301,6 @@ async def test_after_a_restart_nothing_is_said_again() -> None:
 
 
 async def test_it_can_be_switched_off() -> None:
-    async with world(habits=Habits(run_s=1)) as w:
+    async with simulated_cluster(behaviour=BehaviourDefaults(run_s=1)) as w:
         await w.node("n1")
         assert names.DEFAULT_SCHEDULER_NAME not in [service.name for service in w.process.services]

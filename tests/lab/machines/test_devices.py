@@ -5,10 +5,10 @@ from __future__ import annotations
 from pykai.api import names
 from pykai.api.sharing import reservation_name
 from pykai.kube.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_SLICES
-from tests.lab.simulatedcluster import World, world
+from tests.lab.simulatedcluster import SimulatedCluster, simulated_cluster
 
 
-async def reservation(w: World, group: str, node: str) -> None:
+async def reservation(w: SimulatedCluster, group: str, node: str) -> None:
     await w.pod(
         reservation_name(node, group),
         namespace=names.RESERVATION_NAMESPACE,
@@ -19,14 +19,14 @@ async def reservation(w: World, group: str, node: str) -> None:
     )
 
 
-async def reserved(w: World, group: str, node: str = "n1") -> str:
+async def reserved(w: SimulatedCluster, group: str, node: str = "n1") -> str:
     key = f"{names.RESERVATION_NAMESPACE}/{reservation_name(node, group)}"
-    found = await w.pod_that(key, lambda p: names.RESERVED_GPU_ANNOTATION in p.metadata.annotations)
+    found = await w.wait_for_pod(key, lambda p: names.RESERVED_GPU_ANNOTATION in p.metadata.annotations)
     return found.metadata.annotations[names.RESERVED_GPU_ANNOTATION]
 
 
 async def test_reservation_pods_learn_which_gpu_they_hold() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.create(NAMESPACES, {"metadata": {"name": names.RESERVATION_NAMESPACE}})
         await w.node("n1", gpus=3)
         await reservation(w, "r1", "n1")
@@ -48,7 +48,7 @@ async def test_reservation_pods_learn_which_gpu_they_hold() -> None:
 
 
 async def test_a_pod_of_the_reservation_namespace_that_reserves_nothing_is_told_nothing() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.create(NAMESPACES, {"metadata": {"name": names.RESERVATION_NAMESPACE}})
         await w.node("n1", gpus=1)
         marks = {names.APP_LABEL: names.RESERVATION_APP, names.GPU_GROUP_LABEL: "g"}
@@ -58,13 +58,13 @@ async def test_a_pod_of_the_reservation_namespace_that_reserves_nothing_is_told_
 
 
 async def test_no_device_is_used_twice_while_pods_come_and_go() -> None:
-    async with world(speed=300) as w:
+    async with simulated_cluster(speed=300) as w:
         await w.node("n1", gpus=4)
         names_of_pods = [f"p{number}" for number in range(12)]
         holders: dict[str, str] = {}
         for name in names_of_pods:
             await w.pod(name, node="n1", gpus=1, annotations={names.RUN_SECONDS_ANNOTATION: "2..20"})
-            await w.pod_that(name, lambda p: p.status.phase in ("Running", "Succeeded", "Failed"))
+            await w.wait_for_pod(name, lambda p: p.status.phase in ("Running", "Succeeded", "Failed"))
         await w.pods.wait_until(lambda s: all(p.status.phase in ("Succeeded", "Failed") for p in s.values()))
         for version in w.history:
             device = version.metadata.annotations.get(names.DEVICES_ANNOTATION)
@@ -77,7 +77,7 @@ async def test_no_device_is_used_twice_while_pods_come_and_go() -> None:
 
 
 async def test_slices_of_dra_nodes_are_there_for_the_scheduler() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("d", gpus=2, dra=True)
         assert (await w.get(RESOURCE_SLICES, "d-gpu.nvidia.com"))["spec"]["nodeName"] == "d"
         assert await w.get(DEVICE_CLASSES, "gpu.nvidia.com")

@@ -10,8 +10,8 @@ import pytest
 from pykai.api import names
 from pykai.kube.client import PatchKind
 from pykai.kube.resources import CONFIG_MAPS, NODES, PODS
-from pykai.lab.machines.podbehaviour import Habits
-from tests.lab.simulatedcluster import TIMEOUT_S, World, pod, until, world
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
+from tests.lab.simulatedcluster import TIMEOUT_S, SimulatedCluster, pod, simulated_cluster, wait_until
 
 QUICK = {names.RUN_SECONDS_ANNOTATION: "1"}
 
@@ -21,7 +21,7 @@ def conditions(status: dict[str, Any]) -> dict[str, str]:
 
 
 async def test_a_bound_pod_starts_with_everything_a_kubelet_tells() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1", gpus=8)
         await w.pod("a", gpus=1, containers=2)
         made = await w.get(PODS, "a")
@@ -49,7 +49,7 @@ async def test_a_bound_pod_starts_with_everything_a_kubelet_tells() -> None:
 
 
 async def test_the_condition_of_schedulers_is_left_alone() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1")
         await w.pod("a", node="n1")
         said = {
@@ -67,7 +67,7 @@ async def test_the_condition_of_schedulers_is_left_alone() -> None:
 
 @pytest.mark.parametrize(("code", "phase", "reason"), [("0", "Succeeded", "Completed"), ("3", "Failed", "Error")])
 async def test_a_pod_ends_after_its_time_as_it_declared(code: str, phase: str, reason: str) -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1")
         await w.pod("a", node="n1", annotations={**QUICK, names.EXIT_CODE_ANNOTATION: code})
         ended = await w.phase("a", phase)
@@ -78,7 +78,7 @@ async def test_a_pod_ends_after_its_time_as_it_declared(code: str, phase: str, r
 
 
 async def test_a_pod_that_restarts_for_ever_runs_until_it_is_deleted() -> None:
-    async with world(habits=Habits(run_s=0.1)) as w:
+    async with simulated_cluster(behaviour=BehaviourDefaults(run_s=0.1)) as w:
         await w.node("n1")
         await w.pod("service", node="n1", restart="Always")
         await w.pod("job", node="n1")
@@ -88,10 +88,10 @@ async def test_a_pod_that_restarts_for_ever_runs_until_it_is_deleted() -> None:
 
 
 async def test_containers_restart_with_a_count_and_a_growing_pause() -> None:
-    async with world(speed=400) as w:
+    async with simulated_cluster(speed=400) as w:
         await w.node("n1")
         await w.pod("a", node="n1", restart="OnFailure", annotations={**QUICK, names.EXIT_CODE_ANNOTATION: "1"})
-        await w.pod_that("a", lambda p: _restarts(p) >= 2)
+        await w.wait_for_pod("a", lambda p: _restarts(p) >= 2)
         states = [
             (version.status.phase, entry.restart_count, entry.state.waiting is not None)
             for version in w.history
@@ -112,7 +112,7 @@ def _restarts(found: Any) -> int:
 
 
 async def test_init_containers_run_first_and_sidecars_stay() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1")
         await w.pod("a", node="n1", init=2, sidecars=1)
         await w.phase("a", "Running")
@@ -125,7 +125,7 @@ async def test_init_containers_run_first_and_sidecars_stay() -> None:
 
 
 async def test_a_deleted_pod_stops_with_a_last_word_and_then_vanishes() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1", gpus=1)
         await w.pod("a", node="n1", gpus=1, restart="Always")
         await w.phase("a", "Running")
@@ -141,10 +141,10 @@ async def test_a_deleted_pod_stops_with_a_last_word_and_then_vanishes() -> None:
 
 
 async def test_a_pod_that_never_started_vanishes_at_once() -> None:
-    async with world(habits=Habits(start_s=1e6)) as w:
+    async with simulated_cluster(behaviour=BehaviourDefaults(start_s=1e6)) as w:
         await w.node("n1")
         await w.pod("a", node="n1")
-        await w.pod_that("a", lambda p: bool(p.status.container_statuses))
+        await w.wait_for_pod("a", lambda p: bool(p.status.container_statuses))
         await w.client.delete(PODS, "a", "default")
         await w.gone("a")
 
@@ -159,7 +159,7 @@ async def test_a_pod_that_never_started_vanishes_at_once() -> None:
 async def test_what_does_not_fit_fails_with_the_resource_as_reason(
     asks: dict[str, Any], reason: str, figures: str
 ) -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1", gpus=2, cpu="4", memory="8Gi")
         await w.pod("first", node="n1", cpu="2", gpus=2, restart="Always")
         await w.phase("first", "Running")
@@ -173,18 +173,18 @@ async def test_what_does_not_fit_fails_with_the_resource_as_reason(
 
 
 async def test_a_kubelet_that_refuses_says_what_a_device_plugin_says() -> None:
-    async with world(habits=Habits(refused=1.0)) as w:
+    async with simulated_cluster(behaviour=BehaviourDefaults(refused=1.0)) as w:
         await w.node("n1", gpus=1)
         await w.pod("a", node="n1", gpus=1)
         failed = await w.phase("a", "Failed")
         assert failed.status.reason == "UnexpectedAdmissionError"
         machine = w.process.machines.machine("n1")
         assert machine is not None
-        assert not machine.has(failed.metadata.uid)
+        assert not machine.is_admitted(failed.metadata.uid)
 
 
 async def test_a_machine_takes_no_more_pods_than_it_says() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1", pods=2)
         for name in "abc":
             await w.pod(name, node="n1", restart="Always")
@@ -194,7 +194,7 @@ async def test_a_machine_takes_no_more_pods_than_it_says() -> None:
 
 
 async def test_a_finished_pod_leaves_its_place_to_others() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1", cpu="1")
         await w.pod("a", node="n1", cpu="1", annotations=QUICK)
         await w.phase("a", "Succeeded")
@@ -203,7 +203,7 @@ async def test_a_finished_pod_leaves_its_place_to_others() -> None:
 
 
 async def test_a_missing_config_map_holds_the_pod_up_until_it_exists() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1")
         made = pod("a", node="n1")
         made["spec"]["containers"][0]["env"] = [
@@ -211,7 +211,7 @@ async def test_a_missing_config_map_holds_the_pod_up_until_it_exists() -> None:
             {"name": "Y", "valueFrom": {"configMapKeyRef": {"name": "other", "key": "y", "optional": True}}},
         ]
         await w.create(PODS, made)
-        held = await w.pod_that("a", lambda p: bool(p.status.container_statuses))
+        held = await w.wait_for_pod("a", lambda p: bool(p.status.container_statuses))
         waiting = held.status.container_statuses[0].state.waiting
         assert waiting is not None
         assert (waiting.reason, waiting.message) == ("CreateContainerConfigError", 'configmap "settings" not found')
@@ -221,10 +221,10 @@ async def test_a_missing_config_map_holds_the_pod_up_until_it_exists() -> None:
 
 
 async def test_a_mounted_config_map_is_waited_for_too() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1")
         await w.pod("a", node="n1", volumes=[{"name": "v", "configMap": {"name": "files"}}])
-        held = await w.pod_that("a", lambda p: bool(p.status.container_statuses))
+        held = await w.wait_for_pod("a", lambda p: bool(p.status.container_statuses))
         waiting = held.status.container_statuses[0].state.waiting
         assert waiting is not None
         assert waiting.reason == "ContainerCreating"
@@ -233,7 +233,7 @@ async def test_a_mounted_config_map_is_waited_for_too() -> None:
 
 
 async def test_a_deadline_ends_a_pod() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1")
         await w.pod("a", node="n1", activeDeadlineSeconds=3)
         failed = await w.phase("a", "Failed")
@@ -241,7 +241,7 @@ async def test_a_deadline_ends_a_pod() -> None:
 
 
 async def test_an_unreadable_annotation_is_told_and_the_pod_runs_all_the_same() -> None:
-    async with world(habits=Habits(run_s=0.5)) as w:
+    async with simulated_cluster(behaviour=BehaviourDefaults(run_s=0.5)) as w:
         await w.node("n1")
         await w.pod("a", node="n1", annotations={names.RUN_SECONDS_ANNOTATION: "soon"})
         await w.phase("a", "Succeeded")
@@ -249,10 +249,10 @@ async def test_an_unreadable_annotation_is_told_and_the_pod_runs_all_the_same() 
 
 
 async def test_a_node_without_a_machine_becomes_one() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.create(NODES, {"metadata": {"name": "bare"}, "status": {"capacity": {"cpu": "2"}}})
         await w.client.patch(NODES, "bare", {"status": {"capacity": {"cpu": "2"}}}, subresource="status")
-        await until(lambda: w.process.machines.machine("bare") is not None)
+        await wait_until(lambda: w.process.machines.machine("bare") is not None)
         await w.pod("a", node="bare", cpu="1")
         await w.phase("a", "Running")
         status = (await w.get(NODES, "bare"))["status"]
@@ -262,7 +262,7 @@ async def test_a_node_without_a_machine_becomes_one() -> None:
 
 async def test_a_node_that_was_given_up_before_there_were_machines_becomes_one() -> None:
     """The node lifecycle controller of a real cluster says so of a node that nobody has spoken for yet."""
-    async with world() as w:
+    async with simulated_cluster() as w:
         unheard = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusNeverUpdated"}
         status: dict[str, Any] = {"capacity": {"cpu": "2"}, "conditions": [unheard]}
         await w.create(NODES, {"metadata": {"name": "early"}, "status": status})
@@ -275,7 +275,7 @@ async def test_a_node_that_was_given_up_before_there_were_machines_becomes_one()
 
 
 async def test_only_simulated_nodes_are_played_where_others_exist() -> None:
-    async with world(all_nodes=False) as w:
+    async with simulated_cluster(all_nodes=False) as w:
         await w.node("ours")
         await w.create(NODES, {"metadata": {"name": "theirs"}, "status": {"allocatable": {"cpu": "8"}}})
         await w.pod("a", node="theirs")
@@ -287,7 +287,7 @@ async def test_only_simulated_nodes_are_played_where_others_exist() -> None:
 
 
 async def test_a_start_costs_one_write_and_an_end_another() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1", gpus=1)
         await w.pod("a", node="n1", gpus=1, annotations=QUICK)
         await w.phase("a", "Succeeded")
@@ -295,7 +295,7 @@ async def test_a_start_costs_one_write_and_an_end_another() -> None:
 
 
 async def test_another_pod_of_the_same_name_is_another_pod() -> None:
-    async with world(habits=Habits(stop_s=0)) as w:
+    async with simulated_cluster(behaviour=BehaviourDefaults(stop_s=0)) as w:
         await w.node("n1", gpus=1)
         for _ in range(3):
             await w.pod("a", node="n1", gpus=1, restart="Always")
@@ -304,10 +304,10 @@ async def test_another_pod_of_the_same_name_is_another_pod() -> None:
             await w.gone("a")
         machine = w.process.machines.machine("n1")
         assert machine is not None
-        await until(lambda: not any(machine.used.values()))
+        await wait_until(lambda: not any(machine.used.values()))
 
 
-async def _restarted_with(w: World, count: int) -> set[str]:
+async def _restarted_with(w: SimulatedCluster, count: int) -> set[str]:
     """Devices of the pods that run after a restart."""
     await w.restart()
     await w.pods.wait_until(lambda s: sum(p.status.phase == "Running" for p in s.values()) == count, TIMEOUT_S)
@@ -317,7 +317,7 @@ async def _restarted_with(w: World, count: int) -> set[str]:
 
 
 async def test_a_restart_loses_nothing_and_admits_nobody_twice() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1", gpus=2)
         await w.pod("a", node="n1", gpus=1, restart="Always")
         running = await w.phase("a", "Running")
@@ -334,7 +334,7 @@ async def test_a_restart_loses_nothing_and_admits_nobody_twice() -> None:
 
 
 async def test_a_restart_goes_on_where_a_pod_was() -> None:
-    async with world() as w:
+    async with simulated_cluster() as w:
         await w.node("n1")
         await w.pod("ends", node="n1", annotations={names.RUN_SECONDS_ANNOTATION: "30"})
         await w.pod("going", node="n1", restart="Always")

@@ -12,9 +12,9 @@ from pykai.api.decode import decode_as
 from pykai.api.workloads import MachinePod
 from pykai.lab.machines.devices import device_id
 from pykai.lab.machines.machine import Machine
-from pykai.lab.machines.nodes import Level, MachineKind, node_objects
-from pykai.lab.machines.podbehaviour import Habits, course_of
-from pykai.lab.machines.requests import asks_of
+from pykai.lab.machines.nodes import MachineKind, TopologyLevelLabels, node_objects
+from pykai.lab.machines.podbehaviour import BehaviourDefaults, behaviour_of
+from pykai.lab.machines.requests import pod_requests
 from tests.lab.simulatedcluster import pod
 
 NOW = "2026-01-01T00:00:00Z"
@@ -43,7 +43,7 @@ def a_machine(name: str = "n", **allocatable: str) -> Machine:
 
 
 def test_containers_add_up_and_overhead_comes_on_top() -> None:
-    asked = asks_of(a_pod(containers=2, cpu="500m", memory="1Gi", overhead={"cpu": "100m"}))
+    asked = pod_requests(a_pod(containers=2, cpu="500m", memory="1Gi", overhead={"cpu": "100m"}))
     assert asked == {"cpu": 1100, "memory": 2 << 30, "pods": 1}
 
 
@@ -58,11 +58,11 @@ def test_containers_add_up_and_overhead_comes_on_top() -> None:
     ],
 )
 def test_init_containers_count_by_their_largest_and_sidecars_beside_all(init: list[Any], expected: int) -> None:
-    assert asks_of(a_pod(cpu="1", initContainers=init))["cpu"] == expected
+    assert pod_requests(a_pod(cpu="1", initContainers=init))["cpu"] == expected
 
 
 def test_requests_of_the_whole_pod_replace_the_sum() -> None:
-    asked = asks_of(a_pod(cpu="1", memory="1Gi", resources={"requests": {"cpu": "5"}}))
+    asked = pod_requests(a_pod(cpu="1", memory="1Gi", resources={"requests": {"cpu": "5"}}))
     assert (asked["cpu"], asked["memory"]) == (5000, 1 << 30)
 
 
@@ -73,7 +73,7 @@ def test_what_a_claim_serves_is_not_asked_of_the_machine() -> None:
             "requestMappings": [{"containerName": "c0", "resourceName": names.NVIDIA_GPU, "requestName": "r"}],
         }
     }
-    assert names.NVIDIA_GPU not in asks_of(a_pod(gpus=2, status=served))
+    assert names.NVIDIA_GPU not in pod_requests(a_pod(gpus=2, status=served))
 
 
 def test_a_machine_is_full_to_the_last_unit_and_not_beyond() -> None:
@@ -119,22 +119,22 @@ def test_devices_are_given_once_and_come_back() -> None:
     machine = a_machine(gpu="2")
     for uid in "ab":
         assert machine.admit(uid, {names.NVIDIA_GPU: 1}) is None
-    (first,), (second,) = machine.take_devices("a"), machine.take_devices("b")
+    (first,), (second,) = machine.assign_devices("a"), machine.assign_devices("b")
     assert first != second
-    assert machine.take_devices("a") == (first,)
+    assert machine.assign_devices("a") == (first,)
     machine.release("a")
     assert machine.admit("c", {names.NVIDIA_GPU: 1}) is None
-    assert machine.take_devices("c") == (first,)
+    assert machine.assign_devices("c") == (first,)
 
 
 def test_devices_read_back_stay_with_their_pod() -> None:
     machine = a_machine(gpu="2")
     first = device_id("n", names.NVIDIA_GPU, 0)
-    machine.book("old", {names.NVIDIA_GPU: 1})
-    machine.devices.hold("old", [first])
-    machine.devices.hold("liar", [first])
+    machine.admit_existing("old", {names.NVIDIA_GPU: 1})
+    machine.devices.record_assignment("old", [first])
+    machine.devices.record_assignment("liar", [first])
     assert machine.admit("new", {names.NVIDIA_GPU: 1}) is None
-    assert machine.take_devices("new") == (device_id("n", names.NVIDIA_GPU, 1),)
+    assert machine.assign_devices("new") == (device_id("n", names.NVIDIA_GPU, 1),)
     machine.devices.release("liar")
     assert machine.devices.held_by("old") == (first,)
 
@@ -149,7 +149,7 @@ def test_devices_have_the_same_names_every_time_and_others_elsewhere() -> None:
 def test_a_machine_that_lies_about_its_gpus_does_no_harm() -> None:
     machine = a_machine(gpu="1000000000000")
     assert machine.admit("a", {names.NVIDIA_GPU: 10**11}) is None
-    assert len(machine.take_devices("a")) == 1024
+    assert len(machine.assign_devices("a")) == 1024
     for nonsense in ("-3", "many"):
         refused = a_machine(gpu=nonsense).admit("a", {names.NVIDIA_GPU: 1})
         assert refused is not None
@@ -162,13 +162,15 @@ def test_a_pod_declares_its_course() -> None:
         names.START_SECONDS_ANNOTATION: "3",
         names.STOP_SECONDS_ANNOTATION: "4",
     }
-    course = course_of(a_pod(annotations=declared), Habits())
+    course = behaviour_of(a_pod(annotations=declared), BehaviourDefaults())
     assert (course.run_s, course.exit_code, course.start_s, course.stop_s, course.problems) == (12.5, 7, 3, 4, ())
 
 
 def test_a_range_is_drawn_from_the_uid() -> None:
     def drawn(uid: str) -> float:
-        found = course_of(a_pod(uid=uid, annotations={names.RUN_SECONDS_ANNOTATION: "30..90"}), Habits()).run_s
+        found = behaviour_of(
+            a_pod(uid=uid, annotations={names.RUN_SECONDS_ANNOTATION: "30..90"}), BehaviourDefaults()
+        ).run_s
         assert found is not None
         return found
 
@@ -182,7 +184,7 @@ def test_a_range_is_drawn_from_the_uid() -> None:
 
 @pytest.mark.parametrize("text", ["soon", "-1", "90..30", "1..", "nan", "inf", ""])
 def test_a_time_that_cannot_be_read_is_told_and_ignored(text: str) -> None:
-    course = course_of(a_pod(annotations={names.RUN_SECONDS_ANNOTATION: text}), Habits(run_s=5))
+    course = behaviour_of(a_pod(annotations={names.RUN_SECONDS_ANNOTATION: text}), BehaviourDefaults(run_s=5))
     assert course.run_s == 5
     assert len(course.problems) == 1
     assert names.RUN_SECONDS_ANNOTATION in course.problems[0]
@@ -190,13 +192,13 @@ def test_a_time_that_cannot_be_read_is_told_and_ignored(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["256", "-1", "one", "99999"])
 def test_an_exit_code_that_is_none_is_told_and_ignored(text: str) -> None:
-    course = course_of(a_pod(annotations={names.EXIT_CODE_ANNOTATION: text}), Habits())
+    course = behaviour_of(a_pod(annotations={names.EXIT_CODE_ANNOTATION: text}), BehaviourDefaults())
     assert (course.exit_code, len(course.problems)) == (0, 1)
 
 
 def test_only_pods_that_never_restart_end_by_habit() -> None:
-    assert course_of(a_pod(restart="Always"), Habits(run_s=5)).run_s is None
-    assert course_of(a_pod(restart="OnFailure"), Habits(run_s=5)).run_s == 5
+    assert behaviour_of(a_pod(restart="Always"), BehaviourDefaults(run_s=5)).run_s is None
+    assert behaviour_of(a_pod(restart="OnFailure"), BehaviourDefaults(run_s=5)).run_s == 5
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,7 @@ def test_only_pods_that_never_restart_end_by_habit() -> None:
 def test_a_pod_that_only_sleeps_runs_as_long_as_it_says(command: list[str], expected: float | None) -> None:
     made = pod()
     made["spec"]["containers"][0]["command"] = command
-    assert course_of(decode_as(MachinePod, made), Habits(run_s=5)).run_s == expected
+    assert behaviour_of(decode_as(MachinePod, made), BehaviourDefaults(run_s=5)).run_s == expected
 
 
 def test_nodes_carry_gpus_topology_and_health() -> None:
@@ -223,7 +225,7 @@ def test_nodes_carry_gpus_topology_and_health() -> None:
         gpu_memory_mib=81559,
         gpu_product="H100",
         labels={"team": "a"},
-        levels=[Level("zone", 4, "z"), Level("rack", 2, "r")],
+        levels=[TopologyLevelLabels("zone", 4, "z"), TopologyLevelLabels("rack", 2, "r")],
         taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
     )
     nodes = node_objects(kind, NOW)

@@ -43,7 +43,7 @@ def status(code: int, reason: str, message: str = "injected") -> Response:
     return Response(code, msgspec.json.encode({"kind": "Status", "code": code, "reason": reason, "message": message}))
 
 
-class Faulty:
+class FaultyBinderTransport:
     """A transport that notes the writes, and answers in the server's place where a fault says so."""
 
     def __init__(self, inner: Transport) -> None:
@@ -77,17 +77,17 @@ class Faulty:
     @asynccontextmanager
     async def _garbled(self, request: Request) -> AsyncIterator[Stream]:
         async with self._inner.stream(request) as stream:
-            yield Garbled(stream, self)
+            yield GarbledStream(stream, self)
 
     async def close(self) -> None:
         """The inner transport's."""
         await self._inner.close()
 
 
-class Garbled:
-    """A watch through a `Faulty`."""
+class GarbledStream:
+    """A watch through a `FaultyBinderTransport`."""
 
-    def __init__(self, inner: Stream, through: Faulty) -> None:
+    def __init__(self, inner: Stream, through: FaultyBinderTransport) -> None:
         self._inner = inner
         self._through = through
         self.status = inner.status
@@ -99,7 +99,7 @@ class Garbled:
             yield self._through.garble(chunk)
 
 
-class Dying(Faulty):
+class DyingTransport(FaultyBinderTransport):
     """Dies after a number of writes: the next one never returns, and neither does anything after it."""
 
     def __init__(self, inner: Transport, after: int) -> None:
@@ -121,7 +121,7 @@ class Running:
     """A binder at work."""
 
     service: BinderService
-    transport: Faulty
+    transport: FaultyBinderTransport
     caches: Caches
     task: asyncio.Task[None]
     stop: asyncio.Event
@@ -138,7 +138,7 @@ class Running:
         await self.caches.stop()
 
 
-class Lab:
+class BinderCluster:
     """The cluster of a test."""
 
     def __init__(self, server: Server, clock: Clock) -> None:
@@ -328,9 +328,11 @@ class Lab:
 
         await self.until(there)
 
-    async def binder(self, options: BinderOptions | None = None, *, transport: Faulty | None = None) -> Running:
+    async def binder(
+        self, options: BinderOptions | None = None, *, transport: FaultyBinderTransport | None = None
+    ) -> Running:
         """Start a binder."""
-        wire = transport or Faulty(self.server.transport("binder"))
+        wire = transport or FaultyBinderTransport(self.server.transport("binder"))
         client = Client(wire)
         caches = Caches(client)
         registry = CollectorRegistry()
@@ -344,7 +346,7 @@ class Lab:
     async def binder_that_dies(self, after: int) -> None:
         """A binder that is killed at its next write after so many: nothing is finished, nothing is told."""
         before = asyncio.all_tasks()
-        dying = Dying(self.server.transport("binder"), after)
+        dying = DyingTransport(self.server.transport("binder"), after)
         await self.binder(transport=dying)
         await dying.dead.wait()
         dead = asyncio.all_tasks() - before - self.tasks
@@ -363,11 +365,11 @@ class Lab:
 
 
 @asynccontextmanager
-async def lab(*, speed: float = 1.0) -> AsyncIterator[Lab]:
+async def binder_cluster(*, speed: float = 1.0) -> AsyncIterator[BinderCluster]:
     """A cluster with one node."""
     clock = Clock(speed=speed)
     async with api_server(clock, sharing=True) as server:
-        made = Lab(server, clock)
+        made = BinderCluster(server, clock)
         try:
             await made.open()
             await made.node()

@@ -7,7 +7,7 @@ import json
 from pykai.api import names
 from pykai.api.sharing import reservation_name
 from pykai.kube.resources import BIND_REQUESTS, PODS
-from tests.services.binder.bindercluster import JsonObject, lab
+from tests.services.binder.bindercluster import JsonObject, binder_cluster
 
 
 def condition(pod: JsonObject, kind: str) -> JsonObject:
@@ -16,7 +16,7 @@ def condition(pod: JsonObject, kind: str) -> JsonObject:
 
 
 async def test_a_whole_gpu_pod_is_bound_and_told_so() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await it.request(await it.pod())
         await it.until_phase("Succeeded")
         pod = await it.live()
@@ -30,7 +30,7 @@ async def test_a_whole_gpu_pod_is_bound_and_told_so() -> None:
 
 
 async def test_the_golden_pod_of_two_halves() -> None:
-    async with lab() as it, it.working() as binder:
+    async with binder_cluster() as it, it.working() as binder:
         await it.request(await it.pod(fraction="0.5", devices=2), groups=("a", "b"))
         await it.until_phase("Succeeded")
         pod = await it.live()
@@ -55,7 +55,7 @@ async def test_the_golden_pod_of_two_halves() -> None:
 
 
 async def test_t61_a_pod_that_is_bound_already_is_left_where_it_is() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         await it.node("n2")
         pod = await it.pod()
         await it.client.bind("ns", "p", uid=pod["metadata"]["uid"], node="n2")
@@ -67,7 +67,7 @@ async def test_t61_a_pod_that_is_bound_already_is_left_where_it_is() -> None:
 
 
 async def test_t60_a_missing_node_is_a_failure_that_the_pod_hears_of() -> None:
-    async with lab() as it, it.working() as binder:
+    async with binder_cluster() as it, it.working() as binder:
         await it.request(await it.pod(), "nowhere")
         request = await it.until_phase("Failed")
         assert request["status"]["reason"] == "node nowhere not found"
@@ -88,7 +88,7 @@ async def test_t60_a_missing_node_is_a_failure_that_the_pod_hears_of() -> None:
 
 
 async def test_a_failed_request_without_retries_is_not_tried_again() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         request = await it.request(await it.pod())
         failed = {"status": {"phase": "Failed", "reason": "before", "failedAttempts": 1}}
         await it.client.patch(BIND_REQUESTS, request["metadata"]["name"], failed, "ns", subresource="status")
@@ -100,7 +100,7 @@ async def test_a_failed_request_without_retries_is_not_tried_again() -> None:
 
 
 async def test_every_attempt_is_counted_until_the_limit() -> None:
-    async with lab(speed=1000) as it, it.working() as binder:
+    async with binder_cluster(speed=1000) as it, it.working() as binder:
         await it.request(await it.pod(), "nowhere", backoffLimit=3)
         await it.until_phase("Failed", failedAttempts=3)
         await it.request(await it.pod("other"))
@@ -110,7 +110,7 @@ async def test_every_attempt_is_counted_until_the_limit() -> None:
 
 
 async def test_a_retry_succeeds_once_the_node_is_there_and_only_then_the_pod_is_told() -> None:
-    async with lab(speed=1000) as it, it.working():
+    async with binder_cluster(speed=1000) as it, it.working():
         await it.request(await it.pod(), "late", backoffLimit=50)
         await it.until_phase("Failed")
         assert all(c["status"] != "True" for c in (await it.live())["status"].get("conditions", ()))
@@ -122,7 +122,7 @@ async def test_a_retry_succeeds_once_the_node_is_there_and_only_then_the_pod_is_
 
 
 async def test_t63_many_requests_at_once() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         pods = [await it.pod(f"p{number}") for number in range(10)]
         for pod in pods:
             await it.request(pod)
@@ -133,7 +133,7 @@ async def test_t63_many_requests_at_once() -> None:
 
 
 async def test_t77_a_fraction_without_groups_is_invalid_and_the_pod_is_not_told_that_it_is_bound() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await it.request(await it.pod(fraction="0.5"), receivedResourceType="Fraction")
 
         async def gone() -> bool:
@@ -151,7 +151,7 @@ async def test_t77_a_fraction_without_groups_is_invalid_and_the_pod_is_not_told_
 
 
 async def test_a_request_for_an_earlier_pod_of_that_name_is_not_carried_out() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         # The garbage collector would often take the request before the binder sees it; what an owner of a version
         # that is not served is about, it does not know.
         owner = ("p", "00000000-0000-0000-0000-000000000000")
@@ -162,7 +162,7 @@ async def test_a_request_for_an_earlier_pod_of_that_name_is_not_carried_out() ->
 
 
 async def test_the_predicted_zones_ride_on_the_binding() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         zones = [{"zone": "node-0", "amount": {"cpu": "4"}}]
         await it.request(await it.pod(), predictedNUMAZones=zones)
         await it.until_phase("Succeeded")
@@ -171,7 +171,7 @@ async def test_the_predicted_zones_ride_on_the_binding() -> None:
 
 
 async def test_a_request_for_a_pod_that_is_gone_fails_with_an_event_and_others_are_served() -> None:
-    async with lab() as it, it.working() as binder:
+    async with binder_cluster() as it, it.working() as binder:
         pod, keeper = await it.pod(), (await it.pod("keeper"))["metadata"]
         await it.client.delete(PODS, "p", "ns", grace_s=0)
         await binder.service._pods.wait_until(lambda store: "ns/keeper" in store and "ns/p" not in store)

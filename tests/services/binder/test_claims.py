@@ -12,7 +12,7 @@ from pykai.api.decode import decode_as
 from pykai.binder.claims import extended_claim_name
 from pykai.kube.resources import BIND_REQUESTS, PODS, RESOURCE_CLAIMS
 from pykai.kube.transport import Request, Response
-from tests.services.binder.bindercluster import JsonObject, Lab, lab, status
+from tests.services.binder.bindercluster import BinderCluster, JsonObject, binder_cluster, status
 
 EXTENDED = {
     "deviceRequests": [
@@ -41,7 +41,7 @@ def extended(node: str = "n1") -> JsonObject:
     return {**EXTENDED, "allocation": allocation("gpu-0", "gpu-1", request="container-0-request-0", node=node)}
 
 
-async def claim(it: Lab, name: str = "claim", **status_: Any) -> None:
+async def claim(it: BinderCluster, name: str = "claim", **status_: Any) -> None:
     """A claim, perhaps in use."""
     document = {
         "metadata": {"name": name, "namespace": "ns"},
@@ -52,13 +52,13 @@ async def claim(it: Lab, name: str = "claim", **status_: Any) -> None:
         await it.client.update(RESOURCE_CLAIMS, {**made, "status": status_}, subresource="status")
 
 
-async def greedy_pod(it: Lab) -> JsonObject:
+async def greedy_pod(it: BinderCluster) -> JsonObject:
     """A pod that asks for two GPUs as an extended resource."""
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
     return await it.pod(containers=[container])
 
 
-async def ask(it: Lab, given: JsonObject | None, *, name: str = "p", node: str = "n1") -> JsonObject:
+async def ask(it: BinderCluster, given: JsonObject | None, *, name: str = "p", node: str = "n1") -> JsonObject:
     """A pod with the claim, and the decision about it."""
     pod = await it.pod(name, resourceClaims=[{"name": "devices", "resourceClaimName": "claim"}])
     entry = {"name": "devices"} | ({"allocation": given} if given is not None else {})
@@ -66,7 +66,7 @@ async def ask(it: Lab, given: JsonObject | None, *, name: str = "p", node: str =
     return pod
 
 
-async def claim_status(it: Lab, name: str = "claim") -> JsonObject:
+async def claim_status(it: BinderCluster, name: str = "claim") -> JsonObject:
     found: JsonObject = (await it.client.get_raw(RESOURCE_CLAIMS, name, "ns")).get("status") or {}
     return found
 
@@ -76,7 +76,7 @@ def refuse_binding(request: Request) -> Response | None:
 
 
 async def test_a_claim_is_allocated_and_reserved_unpruned() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await claim(it)
         given = allocation()
         settings = {"driver": "d", "parameters": {"kind": "Sharing", "strategy": {"slices": [1, 2]}}}
@@ -89,7 +89,7 @@ async def test_a_claim_is_allocated_and_reserved_unpruned() -> None:
 
 
 async def test_a_shared_claim_keeps_what_it_was_given_first() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await claim(it)
         await ask(it, allocation(), name="first")
         await it.until_phase("Succeeded", "first")
@@ -101,7 +101,7 @@ async def test_a_shared_claim_keeps_what_it_was_given_first() -> None:
 
 
 async def test_a_claim_that_was_allocated_on_another_node_fails_the_bind() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await claim(it, allocation=allocation(node="n2"))
         await ask(it, allocation())
         failed = await it.until_phase("Failed")
@@ -120,7 +120,7 @@ async def test_a_claim_that_was_allocated_on_another_node_fails_the_bind() -> No
     ],
 )
 async def test_claims_that_cannot_be_had(prepared: str, text: str) -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         if prepared == "full":
             others = [{"resource": "pods", "name": f"o{n}", "uid": f"u{n}"} for n in range(256)]
             await claim(it, allocation=allocation(), reservedFor=others)
@@ -132,7 +132,7 @@ async def test_claims_that_cannot_be_had(prepared: str, text: str) -> None:
 
 
 async def test_a_failed_bind_gives_its_devices_back() -> None:
-    async with lab() as it, it.working() as binder:
+    async with binder_cluster() as it, it.working() as binder:
         binder.transport.fault = refuse_binding
         await claim(it)
         await ask(it, allocation())
@@ -143,7 +143,7 @@ async def test_a_failed_bind_gives_its_devices_back() -> None:
 
 
 async def test_a_failed_bind_leaves_devices_that_others_use() -> None:
-    async with lab() as it, it.working() as binder:
+    async with binder_cluster() as it, it.working() as binder:
         binder.transport.fault = refuse_binding
         other = {"resource": "pods", "name": "other", "uid": "u"}
         await claim(it, allocation=allocation(), reservedFor=[other])
@@ -155,7 +155,7 @@ async def test_a_failed_bind_leaves_devices_that_others_use() -> None:
 
 
 async def test_a_lost_race_for_the_claim_is_tried_again() -> None:
-    async with lab() as it, it.working() as binder:
+    async with binder_cluster() as it, it.working() as binder:
         refusals = 0
 
         def fault(request: Request) -> Response | None:
@@ -173,7 +173,7 @@ async def test_a_lost_race_for_the_claim_is_tried_again() -> None:
 
 
 async def test_extended_resources_get_a_claim_of_their_own() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         pod = await greedy_pod(it)
         await it.request(pod, extendedResourceClaimAllocation=extended())
         await it.until_phase("Succeeded")
@@ -192,7 +192,7 @@ async def test_extended_resources_get_a_claim_of_their_own() -> None:
 
 
 async def test_t75_a_failed_bind_takes_that_claim_back_however_often() -> None:
-    async with lab(speed=1000) as it, it.working() as binder:
+    async with binder_cluster(speed=1000) as it, it.working() as binder:
         binder.transport.fault = refuse_binding
         await it.request(await greedy_pod(it), extendedResourceClaimAllocation=extended(), backoffLimit=2)
         await it.until_phase("Failed", failedAttempts=2)
@@ -201,7 +201,7 @@ async def test_t75_a_failed_bind_takes_that_claim_back_however_often() -> None:
 
 
 async def test_a_claim_that_an_interrupted_attempt_left_for_another_node_is_replaced() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         await it.node("n2")
         pod = await greedy_pod(it)
         await it.request(pod, "n2", extendedResourceClaimAllocation=extended("n2"))
@@ -216,7 +216,7 @@ async def test_a_claim_that_an_interrupted_attempt_left_for_another_node_is_repl
 
 
 async def test_a_template_claim_is_found_by_the_pods_status() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         await claim(it, "p-devices-abc")
         pod = await it.pod(resourceClaims=[{"name": "devices", "resourceClaimTemplateName": "template"}])
         made = {"status": {"resourceClaimStatuses": [{"name": "devices", "resourceClaimName": "p-devices-abc"}]}}
@@ -228,7 +228,7 @@ async def test_a_template_claim_is_found_by_the_pods_status() -> None:
 
 
 async def test_a_claim_under_the_name_of_the_pods_own_that_was_not_made_for_it_is_left_alone() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         pod = await greedy_pod(it)
         name = extended_claim_name(decode_as(Pod, pod))
         await claim(it, name, allocation=allocation("gpu-7"))

@@ -12,7 +12,14 @@ from pykai.kube.client import MAX_ATTEMPTS
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.resources import PODS, RESOURCE_CLAIMS
 from pykai.kube.transport import Request, Response
-from tests.services.binder.bindercluster import RESERVATIONS, Faulty, JsonObject, Lab, lab, status
+from tests.services.binder.bindercluster import (
+    RESERVATIONS,
+    BinderCluster,
+    FaultyBinderTransport,
+    JsonObject,
+    binder_cluster,
+    status,
+)
 
 GROUPS = ("g1", "g2")
 ALLOCATION = {
@@ -27,7 +34,7 @@ PATIENT = replace(BinderOptions(), reservation_timeout_s=100_000)
 WRITES = 9
 
 
-async def hard_pod(it: Lab) -> JsonObject:
+async def hard_pod(it: BinderCluster) -> JsonObject:
     """A pod with two shared devices and a claim, and the decision about it."""
     claim = {
         "metadata": {"name": "claim", "namespace": "ns"},
@@ -41,7 +48,7 @@ async def hard_pod(it: Lab) -> JsonObject:
     return pod
 
 
-async def bound_and_whole(it: Lab, uid: str) -> None:
+async def bound_and_whole(it: BinderCluster, uid: str) -> None:
     """The pod is where it should be, with everything it needs, once."""
     await it.until_phase("Succeeded")
     pod = await it.live()
@@ -59,7 +66,7 @@ async def bound_and_whole(it: Lab, uid: str) -> None:
 
 
 async def test_a_bind_takes_this_many_writes() -> None:
-    async with lab() as it, it.working() as binder:
+    async with binder_cluster() as it, it.working() as binder:
         await hard_pod(it)
         await it.until_phase("Succeeded")
         assert len([write for write in binder.transport.writes if not write.endswith("/events")]) == WRITES
@@ -67,7 +74,7 @@ async def test_a_bind_takes_this_many_writes() -> None:
 
 @pytest.mark.parametrize("after", range(WRITES))
 async def test_after_a_crash_at_any_write_the_next_binder_finishes(after: int) -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         uid = (await hard_pod(it))["metadata"]["uid"]
         await it.binder_that_dies(after)
         async with it.working():
@@ -78,7 +85,7 @@ async def test_after_a_crash_at_any_write_the_next_binder_finishes(after: int) -
 
 @pytest.mark.parametrize("after", range(WRITES - 2))
 async def test_after_a_crash_at_any_write_a_pod_that_is_gone_leaves_nothing(after: int) -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         await hard_pod(it)
         await it.binder_that_dies(after)
         await it.client.delete(PODS, "p", "ns", grace_s=0)
@@ -94,9 +101,9 @@ async def test_after_a_crash_at_any_write_a_pod_that_is_gone_leaves_nothing(afte
 @pytest.mark.parametrize("at", range(WRITES))
 @pytest.mark.parametrize("carried_out", [False, True])
 async def test_an_answer_that_is_lost_at_any_write_does_no_harm(at: int, carried_out: bool) -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         uid = (await hard_pod(it))["metadata"]["uid"]
-        wire = Faulty(it.server.transport("binder"))
+        wire = FaultyBinderTransport(it.server.transport("binder"))
         seen = 0
 
         def fault(request: Request) -> Exception | None:
@@ -116,9 +123,9 @@ async def test_an_answer_that_is_lost_at_any_write_does_no_harm(at: int, carried
 
 
 async def test_who_may_not_look_does_not_give_up_a_bind_without_an_answer() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         uid = (await hard_pod(it))["metadata"]["uid"]
-        wire = Faulty(it.server.transport("binder"))
+        wire = FaultyBinderTransport(it.server.transport("binder"))
         binds = looks = 0
 
         def unanswered(request: Request) -> ConnectionLost | None:
@@ -146,9 +153,9 @@ async def test_who_may_not_look_does_not_give_up_a_bind_without_an_answer() -> N
 @pytest.mark.parametrize("at", range(WRITES - 3))
 async def test_a_refusal_before_the_bind_is_undone_completely(at: int) -> None:
     """gpu:T-74: whichever step fails."""
-    async with lab() as it:
+    async with binder_cluster() as it:
         await hard_pod(it)
-        wire = Faulty(it.server.transport("binder"))
+        wire = FaultyBinderTransport(it.server.transport("binder"))
         seen = 0
 
         def fault(request: Request) -> Response | None:
@@ -174,7 +181,7 @@ async def test_a_refusal_before_the_bind_is_undone_completely(at: int) -> None:
 
 
 async def test_a_server_that_fails_for_good_counts_as_a_failure_in_the_end() -> None:
-    async with lab(speed=1000) as it, it.working() as binder:
+    async with binder_cluster(speed=1000) as it, it.working() as binder:
 
         def fault(request: Request) -> Response | None:
             return status(500, "InternalError", "down") if request.path.endswith("/binding") else None
@@ -187,7 +194,7 @@ async def test_a_server_that_fails_for_good_counts_as_a_failure_in_the_end() -> 
 
 
 async def test_what_a_failing_server_let_through_is_undone_before_it_counts() -> None:
-    async with lab(speed=1000) as it, it.working(PATIENT) as binder:
+    async with binder_cluster(speed=1000) as it, it.working(PATIENT) as binder:
         binder.transport.fault = lambda request: (
             status(500, "InternalError", "down") if request.path.endswith("/binding") else None
         )
@@ -201,7 +208,7 @@ async def test_what_a_failing_server_let_through_is_undone_before_it_counts() ->
 
 @pytest.mark.parametrize("code", [403, 422, 500])
 async def test_a_pod_that_is_bound_and_cannot_be_told_so_is_bound(code: int) -> None:
-    async with lab(speed=1000) as it, it.working(PATIENT) as binder:
+    async with binder_cluster(speed=1000) as it, it.working(PATIENT) as binder:
         binder.transport.fault = lambda request: (
             status(code, "Refused", "by policy") if request.path.endswith("/pods/p/status") else None
         )
@@ -214,7 +221,7 @@ async def test_a_pod_that_is_bound_and_cannot_be_told_so_is_bound(code: int) -> 
 
 @pytest.mark.parametrize("to", ["/pods/p", "/pods/p/binding", "/pods/p/status", "/bindrequests/p/status"])
 async def test_a_write_that_collides_with_others_does_not_leave_a_request_open(to: str) -> None:
-    async with lab(speed=1000) as it, it.working(PATIENT) as binder:
+    async with binder_cluster(speed=1000) as it, it.working(PATIENT) as binder:
         left = 1
 
         def collide(request: Request) -> Response | None:
@@ -230,7 +237,7 @@ async def test_a_write_that_collides_with_others_does_not_leave_a_request_open(t
 
 
 async def test_a_server_that_puts_a_reservation_off_has_not_refused_it() -> None:
-    async with lab(speed=1000) as it, it.working(PATIENT) as binder:
+    async with binder_cluster(speed=1000) as it, it.working(PATIENT) as binder:
         left = MAX_ATTEMPTS
 
         def put_off(request: Request) -> Response | None:
@@ -247,7 +254,7 @@ async def test_a_server_that_puts_a_reservation_off_has_not_refused_it() -> None
 
 
 async def test_told_to_stop_a_binder_leaves_an_open_attempt_to_the_next() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         uid = (await hard_pod(it))["metadata"]["uid"]
         async with it.working():
@@ -261,7 +268,7 @@ async def test_told_to_stop_a_binder_leaves_an_open_attempt_to_the_next() -> Non
 
 
 async def test_a_reservation_whose_deletion_collides_with_other_writes_goes_all_the_same() -> None:
-    async with lab(speed=1000) as it, it.working(PATIENT) as binder:
+    async with binder_cluster(speed=1000) as it, it.working(PATIENT) as binder:
         left = 5
 
         def collide(request: Request) -> Response | None:

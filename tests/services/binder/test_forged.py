@@ -20,14 +20,14 @@ from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import BinderOptions
 from pykai.kube.resources import BIND_REQUESTS, EVENTS, PODS, RESOURCE_CLAIMS
 from pykai.kube.store import Store
-from tests.services.binder.bindercluster import JsonObject, Lab, lab
+from tests.services.binder.bindercluster import BinderCluster, JsonObject, binder_cluster
 from tests.services.binder.test_claims import allocation, claim, claim_status, extended
 from tests.services.binder.test_room import asking
 
 FRACTION = names.GPU_FRACTION_ANNOTATION
 
 
-async def refused(it: Lab, name: str = "p") -> str:
+async def refused(it: BinderCluster, name: str = "p") -> str:
     """Why a request failed; nothing was bound."""
     failed = await it.until_phase("Failed", name)
     assert not (await it.live(name))["spec"].get("nodeName")
@@ -37,7 +37,7 @@ async def refused(it: Lab, name: str = "p") -> str:
 
 async def test_a_gpu_that_is_full_takes_no_more() -> None:
     """A share of 0.9 lands on no GPU that holds 0.9."""
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await it.request(await it.pod("honest", fraction="0.9"), groups=("g",))
         await it.until_phase("Succeeded", "honest")
         await it.request(await it.pod(fraction="0.9"), groups=("g",))
@@ -51,7 +51,7 @@ async def test_a_gpu_that_is_full_takes_no_more() -> None:
 @pytest.mark.embedded_only("cuts whole events out of the bytes of a watch")
 async def test_many_at_once_do_not_get_in_before_the_first_is_seen() -> None:
     """The cache shows none of them yet: watches bring nothing after the pods were made."""
-    async with lab() as it:
+    async with binder_cluster() as it:
         pods = [await it.pod(f"p{number}", fraction="0.4") for number in range(6)]
         binder = await it.binder()
         try:
@@ -72,7 +72,7 @@ async def _synced(ready: bool) -> bool:
     return ready
 
 
-async def _settled(it: Lab, count: int) -> list[str]:
+async def _settled(it: BinderCluster, count: int) -> list[str]:
     found = await it.client.list_raw(BIND_REQUESTS, namespace="ns")
     phases = [(each.get("status") or {}).get("phase", "") for each in found]
     return phases if len(phases) == count and all(phases) else []
@@ -86,7 +86,7 @@ def _without_nodes(chunk: bytes) -> bytes:
 
 
 async def test_a_node_that_is_full_takes_no_more_though_many_ask_at_once() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         pods = [await it.pod(f"p{number}", containers=asking(gpu="3")) for number in range(4)]
         async with it.working():
             await asyncio.gather(*(it.request(pod) for pod in pods))
@@ -95,14 +95,14 @@ async def test_a_node_that_is_full_takes_no_more_though_many_ask_at_once() -> No
 
 
 async def test_a_pod_of_another_scheduler_is_not_bound() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await it.request(await it.pod(fraction="0.5", schedulerName="default-scheduler"), groups=("g",))
         assert "asks for scheduler default-scheduler, not kai-scheduler" in await refused(it)
         assert await it.reservations() == []
 
 
 async def test_a_share_goes_only_to_a_pod_that_asks_for_one() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await it.request(await it.pod(), groups=("g",))
         assert "asks for no part of a GPU" in await refused(it)
         assert await it.reservations() == []
@@ -117,7 +117,7 @@ async def test_a_share_goes_only_to_a_pod_that_asks_for_one() -> None:
     ],
 )
 async def test_a_pod_gets_no_more_than_it_asks_for(groups: tuple[str, ...], portion: str, text: str) -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         given_ = {"count": len(groups), "portion": portion}
         await it.request(await it.pod(fraction="0.2"), groups=groups, receivedGPU=given_)
         assert text in await refused(it)
@@ -126,7 +126,7 @@ async def test_a_pod_gets_no_more_than_it_asks_for(groups: tuple[str, ...], port
 
 async def test_a_share_without_a_group_is_no_request_at_all() -> None:
     """It is deleted, with an event on the pod."""
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         half = {"count": 1, "portion": "0.50"}
         pod = await it.pod(fraction="0.5")
         await it.request(pod, receivedResourceType="Fraction", receivedGPU=half)
@@ -139,14 +139,14 @@ async def test_a_share_without_a_group_is_no_request_at_all() -> None:
 
 
 async def test_a_group_that_is_no_label_value_is_refused() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await it.request(await it.pod(fraction="0.5"), groups=("../../etc",))
         assert "../../etc" in await refused(it)
 
 
 async def test_a_claim_of_extended_resources_does_not_hide_gpus_that_the_node_has() -> None:
     """The request says that devices are served by a claim; the node has GPUs of its own, and they are in use."""
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await it.request(await it.pod("honest", containers=asking(gpu="8")))
         await it.until_phase("Succeeded", "honest")
         pod = await it.pod(containers=asking(gpu="1"))
@@ -154,7 +154,7 @@ async def test_a_claim_of_extended_resources_does_not_hide_gpus_that_the_node_ha
         assert "nvidia.com/gpu: 8 of 8 are in use" in await refused(it)
 
 
-async def two_claims(it: Lab) -> JsonObject:
+async def two_claims(it: BinderCluster) -> JsonObject:
     """One claim has gpu-0 and is in use; a pod has another."""
     other = {"resource": "pods", "name": "other", "uid": "u"}
     await claim(it, "theirs", allocation=allocation(), reservedFor=[other])
@@ -163,7 +163,7 @@ async def two_claims(it: Lab) -> JsonObject:
 
 
 async def test_a_device_that_another_claim_has_is_not_given_away() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         pod = await two_claims(it)
         await it.request(pod, resourceClaimAllocations=[{"name": "devices", "allocation": allocation()}])
         assert "device d/n1/gpu-0 belongs to resource claim ns/theirs" in await refused(it)
@@ -171,7 +171,7 @@ async def test_a_device_that_another_claim_has_is_not_given_away() -> None:
 
 
 async def test_admin_access_that_the_claim_does_not_ask_for_opens_no_device() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         pod = await two_claims(it)
         forged = allocation()
         forged["devices"]["results"][0]["adminAccess"] = True
@@ -180,7 +180,7 @@ async def test_admin_access_that_the_claim_does_not_ask_for_opens_no_device() ->
 
 
 async def test_a_device_that_was_given_back_can_be_given_again() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         pod = await two_claims(it)
         theirs = await it.client.get_raw(RESOURCE_CLAIMS, "theirs", "ns")
         await it.client.update(RESOURCE_CLAIMS, {**theirs, "status": {}}, subresource="status")
@@ -189,7 +189,7 @@ async def test_a_device_that_was_given_back_can_be_given_again() -> None:
 
 
 async def test_a_claim_gets_no_more_devices_than_it_asks_for() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         pod = await two_claims(it)
         many = allocation("gpu-1", "gpu-2")
         await it.request(pod, resourceClaimAllocations=[{"name": "devices", "allocation": many}])
@@ -197,7 +197,7 @@ async def test_a_claim_gets_no_more_devices_than_it_asks_for() -> None:
 
 
 async def test_two_claims_that_are_given_one_device_at_once_do_not_both_get_it() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         for number in range(2):
             await claim(it, f"c{number}")
             uses = [{"name": "devices", "resourceClaimName": f"c{number}"}]
@@ -209,7 +209,7 @@ async def test_two_claims_that_are_given_one_device_at_once_do_not_both_get_it()
 
 
 async def test_a_label_of_a_pod_of_another_scheduler_fills_nothing_and_keeps_no_gpu() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await it.request(await it.pod("honest", fraction="0.9"), groups=("g",))
         await it.until_phase("Succeeded", "honest")
         marks = {"labels": {names.GPU_GROUP_LABEL: "g"}, "annotations": {FRACTION: "0.9"}}
@@ -223,7 +223,7 @@ async def test_a_label_of_a_pod_of_another_scheduler_fills_nothing_and_keeps_no_
 
 
 async def test_a_pod_under_the_name_of_a_reservation_that_is_none_is_not_used() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         meta = {"name": reservation_name("n1", "g"), "namespace": names.RESERVATION_NAMESPACE}
         spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}
         await it.client.create(PODS, {"metadata": meta, "spec": spec})

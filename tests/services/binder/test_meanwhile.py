@@ -10,13 +10,13 @@ from pykai.binder.options import BinderOptions
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.resources import BIND_REQUESTS, PODS
 from pykai.kube.transport import Request, Response, Transport
-from tests.services.binder.bindercluster import Faulty, lab, status
+from tests.services.binder.bindercluster import FaultyBinderTransport, binder_cluster, status
 
 QUICK = replace(BinderOptions(), base_delay_s=0.01)
 LABEL_GOES = f'"{names.GPU_GROUP_LABEL}":null'.encode()
 
 
-class Slow(Faulty):
+class Slow(FaultyBinderTransport):
     """Holds the write that takes labels of GPU groups off pods."""
 
     def __init__(self, inner: Transport) -> None:
@@ -36,7 +36,7 @@ class Slow(Faulty):
 
 
 async def test_a_label_of_a_new_decision_is_not_taken_for_the_stale_one() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         # A binder has died and left its label on the pod; its request is gone, too.
         pod = await it.pod(fraction="0.5")
         label = {"metadata": {"labels": {names.GPU_GROUP_LABEL: "old"}}}
@@ -53,8 +53,8 @@ async def test_a_label_of_a_new_decision_is_not_taken_for_the_stale_one() -> Non
 
 
 async def test_a_label_that_only_the_cache_still_knows_is_written_again() -> None:
-    async with lab(speed=20) as it:
-        binder = await it.binder(QUICK, transport=Faulty(it.server.transport("binder")))
+    async with binder_cluster(speed=20) as it:
+        binder = await it.binder(QUICK, transport=FaultyBinderTransport(it.server.transport("binder")))
         wire = binder.transport
         refused = False
 
@@ -82,7 +82,7 @@ async def test_a_label_that_only_the_cache_still_knows_is_written_again() -> Non
 
 
 async def test_a_bind_that_the_server_put_off_is_not_sent_again_for_a_request_that_was_withdrawn() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         binder = await it.binder(QUICK)
         put_off, busy = asyncio.Event(), True
 

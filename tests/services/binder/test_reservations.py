@@ -13,13 +13,15 @@ from pykai.api.sharing import reservation_name
 from pykai.binder.options import BinderOptions, read_options
 from pykai.kube.resources import BIND_REQUESTS, NODES, PODS
 from pykai.kube.transport import Request, Response
-from tests.services.binder.bindercluster import RESERVATIONS, Lab, lab, status
+from tests.services.binder.bindercluster import RESERVATIONS, BinderCluster, binder_cluster, status
 
 GROUP = "g"
 NAME = reservation_name("n1", GROUP)
 
 
-async def reservation(it: Lab, *, node: str = "n1", group: str = GROUP, gpu: str = "", **metadata: Any) -> None:
+async def reservation(
+    it: BinderCluster, *, node: str = "n1", group: str = GROUP, gpu: str = "", **metadata: Any
+) -> None:
     """A reservation pod that an earlier binder made."""
     annotations = {names.RESERVED_GPU_ANNOTATION: gpu} if gpu else {}
     labels = {names.APP_LABEL: names.RESERVATION_APP, names.GPU_GROUP_LABEL: group}
@@ -31,14 +33,14 @@ async def reservation(it: Lab, *, node: str = "n1", group: str = GROUP, gpu: str
     await it.client.create(PODS, document)
 
 
-async def tenant(it: Lab, name: str, phase: str, *, group: str = GROUP, node: str = "n1") -> None:
+async def tenant(it: BinderCluster, name: str, phase: str, *, group: str = GROUP, node: str = "n1") -> None:
     """A pod that shares the GPU of a group."""
     await it.pod(name, labels={names.GPU_GROUP_LABEL: group}, nodeName=node)
     if phase != "Pending":
         await it.set_phase(name, phase)
 
 
-async def looked(it: Lab) -> None:
+async def looked(it: BinderCluster) -> None:
     """Wait until the binder has certainly looked at everything before: it binds one more pod."""
     await it.request(await it.pod("witness"))
     await it.until_phase("Succeeded", "witness")
@@ -56,7 +58,7 @@ async def test_a_reservation_pod_is_what_the_kubelet_and_karpenter_need() -> Non
             "runtime-class-name": "nvidia",
         }
     )
-    async with lab() as it, it.working(options):
+    async with binder_cluster() as it, it.working(options):
         taints = [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}]
         await it.request(await it.pod(fraction="0.5", tolerations=taints), groups=(GROUP,))
         await it.until_phase("Succeeded")
@@ -76,7 +78,7 @@ async def test_a_reservation_pod_is_what_the_kubelet_and_karpenter_need() -> Non
 
 
 async def test_t64_a_reservation_that_is_there_is_used() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         await reservation(it, gpu="GPU-4")
         await it.request(await it.pod(fraction="0.5"), groups=(GROUP,))
@@ -87,7 +89,7 @@ async def test_t64_a_reservation_that_is_there_is_used() -> None:
 
 
 async def test_a_reservation_without_its_gpu_is_waited_for() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         await reservation(it)
         await it.request(await it.pod(fraction="0.5"), groups=(GROUP,))
@@ -99,7 +101,7 @@ async def test_a_reservation_without_its_gpu_is_waited_for() -> None:
 
 
 async def test_a_reservation_on_its_way_out_is_not_used() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         await reservation(it, gpu="GPU-old")
         await it.client.delete(PODS, NAME, RESERVATIONS)
@@ -114,7 +116,7 @@ async def test_a_reservation_on_its_way_out_is_not_used() -> None:
 
 
 async def test_a_finished_reservation_is_replaced() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         await reservation(it, gpu="GPU-old")
         await it.set_phase(NAME, "Failed", RESERVATIONS)
@@ -126,7 +128,7 @@ async def test_a_finished_reservation_is_replaced() -> None:
 
 
 async def test_two_pods_of_one_group_share_one_reservation() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         for name in ("a", "b"):
             await it.request(await it.pod(name, fraction="0.5"), groups=(GROUP,))
         for name in ("a", "b"):
@@ -137,7 +139,7 @@ async def test_two_pods_of_one_group_share_one_reservation() -> None:
 
 
 async def test_t66_a_reservation_that_never_knows_its_gpu_is_deleted_and_the_bind_fails() -> None:
-    async with lab(speed=1000) as it:
+    async with binder_cluster(speed=1000) as it:
         it.answers = False
         async with it.working() as binder:
             await it.request(await it.pod(fraction="0.5"), groups=(GROUP,))
@@ -153,7 +155,7 @@ async def test_t66_a_reservation_that_never_knows_its_gpu_is_deleted_and_the_bin
 
 
 async def test_a_reservation_that_the_kubelet_rejects_fails_at_once() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         async with it.working():
             await it.request(await it.pod(fraction="0.5"), groups=(GROUP,))
@@ -166,7 +168,7 @@ async def test_a_reservation_that_the_kubelet_rejects_fails_at_once() -> None:
 
 
 async def test_a_node_that_goes_while_a_pod_waits_for_its_gpu_fails_the_bind() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         async with it.working():
             await it.request(await it.pod(fraction="0.5"), groups=(GROUP,))
@@ -179,7 +181,7 @@ async def test_a_node_that_goes_while_a_pod_waits_for_its_gpu_fails_the_bind() -
 
 @pytest.mark.parametrize(("selector", "phase"), [({}, "Failed"), ({"pool": "other"}, "Succeeded")])
 async def test_t65_nothing_is_reserved_on_nodes_a_scaling_pod_waits_for(selector: dict[str, str], phase: str) -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         scaling = {
             "metadata": {"name": "s", "namespace": names.SCALE_ADJUST_NAMESPACE},
             "spec": {"nodeSelector": selector, "containers": [{"name": "c", "image": "i"}]},
@@ -196,7 +198,7 @@ async def test_t65_nothing_is_reserved_on_nodes_a_scaling_pod_waits_for(selector
 
 
 async def test_t67_when_the_pod_cannot_be_labelled_the_reservation_is_given_up() -> None:
-    async with lab() as it, it.working() as binder:
+    async with binder_cluster() as it, it.working() as binder:
 
         def fault(request: Request) -> Response | None:
             labelling = request.method == "PATCH" and request.path.endswith("/pods/p")
@@ -210,7 +212,7 @@ async def test_t67_when_the_pod_cannot_be_labelled_the_reservation_is_given_up()
 
 
 async def test_t68_a_lone_reservation_goes_and_one_in_use_stays() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         for group in ("lone", "running", "starting", "finished"):
             await reservation(it, group=group, gpu=f"GPU-{group}")
@@ -226,7 +228,7 @@ async def test_t68_a_lone_reservation_goes_and_one_in_use_stays() -> None:
 
 
 async def test_the_last_tenant_takes_the_reservation_with_it() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         for name in ("a", "b"):
             await it.request(await it.pod(name, fraction="0.5", devices=2), groups=("g1", "g2"))
             await it.until_phase("Succeeded", name)
@@ -239,7 +241,7 @@ async def test_the_last_tenant_takes_the_reservation_with_it() -> None:
 
 
 async def test_t68_a_running_pod_without_its_reservation_is_deleted_with_an_event_and_a_starting_one_is_not() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         await tenant(it, "r", "Running")
         await tenant(it, "s", "Pending", group="other")
         async with it.working() as binder:
@@ -259,7 +261,7 @@ async def test_t68_a_running_pod_without_its_reservation_is_deleted_with_an_even
 
 @pytest.mark.parametrize(("phase", "kept"), [("", True), ("Pending", True), ("Failed", False)])
 async def test_t69_an_open_request_keeps_its_reservation(phase: str, kept: bool) -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         await reservation(it)
         await it.request(await it.pod(fraction="0.5"), groups=(GROUP,))
@@ -274,7 +276,7 @@ async def test_t69_an_open_request_keeps_its_reservation(phase: str, kept: bool)
 
 
 async def test_t72_labels_that_an_interrupted_attempt_left_are_taken_off_and_others_stay() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         await reservation(it, gpu="GPU-1")
         left = {names.GPU_GROUP_LABEL_PREFIX + GROUP: GROUP, names.GPU_GROUP_LABEL_PREFIX + "h": "h", "mine": "1"}
@@ -290,7 +292,7 @@ async def test_t72_labels_that_an_interrupted_attempt_left_are_taken_off_and_oth
 
 
 async def test_labels_of_an_earlier_attempt_are_replaced_by_those_of_this_one() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await it.request(
             await it.pod(fraction="0.5", labels={names.GPU_GROUP_LABEL_PREFIX + "old": "old"}), groups=(GROUP,)
         )
@@ -299,7 +301,7 @@ async def test_labels_of_an_earlier_attempt_are_replaced_by_those_of_this_one() 
 
 
 async def test_t70_two_binders_make_one_reservation_and_bind_once() -> None:
-    async with lab() as it, it.working() as one, it.working() as two:
+    async with binder_cluster() as it, it.working() as one, it.working() as two:
         for name in ("a", "b", "c"):
             await it.request(await it.pod(name, fraction="0.3"), groups=(GROUP,))
         for name in ("a", "b", "c"):
@@ -312,7 +314,7 @@ async def test_t70_two_binders_make_one_reservation_and_bind_once() -> None:
 
 
 async def test_a_pod_that_is_deleted_while_it_waits_for_its_gpu_leaves_nothing() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         async with it.working():
             await it.request(await it.pod(fraction="0.5"), groups=(GROUP,))
@@ -322,7 +324,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_for_its_gpu_leaves_nothing()
 
 
 async def test_a_request_that_is_withdrawn_while_its_pod_waits_leaves_the_pod_as_it_was() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         async with it.working():
             await it.request(await it.pod(fraction="0.5"), groups=(GROUP,))
@@ -336,7 +338,7 @@ async def test_a_request_that_is_withdrawn_while_its_pod_waits_leaves_the_pod_as
 
 
 async def test_a_request_that_is_withdrawn_right_before_the_bind_is_not_carried_out() -> None:
-    async with lab() as it, it.working() as binder:
+    async with binder_cluster() as it, it.working() as binder:
         tasks: list[asyncio.Task[None]] = []
 
         def fault(request: Request) -> None:
@@ -355,7 +357,7 @@ async def test_a_request_that_is_withdrawn_right_before_the_bind_is_not_carried_
 
 
 async def test_a_reservation_that_goes_right_before_the_bind_fails_it() -> None:
-    async with lab() as it, it.working(BinderOptions()) as binder:
+    async with binder_cluster() as it, it.working(BinderOptions()) as binder:
         tasks: list[asyncio.Task[None]] = []
 
         def fault(request: Request) -> None:
@@ -371,7 +373,7 @@ async def test_a_reservation_that_goes_right_before_the_bind_fails_it() -> None:
 
 
 async def test_a_group_that_lost_its_gpu_gets_no_other_while_pods_run_on_the_first() -> None:
-    async with lab() as it, it.working() as binder:
+    async with binder_cluster() as it, it.working() as binder:
         await it.request(await it.pod("first", fraction="0.3"), groups=(GROUP,))
         await it.until_phase("Succeeded", "first")
         await it.client.delete(PODS, NAME, RESERVATIONS, grace_s=0)
@@ -390,7 +392,7 @@ async def test_a_group_that_lost_its_gpu_gets_no_other_while_pods_run_on_the_fir
 @pytest.mark.parametrize("when", ["before", "while"])
 async def test_a_reservation_that_failed_while_nobody_waited_for_it_goes(when: str) -> None:
     """The pods that everybody watches leave failed ones out; nobody else would ever remove it."""
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         await reservation(it, gpu="")
         await tenant(it, "s", "Pending")
@@ -403,7 +405,7 @@ async def test_a_reservation_that_failed_while_nobody_waited_for_it_goes(when: s
 
 
 async def test_more_groups_than_the_node_has_gpus_reserve_nothing() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await it.request(await it.pod(fraction="0.5"), groups=tuple(f"g{at}" for at in range(9)))
         failed = await it.until_phase("Failed")
         assert failed["status"]["reason"] == "9 GPUs are to be shared on node n1, which has 8"

@@ -22,7 +22,13 @@ from pykai.binder.reservation import Reservations
 from pykai.kube.client import Client
 from pykai.kube.resources import NODES, PODS
 from pykai.kube.transport import Request, Response
-from tests.services.binder.bindercluster import RESERVATIONS, Faulty, Lab, lab, status
+from tests.services.binder.bindercluster import (
+    RESERVATIONS,
+    BinderCluster,
+    FaultyBinderTransport,
+    binder_cluster,
+    status,
+)
 from tests.services.binder.test_reservations import reservation
 
 POD = decode_as(Pod, {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}})
@@ -34,8 +40,10 @@ async def nobody(group: str, node: str, uid: str) -> bool:
 
 
 @asynccontextmanager
-async def reserving(it: Lab, timeout_s: float = 30.0) -> AsyncIterator[tuple[Reservations, Faulty]]:
-    wire = Faulty(it.server.transport("binder"))
+async def reserving(
+    it: BinderCluster, timeout_s: float = 30.0
+) -> AsyncIterator[tuple[Reservations, FaultyBinderTransport]]:
+    wire = FaultyBinderTransport(it.server.transport("binder"))
     nodes = it.caches.store(NODES, Node)
     await nodes.synced.wait()
     yield (
@@ -52,7 +60,7 @@ async def reserving(it: Lab, timeout_s: float = 30.0) -> AsyncIterator[tuple[Res
 
 
 async def test_a_finished_reservation_is_replaced() -> None:
-    async with lab() as it, reserving(it) as (reservations, _):
+    async with binder_cluster() as it, reserving(it) as (reservations, _):
         it.answers = False
         await reservation(it, gpu="GPU-old")
         await it.set_phase(NAME, "Failed", RESERVATIONS)
@@ -63,7 +71,7 @@ async def test_a_finished_reservation_is_replaced() -> None:
 
 
 async def test_whether_a_reservation_stands_is_asked_of_the_server() -> None:
-    async with lab() as it, reserving(it) as (reservations, _):
+    async with binder_cluster() as it, reserving(it) as (reservations, _):
         reserved = await reservations.reserve(POD, "n1", "g", nobody)
         assert await reservations.still_holds(reserved)
         await it.caches.stop()
@@ -73,7 +81,11 @@ async def test_whether_a_reservation_stands_is_asked_of_the_server() -> None:
 
 
 async def test_a_gpu_that_only_the_cache_knows_is_not_given() -> None:
-    async with lab() as it, reserving(it) as (earlier, _), reserving(it, timeout_s=0.05) as (reservations, _):
+    async with (
+        binder_cluster() as it,
+        reserving(it) as (earlier, _),
+        reserving(it, timeout_s=0.05) as (reservations, _),
+    ):
         await earlier.reserve(POD, "n1", "g", nobody)
         await it.caches.stop()
         await it.client.delete(PODS, NAME, RESERVATIONS, grace_s=0)
@@ -82,7 +94,7 @@ async def test_a_gpu_that_only_the_cache_knows_is_not_given() -> None:
 
 
 async def test_t66_a_silent_reservation_is_deleted() -> None:
-    async with lab() as it, reserving(it, timeout_s=0.05) as (reservations, _):
+    async with binder_cluster() as it, reserving(it, timeout_s=0.05) as (reservations, _):
         it.answers = False
         with pytest.raises(BindFailure, match="failed waiting for GPU reservation pod to allocate"):
             await reservations.reserve(POD, "n1", "g", nobody)
@@ -90,7 +102,7 @@ async def test_t66_a_silent_reservation_is_deleted() -> None:
 
 
 async def test_t66_one_that_cannot_be_deleted_stays() -> None:
-    async with lab() as it, reserving(it, timeout_s=0.05) as (reservations, wire):
+    async with binder_cluster() as it, reserving(it, timeout_s=0.05) as (reservations, wire):
         it.answers = False
 
         def fault(request: Request) -> Response | None:
@@ -103,7 +115,7 @@ async def test_t66_one_that_cannot_be_deleted_stays() -> None:
 
 
 async def test_groups_are_reserved_side_by_side() -> None:
-    async with lab() as it, reserving(it) as (reservations, _):
+    async with binder_cluster() as it, reserving(it) as (reservations, _):
         it.answers = False
         both = asyncio.ensure_future(reservations.reserve_all(POD, "n1", ["b", "a"], nobody))
         await it.until_reservations(2)
@@ -113,7 +125,7 @@ async def test_groups_are_reserved_side_by_side() -> None:
 
 
 async def test_when_one_group_fails_the_others_are_not_waited_for() -> None:
-    async with lab() as it, reserving(it) as (reservations, _):
+    async with binder_cluster() as it, reserving(it) as (reservations, _):
         it.answers = False
         both = asyncio.ensure_future(reservations.reserve_all(POD, "n1", ["a", "b"], nobody))
         await it.until_reservations(2)
@@ -123,7 +135,7 @@ async def test_when_one_group_fails_the_others_are_not_waited_for() -> None:
 
 
 async def test_with_fake_gpus_the_pod_only_sleeps() -> None:
-    async with lab() as it, it.working(replace(BinderOptions(), fake_gpu_nodes=True)):
+    async with binder_cluster() as it, it.working(replace(BinderOptions(), fake_gpu_nodes=True)):
         await it.request(await it.pod(fraction="0.5"), groups=("g",))
         await it.until_phase("Succeeded")
         (held,) = await it.reservations()
@@ -133,7 +145,7 @@ async def test_with_fake_gpus_the_pod_only_sleeps() -> None:
 
 
 async def test_one_made_again_under_the_same_name_is_another_reservation() -> None:
-    async with lab() as it, reserving(it) as (reservations, _):
+    async with binder_cluster() as it, reserving(it) as (reservations, _):
         reserved = await reservations.reserve(POD, "n1", "g", nobody)
         await it.client.delete(PODS, NAME, RESERVATIONS, grace_s=0)
         await reservations.reserve(POD, "n1", "g", nobody)

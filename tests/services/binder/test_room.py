@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykai.api import names
 from pykai.kube.resources import NODES, PODS
-from tests.services.binder.bindercluster import JsonObject, Lab, lab
+from tests.services.binder.bindercluster import BinderCluster, JsonObject, binder_cluster
 
 
 def asking(**requests: str) -> list[JsonObject]:
@@ -12,14 +12,14 @@ def asking(**requests: str) -> list[JsonObject]:
     return [{"name": "c", "image": "i", "resources": {"requests": asks, "limits": asks}}]
 
 
-async def foreign(it: Lab, **requests: str) -> None:
+async def foreign(it: BinderCluster, **requests: str) -> None:
     """A pod that another scheduler has bound to the only node."""
     spec = {"schedulerName": "default-scheduler", "nodeName": "n1", "containers": asking(**requests)}
     await it.client.create(PODS, {"metadata": {"name": "foreign", "namespace": "ns"}, "spec": spec})
 
 
 async def test_a_pod_that_no_longer_fits_is_not_bound_and_what_was_prepared_is_undone() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         await it.client.patch(NODES, "n1", {"status": {"allocatable": {"cpu": "2"}}}, subresource="status")
         await foreign(it, cpu="2")
         async with it.working() as binder:
@@ -31,7 +31,7 @@ async def test_a_pod_that_no_longer_fits_is_not_bound_and_what_was_prepared_is_u
 
 
 async def test_a_pod_that_still_fits_is_bound() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         await foreign(it, gpu="7")
         async with it.working():
             await it.request(await it.pod(containers=asking(gpu="1")))

@@ -12,16 +12,16 @@ from pykai.api import names
 from pykai.binder.options import BinderOptions
 from pykai.kube.resources import BIND_REQUESTS, LEASES, PODS
 from pykai.kube.transport import Request, Response, Stream, Transport
-from tests.heldentries import held
-from tests.kube.lagging import Hanging, late
+from tests.heldentries import entry_counts
+from tests.kube.lagging import HangingTransport, delayed_stream
 from tests.servers import ensure_namespace
-from tests.services.binder.bindercluster import Faulty, Running, lab, status
+from tests.services.binder.bindercluster import FaultyBinderTransport, Running, binder_cluster, status
 
 ELECTED = replace(BinderOptions(), leader_elect=True)
 
 
 async def test_only_the_leader_works_a_standby_is_warm_and_the_lease_is_given_back() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         first = await it.binder(ELECTED)
         await it.request(await it.pod("a"))
         await it.until_phase("Succeeded", "a")
@@ -38,7 +38,7 @@ async def test_only_the_leader_works_a_standby_is_warm_and_the_lease_is_given_ba
 
 
 async def test_a_standby_keeps_no_list_of_what_the_leader_does_and_finds_what_is_left_to_do() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         first = await it.binder(ELECTED)
         await it.request(await it.pod("a", fraction="0.5"), groups=("g",))
         await it.until_phase("Succeeded", "a")
@@ -57,7 +57,7 @@ async def test_a_standby_keeps_no_list_of_what_the_leader_does_and_finds_what_is
 
 
 async def test_a_request_that_cannot_be_read_gets_an_event_and_others_are_served() -> None:
-    async with lab() as it, it.working() as binder:
+    async with binder_cluster() as it, it.working() as binder:
         # As it could come from a server whose schema is older.
         binder.transport.garble = lambda chunk: chunk.replace(b'"podName":"bad"', b'"podName":5')
         await binder.caches.wait_for_sync()
@@ -70,7 +70,7 @@ async def test_a_request_that_cannot_be_read_gets_an_event_and_others_are_served
 
 
 async def test_a_binder_that_was_told_to_stop_before_it_began_ends() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         binder = await it.binder()
         async with asyncio.timeout(5):
             await binder.end()
@@ -78,9 +78,9 @@ async def test_a_binder_that_was_told_to_stop_before_it_began_ends() -> None:
 
 
 async def test_a_request_that_goes_while_its_failure_is_written_leaves_nothing_behind() -> None:
-    async with lab(speed=100.0) as it:
+    async with binder_cluster(speed=100.0) as it:
 
-        class Slow(Faulty):
+        class Slow(FaultyBinderTransport):
             async def send(self, request: Request) -> Response:
                 if request.method == "PATCH" and "/bindrequests/" in request.path:
                     await it.client.delete(BIND_REQUESTS, "p", "ns")
@@ -91,19 +91,19 @@ async def test_a_request_that_goes_while_its_failure_is_written_leaves_nothing_b
         binder = await it.binder(transport=Slow(it.server.transport("binder")))
         requests = binder.service._requests
         await binder.caches.wait_for_sync()
-        before = held(binder.service._binding)
+        before = entry_counts(binder.service._binding)
         await it.request(pod, node="nowhere", backoffLimit=3)
         async with asyncio.timeout(10):
             while await it.get(BIND_REQUESTS, "p") or not binder.service.idle():
                 await asyncio.sleep(0.002)
         assert binder.count("bind_failures_total", reason="node") == 1
-        assert held(binder.service._binding) == before
+        assert entry_counts(binder.service._binding) == before
         await binder.end()
 
 
 async def test_an_attempt_that_fails_is_freed_at_once() -> None:
     """Not only when the garbage collector comes, which is seldom in a large process."""
-    async with lab(speed=100.0) as it, it.working() as binder:
+    async with binder_cluster(speed=100.0) as it, it.working() as binder:
         binder.transport.fault = lambda request: (
             status(403, "Forbidden") if request.method == "POST" and request.path.endswith("/pods") else None
         )
@@ -124,7 +124,7 @@ async def test_an_attempt_that_fails_is_freed_at_once() -> None:
         assert left["BindFailure"] == left["Task"] == left["Attempt"] == 0
 
 
-class Behind(Faulty):
+class Behind(FaultyBinderTransport):
     """A binder's wire on which watches of chosen kinds fall behind, and that says when the requests are listed."""
 
     def __init__(self, inner: Transport) -> None:
@@ -145,7 +145,7 @@ class Behind(Faulty):
         """The inner transport's, late."""
         kind = request.path.rpartition("/")[2]
         stream = super().stream(request)
-        return late(stream, self.current[kind]) if kind in self.current else stream
+        return delayed_stream(stream, self.current[kind]) if kind in self.current else stream
 
 
 async def leads(binder: Running) -> None:
@@ -161,7 +161,7 @@ async def done_with_it(binder: Running) -> None:
 
 
 async def test_a_new_leader_takes_no_gpu_from_a_pod_of_which_he_has_not_heard() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         it.answers = False
         first = await it.binder(ELECTED)
         await leads(first)
@@ -195,7 +195,7 @@ async def test_a_new_leader_takes_no_gpu_from_a_pod_of_which_he_has_not_heard() 
 
 
 async def test_an_attempt_that_outlives_the_lease_writes_nothing() -> None:
-    async with lab(speed=100) as it:
+    async with binder_cluster(speed=100) as it:
         it.answers = False
         binder = await it.binder(replace(ELECTED, reservation_timeout_s=4000))
         await it.request(await it.pod(fraction="0.5"), groups=("g",))
@@ -214,10 +214,10 @@ async def test_an_attempt_that_outlives_the_lease_writes_nothing() -> None:
 
 
 async def test_requests_that_hang_in_one_namespace_do_not_stop_the_others() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         await ensure_namespace(it.client, "slow")
-        hanging = Hanging(it.server.transport("binder"))
-        binder = await it.binder(replace(BinderOptions(), workers=4), transport=Faulty(hanging))
+        hanging = HangingTransport(it.server.transport("binder"))
+        binder = await it.binder(replace(BinderOptions(), workers=4), transport=FaultyBinderTransport(hanging))
         for number in range(8):
             await it.request(await it.pod(f"p{number}", namespace="slow"))
         await hanging.until_hung(3)

@@ -10,7 +10,7 @@ from pykai.api.decode import decode_as
 from pykai.binder.configmaps import is_owned_by, memory_limit, visible_devices
 from pykai.binder.options import read_options
 from pykai.kube.resources import CONFIG_MAPS, PODS
-from tests.services.binder.bindercluster import JsonObject, Lab, lab
+from tests.services.binder.bindercluster import BinderCluster, JsonObject, binder_cluster
 from tests.services.binder.test_claims import refuse_binding
 
 HAMI = read_options({"plugins": '{"hamicore": {"enabled": true}}'})
@@ -46,14 +46,14 @@ def test_devices_may_be_named_as_cdi_does() -> None:
 
 
 async def test_hami_core_gets_its_limit() -> None:
-    async with lab() as it, it.working(HAMI):
+    async with binder_cluster() as it, it.working(HAMI):
         await it.request(await it.pod(fraction="0.5"), groups=("g",))
         await it.until_phase("Succeeded")
         assert (await it.config_maps())["p-xxxxxxx-shared-gpu-0"]["CUDA_DEVICE_MEMORY_LIMIT"] == "7680m"
 
 
 async def test_t73_an_init_container_may_get_the_fraction_and_a_failed_bind_takes_the_maps_back() -> None:
-    async with lab() as it, it.working() as binder:
+    async with binder_cluster() as it, it.working() as binder:
         binder.transport.fault = refuse_binding
         seen: set[str] = set()
         binder.transport.fault_after = lambda request: seen.add(request.path) if request.body else None
@@ -69,7 +69,7 @@ async def test_t73_an_init_container_may_get_the_fraction_and_a_failed_bind_take
         assert await it.config_maps() == {}
 
 
-async def untreated(it: Lab, **annotations: str) -> JsonObject:
+async def untreated(it: BinderCluster, **annotations: str) -> JsonObject:
     """A pod to which admission has added nothing, because it asks for its share since it is there."""
     await it.pod()
     asks = {"metadata": {"annotations": {names.GPU_FRACTION_ANNOTATION: "0.5", **annotations}}}
@@ -77,7 +77,7 @@ async def untreated(it: Lab, **annotations: str) -> JsonObject:
 
 
 async def test_a_pod_that_admission_has_not_treated_gets_its_devices_through_the_environment() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await it.request(await untreated(it, **{names.SHARED_GPU_CONFIGMAP_ANNOTATION: "mine"}), groups=("g",))
         await it.until_phase("Succeeded")
         maps = await it.config_maps()
@@ -86,7 +86,7 @@ async def test_a_pod_that_admission_has_not_treated_gets_its_devices_through_the
 
 
 async def test_without_a_prefix_the_bind_fails(caplog: pytest.LogCaptureFixture) -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await it.request(await untreated(it), groups=("g",))
         failed = await it.until_phase("Failed")
         text = "no desired configmap name found in pod ns/p annotations; the admission service adds it"
@@ -111,7 +111,7 @@ def the_map(*owners: JsonObject) -> JsonObject:
 @pytest.mark.parametrize("controller", [True, None])
 async def test_a_map_of_this_pod_gets_our_keys_and_keeps_its_others(controller: bool | None) -> None:
     """Also one that KAI's binder made: its reference to the pod is the only one and says nothing of a controller."""
-    async with lab() as it:
+    async with binder_cluster() as it:
         pod = await it.pod(fraction="0.5")
         says = {"controller": True} if controller else {}
         await it.client.create(CONFIG_MAPS, the_map(owned_by(pod, **says)))
@@ -131,7 +131,7 @@ def test_an_owner_of_another_kind_is_not_the_pod() -> None:
 
 
 async def test_a_new_map_is_controlled_by_its_pod() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         pod = await it.pod(fraction="0.5")
         await it.request(pod, groups=("g",))
         await it.until_phase("Succeeded")
@@ -143,7 +143,7 @@ async def test_a_new_map_is_controlled_by_its_pod() -> None:
 @pytest.mark.parametrize("whose", ["nobody", "another pod", "another beside this pod"])
 async def test_a_map_that_is_not_this_pods_own_is_neither_written_nor_deleted(whose: str) -> None:
     """The annotation that names it is the tenant's word; gpu:E-3 would overwrite it."""
-    async with lab() as it:
+    async with binder_cluster() as it:
         pod, keeper = await it.pod(fraction="0.5"), await it.pod("keeper")
         owners = {
             "nobody": [],

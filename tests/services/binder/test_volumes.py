@@ -6,18 +6,20 @@ from typing import Any
 
 from pykai.api import names
 from pykai.kube.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
-from tests.services.binder.bindercluster import Lab, lab
+from tests.services.binder.bindercluster import BinderCluster, binder_cluster
 from tests.services.binder.test_reservations import looked
 
 USES_CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "claim"}}]
 
 
-async def storage_class(it: Lab, provisioner: str = "maker", mode: str = "WaitForFirstConsumer", **extra: Any) -> None:
+async def storage_class(
+    it: BinderCluster, provisioner: str = "maker", mode: str = "WaitForFirstConsumer", **extra: Any
+) -> None:
     document = {"metadata": {"name": "fast"}, "provisioner": provisioner, "volumeBindingMode": mode, **extra}
     await it.client.create(STORAGE_CLASSES, document)
 
 
-async def volume_claim(it: Lab, **spec: Any) -> None:
+async def volume_claim(it: BinderCluster, **spec: Any) -> None:
     wanted = {
         "storageClassName": "fast",
         "accessModes": ["ReadWriteOnce"],
@@ -28,7 +30,7 @@ async def volume_claim(it: Lab, **spec: Any) -> None:
     )
 
 
-async def volume(it: Lab, name: str, size: str, node: str = "n1") -> None:
+async def volume(it: BinderCluster, name: str, size: str, node: str = "n1") -> None:
     terms = [{"matchExpressions": [{"key": "host", "operator": "In", "values": [node]}]}]
     spec = {
         "storageClassName": "fast",
@@ -42,24 +44,24 @@ async def volume(it: Lab, name: str, size: str, node: str = "n1") -> None:
     await it.client.patch(PERSISTENT_VOLUMES, name, available, subresource="status")
 
 
-async def bind_claim(it: Lab, to: str) -> None:
+async def bind_claim(it: BinderCluster, to: str) -> None:
     """What the volume controller does."""
     done = {"metadata": {"annotations": {names.BIND_COMPLETED_ANNOTATION: "yes"}}, "spec": {"volumeName": to}}
     await it.client.patch(PERSISTENT_VOLUME_CLAIMS, "claim", done, "ns")
 
 
-async def selected_node(it: Lab) -> str | None:
+async def selected_node(it: BinderCluster) -> str | None:
     found = await it.client.get_raw(PERSISTENT_VOLUME_CLAIMS, "claim", "ns")
     node: str | None = (found["metadata"].get("annotations") or {}).get(names.SELECTED_NODE_ANNOTATION)
     return node
 
 
-async def with_hosts(it: Lab) -> None:
+async def with_hosts(it: BinderCluster) -> None:
     await it.node("host1", {"host": "n1"})
 
 
 async def test_the_provisioner_is_told_the_node_and_the_pod_waits_for_the_volume() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await with_hosts(it)
         await storage_class(it)
         await volume_claim(it)
@@ -72,7 +74,7 @@ async def test_the_provisioner_is_told_the_node_and_the_pod_waits_for_the_volume
 
 
 async def test_the_smallest_volume_that_fits_and_is_reached_is_taken() -> None:
-    async with lab() as it:
+    async with binder_cluster() as it:
         await with_hosts(it)
         await storage_class(it, names.NO_PROVISIONER)
         await volume_claim(it)
@@ -98,7 +100,7 @@ async def test_the_smallest_volume_that_fits_and_is_reached_is_taken() -> None:
 
 
 async def test_a_bound_volume_must_be_reached_from_the_node() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await with_hosts(it)
         await storage_class(it)
         await volume_claim(it)
@@ -114,7 +116,7 @@ async def test_a_bound_volume_must_be_reached_from_the_node() -> None:
 
 
 async def test_without_volume_and_provisioner_the_bind_fails() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await with_hosts(it)
         await storage_class(it, names.NO_PROVISIONER)
         await volume_claim(it)
@@ -124,14 +126,14 @@ async def test_without_volume_and_provisioner_the_bind_fails() -> None:
 
 
 async def test_a_missing_claim_fails_the_bind() -> None:
-    async with lab() as it, it.working():
+    async with binder_cluster() as it, it.working():
         await it.request(await it.pod(volumes=USES_CLAIM))
         failed = await it.until_phase("Failed")
         assert failed["status"]["reason"].endswith('persistentvolumeclaim "claim" not found')
 
 
 async def test_a_volume_that_never_comes_fails_the_bind_in_time() -> None:
-    async with lab(speed=2000) as it, it.working():
+    async with binder_cluster(speed=2000) as it, it.working():
         await with_hosts(it)
         await storage_class(it)
         await volume_claim(it)
@@ -142,7 +144,7 @@ async def test_a_volume_that_never_comes_fails_the_bind_in_time() -> None:
 
 
 async def test_a_node_that_goes_while_its_volume_is_made_gets_no_pod() -> None:
-    async with lab() as it, it.working() as binder:
+    async with binder_cluster() as it, it.working() as binder:
         await with_hosts(it)
         await storage_class(it)
         await volume_claim(it)

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.services.podgrouper.grouped import ROLE
-from tests.services.servicecluster import Workplace, workplace
+from tests.services.servicecluster import ServiceCluster, service_cluster
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Workplace]:
-    async with workplace(ROLE) as found:
+async def place() -> AsyncIterator[ServiceCluster]:
+    async with service_cluster(ROLE) as found:
         await found.classes()
         yield found

@@ -14,7 +14,7 @@ from pykai.kube.transport import Request, Response
 from pykai.podgrouper.kinds import GROUPERS
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import PodGrouper, make_podgrouper
-from tests.services.servicecluster import Document, Wire, Workplace
+from tests.services.servicecluster import Document, RecordingTransport, ServiceCluster
 
 ROLE = "pod-grouper"
 QUEUE = "kai.scheduler/queue"
@@ -22,7 +22,7 @@ GROUP = "pod-group-name"
 WARNING = "PodGrouperWarning"
 
 
-class Slow(Wire):
+class Slow(RecordingTransport):
     """Takes as long as a network does, so that workers meet."""
 
     async def send(self, request: Request) -> Response:
@@ -55,7 +55,9 @@ def phase_of(pods: Store[Pod], name: str) -> str:
     return found.status.phase if found is not None else ""
 
 
-async def replicated(place: Workplace, resource: Resource, name: str, owners: list[Document] | None = None) -> Document:
+async def replicated(
+    place: ServiceCluster, resource: Resource, name: str, owners: list[Document] | None = None
+) -> Document:
     """A Deployment or a ReplicaSet."""
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "example"}]}}
@@ -63,7 +65,7 @@ async def replicated(place: Workplace, resource: Resource, name: str, owners: li
     return await place.create(resource, name, owners=owners or [], spec=spec)
 
 
-async def cron_job(place: Workplace, name: str, annotations: dict[str, str] | None = None) -> Document:
+async def cron_job(place: ServiceCluster, name: str, annotations: dict[str, str] | None = None) -> Document:
     containers = [{"name": "main", "image": "example"}]
     template = {"spec": {"restartPolicy": "Never", "containers": containers}}
     spec = {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template}}}
@@ -106,7 +108,7 @@ def permission(group: str, plural: str) -> list[Document]:
     ]
 
 
-async def sweep(place: Workplace) -> Document:
+async def sweep(place: ServiceCluster) -> Document:
     """An object of a kind that nobody knows, which the grouper may read."""
     group, plural = "example.com", "sweeps"
     await place.ensure(definition(group, "v1", plural, "Sweep"), *permission(group, plural))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pykai.podgrouper.ownerkinds import FOREIGN
+from pykai.podgrouper.ownerkinds import THIRD_PARTY_KINDS
 from tests.services.podgrouper.grouped import assigned, definition, group_of, grouper
-from tests.services.servicecluster import Workplace
+from tests.services.servicecluster import ServiceCluster
 
 
-async def test_every_foreign_kind_is_read_under_the_role(place: Workplace) -> None:
-    await place.ensure(*(definition(kind.group, kind.version, kind.plural, kind.kind) for kind in FOREIGN))
-    owners = {kind: await place.create(kind, f"o-{kind.plural}") for kind in FOREIGN}
+async def test_every_foreign_kind_is_read_under_the_role(place: ServiceCluster) -> None:
+    await place.ensure(*(definition(kind.group, kind.version, kind.plural, kind.kind) for kind in THIRD_PARTY_KINDS))
+    owners = {kind: await place.create(kind, f"o-{kind.plural}") for kind in THIRD_PARTY_KINDS}
     for kind, owner in owners.items():
         await place.pod(kind.plural, by=owner)
     async with place.running(grouper()):
-        await place.pods.wait_until(assigned(*(kind.plural for kind in FOREIGN)))
+        await place.pods.wait_until(assigned(*(kind.plural for kind in THIRD_PARTY_KINDS)))
     for kind, owner in owners.items():
         assert group_of(place.pods, kind.plural) == f"pg-o-{kind.plural}-{owner['metadata']['uid']}"

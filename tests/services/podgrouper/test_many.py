@@ -13,7 +13,7 @@ from pykai.kube.resources import JOBS
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
 from pykai.podgrouper.service import make_podgrouper
-from tests.calls import calls
+from tests.calls import count_calls
 from tests.kube.fakes import FakeServer
 
 
@@ -41,11 +41,11 @@ async def progress(*pods: dict[str, Any]) -> tuple[int, bool]:
     jobs = service._watched[(JOBS.api_version, JOBS.kind)]
     put(jobs, job(1))
     put(service._pods, *pods)
-    await service._follow()
+    await service._subscribe()
     queue = service._reconciler._queue
     while (key := queue.get()) is not None:
         queue.done(key)
-    cost = calls(lambda: put(jobs, job(2)))
+    cost = count_calls(lambda: put(jobs, job(2)))
     return cost, not service._reconciler.idle()
 
 

@@ -15,7 +15,7 @@ from pykai.kube.runtime import Runtime
 from pykai.kube.transport import Request
 from pykai.podgrouper.kinds import GROUPERS
 from pykai.podgrouper.kinds.default import group_default
-from pykai.podgrouper.metadata import GroupingError, Metadata, ObjectName, Owner, Readers, Settings
+from pykai.podgrouper.metadata import GroupingError, GroupingSettings, Metadata, ObjectName, Owner, Readers
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import PodGrouper, make_podgrouper
 from tests.services.podgrouper.grouped import (
@@ -30,11 +30,11 @@ from tests.services.podgrouper.grouped import (
     replicated,
     sweep,
 )
-from tests.services.servicecluster import Workplace, reference, refusal
+from tests.services.servicecluster import ServiceCluster, reference, refusal
 
 
 @pytest.mark.parametrize("which", ["CronJob", "Job"])
-async def test_an_owner_can_opt_out(place: Workplace, which: str) -> None:
+async def test_an_owner_can_opt_out(place: ServiceCluster, which: str) -> None:
     """workloads:T-22."""
     skip = {"kai.scheduler/skip-podgrouper": "true"}
     cron = await cron_job(place, "c", skip if which == "CronJob" else {})
@@ -46,7 +46,7 @@ async def test_an_owner_can_opt_out(place: Workplace, which: str) -> None:
     assert wire.writes == []
 
 
-async def test_an_owned_pod_is_grouped_whatever_it_names(place: Workplace) -> None:
+async def test_an_owned_pod_is_grouped_whatever_it_names(place: ServiceCluster) -> None:
     """workloads:T-23, EX-2."""
     job = await place.job()
     await place.pod("a", by=job, group="mine")
@@ -55,7 +55,7 @@ async def test_an_owned_pod_is_grouped_whatever_it_names(place: Workplace) -> No
         await place.pods.wait_until(lambda pods: group_of(pods, "a") == name)
 
 
-async def test_a_label_that_the_owner_lost_stays(place: Workplace) -> None:
+async def test_a_label_that_the_owner_lost_stays(place: ServiceCluster) -> None:
     """workloads:T-28; and a change of an owner is applied without an event of a pod."""
     job = await place.job(labels={QUEUE: "q", "gone": "x"})
     await place.pod("a", by=job)
@@ -68,7 +68,7 @@ async def test_a_label_that_the_owner_lost_stays(place: Workplace) -> None:
     assert group["metadata"]["labels"] == {QUEUE: "q", "gone": "x", "new": "y"}
 
 
-async def test_a_change_of_a_deployment_reaches_pods_through_replica_sets(place: Workplace) -> None:
+async def test_a_change_of_a_deployment_reaches_pods_through_replica_sets(place: ServiceCluster) -> None:
     top = await replicated(place, resources.DEPLOYMENTS, "d")
     middle = await replicated(place, resources.REPLICA_SETS, "r", owners=[reference(top)])
     await place.pod("a", by=middle)
@@ -81,7 +81,7 @@ async def test_a_change_of_a_deployment_reaches_pods_through_replica_sets(place:
         )
 
 
-async def test_an_owner_of_another_uid_is_told_and_tried_again(place: Workplace) -> None:
+async def test_an_owner_of_another_uid_is_told_and_tried_again(place: ServiceCluster) -> None:
     """workloads:T-29."""
     job = await place.job()
     uid = job["metadata"]["uid"]
@@ -90,14 +90,14 @@ async def test_an_owner_of_another_uid_is_told_and_tried_again(place: Workplace)
     # Kubernetes deletes a pod whose owner is another object now; here only the service is told so, and the pod stays.
     wire.reword = lambda request, body: body.replace(uid.encode(), b"other") if "/jobs" in request.path else body
     async with place.running(grouper(), transport=wire):
-        message = await place.warned("a", WARNING)
+        message = await place.wait_for_warning("a", WARNING)
         wire.reword = lambda request, body: body
         await place.client.patch(resources.PODS, "a", {"metadata": {"labels": {"touched": "x"}}}, "default")
         await place.pods.wait_until(assigned("a"))
     assert f"Owner resource with uid {uid} not found" in message
 
 
-async def test_an_owner_that_the_cache_does_not_know_is_asked_of_the_server(place: Workplace) -> None:
+async def test_an_owner_that_the_cache_does_not_know_is_asked_of_the_server(place: ServiceCluster) -> None:
     cron = await cron_job(place, "cronjob")
     owners = [
         await place.job("job", owners=[reference(cron)]),
@@ -126,7 +126,7 @@ async def test_an_owner_that_the_cache_does_not_know_is_asked_of_the_server(plac
         assert sum(f"/{kind}s/" in read for read in wire.reads) == 1, kind
 
 
-async def test_an_unknown_kind_is_read_once_and_gets_the_default_group(place: Workplace) -> None:
+async def test_an_unknown_kind_is_read_once_and_gets_the_default_group(place: ServiceCluster) -> None:
     owner = await sweep(place)
     for name in ("a", "b", "c"):
         await place.pod(name, by=owner)
@@ -137,7 +137,7 @@ async def test_an_unknown_kind_is_read_once_and_gets_the_default_group(place: Wo
     assert sum("/sweeps/s" in read for read in wire.reads) == 1
 
 
-async def test_a_kind_that_we_may_not_read_ends_the_climb(place: Workplace) -> None:
+async def test_a_kind_that_we_may_not_read_ends_the_climb(place: ServiceCluster) -> None:
     """workloads:T-30."""
     owner = await sweep(place)
     created = await place.pod("a", by=owner)
@@ -148,15 +148,15 @@ async def test_a_kind_that_we_may_not_read_ends_the_climb(place: Workplace) -> N
     assert group_of(place.pods, "a") == f"pg-a-{created['metadata']['uid']}"
 
 
-async def test_a_kind_that_does_not_exist_is_told(place: Workplace) -> None:
+async def test_a_kind_that_does_not_exist_is_told(place: ServiceCluster) -> None:
     ghost = {"apiVersion": "no.such/v1", "kind": "Ghost", "metadata": {"name": "g", "uid": "u"}}
     await place.pod("a", by=ghost)
     async with place.running(grouper()):
-        message = await place.warned("a", WARNING)
+        message = await place.wait_for_warning("a", WARNING)
     assert "failed to find Ghost: default/g, uid: u" in message
 
 
-async def test_the_oldest_pod_speaks_for_its_group(place: Workplace) -> None:
+async def test_the_oldest_pod_speaks_for_its_group(place: ServiceCluster) -> None:
     """workloads:4, Do better: pods that differ do not make their group flicker."""
     job = await place.job()
     wire = place.wire()
@@ -174,7 +174,7 @@ async def test_the_oldest_pod_speaks_for_its_group(place: Workplace) -> None:
         await place.groups.wait_until(lambda groups: groups.values()[0].spec.priority_class_name == "inference")  # type: ignore[index]
 
 
-async def test_the_queue_follows_only_while_nothing_runs(place: Workplace) -> None:
+async def test_the_queue_follows_only_while_nothing_runs(place: ServiceCluster) -> None:
     """workloads:4, Do better."""
     job = await place.job(labels={QUEUE: "q1"})
     await place.pod("a", by=job)
@@ -193,7 +193,7 @@ async def test_the_queue_follows_only_while_nothing_runs(place: Workplace) -> No
     assert (await place.raw_groups())[0]["spec"]["queue"] == "q2"
 
 
-async def test_a_deleted_job_takes_its_pods_and_group_along_without_a_word(place: Workplace) -> None:
+async def test_a_deleted_job_takes_its_pods_and_group_along_without_a_word(place: ServiceCluster) -> None:
     job = await place.job()
     for name in ("a", "b"):
         await place.pod(name, by=job)
@@ -205,7 +205,7 @@ async def test_a_deleted_job_takes_its_pods_and_group_along_without_a_word(place
     assert not await place.client.list_raw(resources.EVENTS)
 
 
-async def test_a_gang_that_is_partly_done_waits_for_the_rest_only(place: Workplace) -> None:
+async def test_a_gang_that_is_partly_done_waits_for_the_rest_only(place: ServiceCluster) -> None:
     """One pod has succeeded and another one comes again: the group of two must be able to start with one."""
     job = await place.job(completions=2, annotations={"kai.scheduler/batch-min-member": "2"})
     await place.pod("again", by=job)
@@ -227,10 +227,12 @@ class TestOtherGroupers:
 
         return make
 
-    async def test_a_subgroup_is_written_on_the_pod_that_is_asked_about_alone(self, place: Workplace) -> None:
+    async def test_a_subgroup_is_written_on_the_pod_that_is_asked_about_alone(self, place: ServiceCluster) -> None:
         """workloads:T-32, PP-1."""
 
-        def group(top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: Settings, readers: Readers) -> Metadata:
+        def group(
+            top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
+        ) -> Metadata:
             meta = group_default(top, pod, owners, settings, readers)
             parts = (SubGroup(name="a", min_member=1), SubGroup(name="b", min_member=1))
             return replace(meta, sub_groups=parts, pod_sub_group=pod.metadata.name[0])
@@ -243,10 +245,12 @@ class TestOtherGroupers:
         labels = [(await place.raw_pod(name))["metadata"]["labels"] for name in ("a0", "b0", "b1")]
         assert [found["kai.scheduler/subgroup-name"] for found in labels] == ["a", "b", "b"]
 
-    async def test_an_object_is_read_for_a_grouper_that_wants_it(self, place: Workplace) -> None:
+    async def test_an_object_is_read_for_a_grouper_that_wants_it(self, place: ServiceCluster) -> None:
         seen: list[Mapping[str, Any] | None] = []
 
-        def group(top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: Settings, readers: Readers) -> Metadata:
+        def group(
+            top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
+        ) -> Metadata:
             for name in ("s", "nobody"):
                 seen.append(readers.object(ObjectName("example.com/v1", "Sweep", "default", name)))
             assert top.body["spec"]["template"], "a kind of a third party is read in full"
@@ -261,21 +265,25 @@ class TestOtherGroupers:
         assert seen[-2] is not None
         assert seen[-2]["metadata"]["name"] == "s"
 
-    async def test_a_grouper_that_fails_is_told_and_others_are_served(self, place: Workplace) -> None:
-        def group(top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: Settings, readers: Readers) -> Metadata:
+    async def test_a_grouper_that_fails_is_told_and_others_are_served(self, place: ServiceCluster) -> None:
+        def group(
+            top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
+        ) -> Metadata:
             raise ZeroDivisionError("oh")
 
         job = await place.job()
         await place.pod("a", by=job)
         await place.pod("b")
         async with place.running(self.with_grouper(group)):
-            assert "the grouper of Job failed: oh" in await place.warned("a", WARNING)
+            assert "the grouper of Job failed: oh" in await place.wait_for_warning("a", WARNING)
             await place.pods.wait_until(assigned("b"))
 
-    async def test_a_refusal_is_tried_again(self, place: Workplace) -> None:
+    async def test_a_refusal_is_tried_again(self, place: ServiceCluster) -> None:
         asked: list[str] = []
 
-        def group(top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: Settings, readers: Readers) -> Metadata:
+        def group(
+            top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
+        ) -> Metadata:
             asked.append(pod.metadata.name)
             if len(asked) < 3:
                 raise GroupingError("not now")

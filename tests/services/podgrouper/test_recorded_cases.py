@@ -18,7 +18,7 @@ from tests.podgrouper.groupings import Raw
 from tests.podgrouper.test_recorded_groups import CASES, differences
 from tests.servers import ensure_namespace
 from tests.services.podgrouper.grouped import GROUP, WARNING, grouper
-from tests.services.servicecluster import Document, Workplace
+from tests.services.servicecluster import Document, ServiceCluster
 
 SUBGROUP = "kai.scheduler/subgroup-name"
 #: written by the server into a Job and its template
@@ -92,7 +92,7 @@ def trimmed(group: Document) -> Document:
 
 @pytest.mark.conformance
 @pytest.mark.skipif(not CASES, reason=MISSING)
-async def test_the_service_groups_as_recorded(place: Workplace) -> None:
+async def test_the_service_groups_as_recorded(place: ServiceCluster) -> None:
     cases = [await created(place.client, case) for case in CASES]
     expected = sum(names[GROUP] is not None for case in cases for names in case["expect"]["pods"].values())
     refused = sum(len(case["pods"]) for case in cases if not case["expect"]["podGroups"])

@@ -13,13 +13,13 @@ from pykai.kube import resources
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.transport import Request, Response
 from pykai.podgrouper.service import PodGrouper
-from tests.heldentries import held
+from tests.heldentries import entry_counts
 from tests.servers import ensure_namespace
 from tests.services.podgrouper.grouped import GROUP, QUEUE, WARNING, Slow, assigned, group_of, grouper, phase_of
-from tests.services.servicecluster import Wire, Workplace, refusal
+from tests.services.servicecluster import RecordingTransport, ServiceCluster, refusal
 
 
-async def test_a_pod_gets_its_group(place: Workplace) -> None:
+async def test_a_pod_gets_its_group(place: ServiceCluster) -> None:
     created = await place.pod("a", labels={QUEUE: "team"})
     async with place.running(grouper()):
         await place.pods.wait_until(assigned("a"))
@@ -29,7 +29,7 @@ async def test_a_pod_gets_its_group(place: Workplace) -> None:
     assert (await place.raw_pod("a"))["metadata"]["annotations"] == {GROUP: name}
 
 
-async def test_what_is_skipped_costs_nothing(place: Workplace) -> None:
+async def test_what_is_skipped_costs_nothing(place: ServiceCluster) -> None:
     """workloads:T-20, T-23, GR-1."""
     skip = {"kai.scheduler/skip-podgrouper": "true"}
     job = await place.job()
@@ -44,14 +44,14 @@ async def test_what_is_skipped_costs_nothing(place: Workplace) -> None:
     assert wire.writes == []
 
 
-async def test_only_the_word_true_skips(place: Workplace) -> None:
+async def test_only_the_word_true_skips(place: ServiceCluster) -> None:
     """workloads:T-21."""
     await place.pod("a", annotations={"kai.scheduler/skip-podgrouper": "false"})
     async with place.running(grouper()):
         await place.pods.wait_until(assigned("a"))
 
 
-async def test_a_job_of_many_pods_costs_one_create_and_no_reads(place: Workplace) -> None:
+async def test_a_job_of_many_pods_costs_one_create_and_no_reads(place: ServiceCluster) -> None:
     job = await place.job()
     pods = [f"p{number}" for number in range(40)]
     for name in pods:
@@ -67,7 +67,7 @@ async def test_a_job_of_many_pods_costs_one_create_and_no_reads(place: Workplace
     assert len(await place.raw_groups()) == 1
 
 
-async def test_a_new_grouper_writes_nothing_twice(place: Workplace) -> None:
+async def test_a_new_grouper_writes_nothing_twice(place: ServiceCluster) -> None:
     job = await place.job(annotations={"kai.scheduler/batch-min-member": "2"})
     for name in ("a", "b"):
         await place.pod(name, by=job)
@@ -82,7 +82,7 @@ async def test_a_new_grouper_writes_nothing_twice(place: Workplace) -> None:
     assert await place.raw_groups() == before
 
 
-async def test_changes_that_mean_nothing_here_are_not_looked_at(place: Workplace) -> None:
+async def test_changes_that_mean_nothing_here_are_not_looked_at(place: ServiceCluster) -> None:
     job = await place.job()
     await place.pod("a", by=job)
     wire = place.wire()
@@ -96,7 +96,7 @@ async def test_changes_that_mean_nothing_here_are_not_looked_at(place: Workplace
     assert len(wire.writes) == written
 
 
-async def test_an_existing_group_keeps_what_is_sticky(place: Workplace) -> None:
+async def test_an_existing_group_keeps_what_is_sticky(place: ServiceCluster) -> None:
     """workloads:T-25, T-26."""
     job = await place.job(labels={QUEUE: "q2"})
     name = f"pg-j-{job['metadata']['uid']}"
@@ -115,7 +115,7 @@ async def test_an_existing_group_keeps_what_is_sticky(place: Workplace) -> None:
     assert group["metadata"]["labels"] == {QUEUE: "q2"}
 
 
-async def test_a_new_group_takes_the_node_pool_of_its_pod(place: Workplace) -> None:
+async def test_a_new_group_takes_the_node_pool_of_its_pod(place: ServiceCluster) -> None:
     job = await place.job()
     await place.pod("a", by=job, labels={"kai.scheduler/node-pool": "pool-a"})
     async with place.running(grouper()):
@@ -124,7 +124,7 @@ async def test_a_new_group_takes_the_node_pool_of_its_pod(place: Workplace) -> N
     assert group["metadata"]["labels"]["kai.scheduler/node-pool"] == "pool-a"
 
 
-async def test_a_deleted_group_of_owned_pods_comes_back(place: Workplace) -> None:
+async def test_a_deleted_group_of_owned_pods_comes_back(place: ServiceCluster) -> None:
     job = await place.job()
     await place.pod("a", by=job)
     name = f"pg-j-{job['metadata']['uid']}"
@@ -138,7 +138,7 @@ async def test_a_deleted_group_of_owned_pods_comes_back(place: Workplace) -> Non
         )
 
 
-async def test_a_group_that_somebody_changed_is_put_right(place: Workplace) -> None:
+async def test_a_group_that_somebody_changed_is_put_right(place: ServiceCluster) -> None:
     job = await place.job()
     await place.pod("a", by=job)
     name = f"pg-j-{job['metadata']['uid']}"
@@ -150,7 +150,7 @@ async def test_a_group_that_somebody_changed_is_put_right(place: Workplace) -> N
 
 
 async def test_an_unreadable_annotation_of_a_job_is_told_and_others_are_served(
-    place: Workplace, caplog: pytest.LogCaptureFixture
+    place: ServiceCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """workloads:T-62, GR-6."""
     caplog.set_level(logging.INFO, "pykai.podgrouper")
@@ -158,7 +158,7 @@ async def test_an_unreadable_annotation_of_a_job_is_told_and_others_are_served(
     await place.pod("a", by=bad)
     await place.pod("b")
     async with place.running(grouper()):
-        message = await place.warned("a", WARNING)
+        message = await place.wait_for_warning("a", WARNING)
         await place.pods.wait_until(assigned("b"))
         await place.client.patch(resources.PODS, "a", {"metadata": {"labels": {"touched": "x"}}}, "default")
         # What comes later is seen later.
@@ -170,7 +170,7 @@ async def test_an_unreadable_annotation_of_a_job_is_told_and_others_are_served(
     assert GROUP not in (await place.raw_pod("a"))["metadata"].get("annotations", {})
 
 
-async def test_no_event_about_a_pod_that_is_being_deleted(place: Workplace) -> None:
+async def test_no_event_about_a_pod_that_is_being_deleted(place: ServiceCluster) -> None:
     """workloads:2.1, Do better."""
     bad = await place.job("bad", annotations={"kai.scheduler/batch-min-member": "many"})
     await place.pod("a", by=bad)
@@ -182,7 +182,7 @@ async def test_no_event_about_a_pod_that_is_being_deleted(place: Workplace) -> N
     assert not await place.client.list_raw(resources.EVENTS)
 
 
-async def test_a_finished_pod_stays_where_it_was(place: Workplace) -> None:
+async def test_a_finished_pod_stays_where_it_was(place: ServiceCluster) -> None:
     job = await place.job()
     await place.pod("a", by=job, group="old")
     await place.pod_status("a", phase="Succeeded")
@@ -192,7 +192,7 @@ async def test_a_finished_pod_stays_where_it_was(place: Workplace) -> None:
     assert wire.writes == []
 
 
-async def test_a_conflict_is_tried_again_at_once_and_silently(place: Workplace) -> None:
+async def test_a_conflict_is_tried_again_at_once_and_silently(place: ServiceCluster) -> None:
     """workloads:T-33."""
     job = await place.job(labels={"new": "x"})
     name = f"pg-j-{job['metadata']['uid']}"
@@ -211,14 +211,14 @@ async def test_a_conflict_is_tried_again_at_once_and_silently(place: Workplace) 
     assert not await place.client.list_raw(resources.EVENTS)
 
 
-async def test_a_group_that_came_before_ours_is_merged_silently(place: Workplace) -> None:
+async def test_a_group_that_came_before_ours_is_merged_silently(place: ServiceCluster) -> None:
     """workloads:T-35: the cache does not know the group yet."""
     job = await place.job(labels={"new": "x"})
     name = f"pg-j-{job['metadata']['uid']}"
     await place.pod("a", by=job)
     raced: list[str] = []
 
-    class Raced(Wire):
+    class Raced(RecordingTransport):
         """Somebody else's group is there a moment before ours."""
 
         async def send(self, request: Request) -> Response:
@@ -236,7 +236,7 @@ async def test_a_group_that_came_before_ours_is_merged_silently(place: Workplace
     assert not await place.client.list_raw(resources.EVENTS)
 
 
-async def test_an_answer_that_was_lost_is_no_harm(place: Workplace) -> None:
+async def test_an_answer_that_was_lost_is_no_harm(place: ServiceCluster) -> None:
     job = await place.job()
     await place.pod("a", by=job)
     lost = ["POST", "PATCH"]
@@ -256,7 +256,7 @@ async def test_an_answer_that_was_lost_is_no_harm(place: Workplace) -> None:
     assert len(await place.raw_groups()) == 1
 
 
-async def test_namespaces_can_be_chosen(place: Workplace) -> None:
+async def test_namespaces_can_be_chosen(place: ServiceCluster) -> None:
     """workloads:T-34."""
     for name, labels in (("ai", {"team": "ai", "more": "x"}), ("other", {"team": "other"})):
         await ensure_namespace(place.client, name)
@@ -269,7 +269,7 @@ async def test_namespaces_can_be_chosen(place: Workplace) -> None:
     assert [group["metadata"]["namespace"] for group in await place.raw_groups()] == ["ai"]
 
 
-async def test_pods_can_be_chosen_by_label(place: Workplace) -> None:
+async def test_pods_can_be_chosen_by_label(place: ServiceCluster) -> None:
     await place.pod("a", labels={"ours": "yes"})
     await place.pod("b")
     async with place.running(grouper(pod_label_selector="ours=yes")) as service:
@@ -278,7 +278,7 @@ async def test_pods_can_be_chosen_by_label(place: Workplace) -> None:
     assert len(await place.raw_groups()) == 1
 
 
-async def test_defaults_of_kinds_come_from_a_config_map(place: Workplace) -> None:
+async def test_defaults_of_kinds_come_from_a_config_map(place: ServiceCluster) -> None:
     """workloads:DF-12."""
     types = '[{"typeName": "Job", "group": "batch", "priorityName": "build", "preemptibility": "non-preemptible"}]'
     namespace = names.DEFAULT_NAMESPACE
@@ -296,7 +296,7 @@ async def test_defaults_of_kinds_come_from_a_config_map(place: Workplace) -> Non
     assert (group["spec"]["priorityClassName"], group["spec"]["preemptibility"]) == ("build", "non-preemptible")
 
 
-async def test_a_group_that_cannot_be_read_is_told(place: Workplace) -> None:
+async def test_a_group_that_cannot_be_read_is_told(place: ServiceCluster) -> None:
     job = await place.job()
     name = f"pg-j-{job['metadata']['uid']}"
     await place.group(name, minMember=7)
@@ -305,13 +305,13 @@ async def test_a_group_that_cannot_be_read_is_told(place: Workplace) -> None:
     wire = place.wire()
     wire.reword = lambda request, body: body.replace(b'"minMember":7', b'"minMember":"many"')
     async with place.running(grouper(), transport=wire):
-        message = await place.warned("a", WARNING)
+        message = await place.wait_for_warning("a", WARNING)
         await place.pods.wait_until(assigned("b"))
     assert "spec.minMember" in message
     assert "mend or delete this PodGroup" in message
 
 
-async def test_a_pod_that_took_the_name_of_another_is_not_given_its_group(place: Workplace) -> None:
+async def test_a_pod_that_took_the_name_of_another_is_not_given_its_group(place: ServiceCluster) -> None:
     first = await place.pod("a")
     second: dict[str, Any] = {}
 
@@ -321,7 +321,7 @@ async def test_a_pod_that_took_the_name_of_another_is_not_given_its_group(place:
 
     swapped: list[str] = []
 
-    class Swapping(Wire):
+    class Swapping(RecordingTransport):
         async def send(self, request: Request) -> Response:
             if request.method == "PATCH" and not swapped:
                 swapped.append(request.path)
@@ -334,7 +334,7 @@ async def test_a_pod_that_took_the_name_of_another_is_not_given_its_group(place:
     assert group_of(place.pods, "a") == f"pg-a-{second['metadata']['uid']}"
 
 
-async def test_what_one_grouper_began_another_finishes(place: Workplace) -> None:
+async def test_what_one_grouper_began_another_finishes(place: ServiceCluster) -> None:
     """A crash between the group and the pod: the same name is found again, and only the rest is written."""
     job = await place.job()
     await place.pod("a", by=job)
@@ -351,10 +351,10 @@ async def test_what_one_grouper_began_another_finishes(place: Workplace) -> None
     assert await place.raw_groups() == before
 
 
-async def test_a_pod_that_goes_while_it_is_grouped_leaves_nothing_behind(place: Workplace) -> None:
+async def test_a_pod_that_goes_while_it_is_grouped_leaves_nothing_behind(place: ServiceCluster) -> None:
     await place.pod("a")
 
-    class Crowded(Wire):
+    class Crowded(RecordingTransport):
         async def send(self, request: Request) -> Response:
             if request.method != "PATCH":
                 return await super().send(request)
@@ -366,20 +366,20 @@ async def test_a_pod_that_goes_while_it_is_grouped_leaves_nothing_behind(place: 
     async with place.running(grouper(), transport=place.wire(Crowded)) as service:
         await place.pods.wait_until(lambda pods: not pods)
         await place.settled(service)
-        assert "_failures" not in held(service)
+        assert "_failures" not in entry_counts(service)
 
 
 PASSED_OVER = "InvalidWorkload"
 
 
-async def test_a_value_that_is_passed_over_is_told_once_a_group(place: Workplace) -> None:
+async def test_a_value_that_is_passed_over_is_told_once_a_group(place: ServiceCluster) -> None:
     """ADR 27: field, value, and what is used instead; on the PodGroup and on one of its pods."""
     job = await place.job(labels={"priorityClassName": "ghost"}, annotations={"kai.scheduler/preemption-delay": "soon"})
     for name in ("a", "b", "c"):
         await place.pod(name, by=job)
     async with place.running(grouper()) as service:
         await place.pods.wait_until(assigned("a", "b", "c"))
-        text = await place.warned(group_of(place.pods, "a"), PASSED_OVER)
+        text = await place.wait_for_warning(group_of(place.pods, "a"), PASSED_OVER)
         await place.settled(service)
     assert "Job/default/j: metadata.labels[priorityClassName]: priority class 'ghost' does not exist; " in text
     assert "class 'train' is used" in text

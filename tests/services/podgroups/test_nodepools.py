@@ -13,9 +13,9 @@ from pykai.api.decode import decode_as
 from pykai.api.scheduling import PodGroup
 from pykai.kube import resources
 from pykai.kube.clock import Clock
-from pykai.podgroups.nodepools import PATIENCE_S, Pools
+from pykai.podgroups.nodepools import UNSERVED_AFTER_S, NodePoolMonitor
 from tests.services.podgroups.test_service import stands, writer
-from tests.services.servicecluster import Workplace, workplace
+from tests.services.servicecluster import ServiceCluster, service_cluster
 
 LABEL = "kai.scheduler/node-pool"
 REASON = "NodePoolNotServed"
@@ -52,7 +52,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.clock = Hands()
-        self.pools = Pools(self.clock, LABEL, "kai-scheduler")
+        self.pools = NodePoolMonitor(self.clock, LABEL, "kai-scheduler")
 
     def look(
         self, group: PodGroup | None = None, *pods: Pod, complete: bool = True, at_s: float | None = None
@@ -60,25 +60,25 @@ class Scene:
         if at_s is not None:
             self.clock.at_s = at_s
         found = group or a_group()
-        return self.pools.look(f"ns/{found.metadata.name}", found, pods or (a_pod(),), lambda: complete)
+        return self.pools.check(f"ns/{found.metadata.name}", found, pods or (a_pod(),), lambda: complete)
 
 
 def test_a_group_that_no_scheduler_looks_at_is_told_after_a_while() -> None:
     scene = Scene()
-    assert scene.look() == ("", PATIENCE_S)
-    assert scene.look(at_s=PATIENCE_S - 1) == ("", 1.0)
-    text, again_s = scene.look(at_s=PATIENCE_S)
+    assert scene.look() == ("", UNSERVED_AFTER_S)
+    assert scene.look(at_s=UNSERVED_AFTER_S - 1) == ("", 1.0)
+    text, again_s = scene.look(at_s=UNSERVED_AFTER_S)
     assert text == (
         "no scheduler has looked at these pods for 5 minutes; start one for node pool 'blue' "
         f"(--partition-label-value=blue), or correct the label {LABEL}"
     )
-    assert again_s == PATIENCE_S
+    assert again_s == UNSERVED_AFTER_S
 
 
 def test_the_default_pool_has_no_name() -> None:
     scene = Scene()
     scene.look(a_group(pool=""))
-    text, _ = scene.look(a_group(pool=""), at_s=PATIENCE_S)
+    text, _ = scene.look(a_group(pool=""), at_s=UNSERVED_AFTER_S)
     assert text.endswith(f"see that a scheduler named kai-scheduler runs for the nodes without {LABEL}")
 
 
@@ -89,14 +89,14 @@ def test_the_default_pool_has_no_name() -> None:
 def test_a_pod_that_was_looked_at_speaks_for_its_group(pod: Pod) -> None:
     scene = Scene()
     scene.look(None, pod, a_pod("other"))
-    assert scene.look(None, pod, a_pod("other"), at_s=10 * PATIENCE_S) == ("", None)
+    assert scene.look(None, pod, a_pod("other"), at_s=10 * UNSERVED_AFTER_S) == ("", None)
 
 
 def test_a_mark_of_the_api_server_is_none_of_a_scheduler() -> None:
     scene = Scene()
     gated = a_pod(told="SchedulingGated")
     scene.look(None, gated)
-    assert scene.look(None, gated, at_s=PATIENCE_S)[0]
+    assert scene.look(None, gated, at_s=UNSERVED_AFTER_S)[0]
 
 
 def test_groups_that_are_incomplete_over_or_have_their_reason_are_left_alone() -> None:
@@ -108,14 +108,14 @@ def test_groups_that_are_incomplete_over_or_have_their_reason_are_left_alone() -
     ):
         scene = Scene()
         scene.look(group, pod, complete=complete)
-        assert scene.look(group, pod, complete=complete, at_s=10 * PATIENCE_S) == ("", None)
+        assert scene.look(group, pod, complete=complete, at_s=10 * UNSERVED_AFTER_S) == ("", None)
 
 
 def test_the_reason_of_another_pool_says_nothing_about_this_one() -> None:
     group = a_group(schedulingConditions=[{"type": "UnschedulableOnNodePool", "nodePool": "red", "transitionID": "1"}])
     scene = Scene()
     scene.look(group)
-    assert scene.look(group, at_s=PATIENCE_S)[0]
+    assert scene.look(group, at_s=UNSERVED_AFTER_S)[0]
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_a_scheduler_that_was_seen_at_work_in_the_pool_serves_it(before: Pod, af
     scene = Scene()
     scene.look()
     scene.clock.at_s = 200.0
-    assert scene.pools.saw(before, after, a_group("other")) == []
-    assert scene.look(at_s=PATIENCE_S) == ("", 200.0)
-    assert scene.look(at_s=200.0 + PATIENCE_S)[0]
-    assert scene.pools.saw(before, after, a_group("other", pool="red")) == []
-    assert scene.pools.saw(before, after, a_group("other")) == ["ns/g"]
-    assert scene.look() == ("", PATIENCE_S)
+    assert scene.pools.observe(before, after, a_group("other")) == []
+    assert scene.look(at_s=UNSERVED_AFTER_S) == ("", 200.0)
+    assert scene.look(at_s=200.0 + UNSERVED_AFTER_S)[0]
+    assert scene.pools.observe(before, after, a_group("other", pool="red")) == []
+    assert scene.pools.observe(before, after, a_group("other")) == ["ns/g"]
+    assert scene.look() == ("", UNSERVED_AFTER_S)
 
 
 @pytest.mark.parametrize(
@@ -146,15 +146,15 @@ def test_a_scheduler_that_was_seen_at_work_in_the_pool_serves_it(before: Pod, af
 def test_what_needs_no_scheduler_is_no_sign_of_one(before: Pod | None, after: Pod | None) -> None:
     scene = Scene()
     scene.look()
-    scene.clock.at_s = PATIENCE_S
-    scene.pools.saw(before, after, a_group("other"))
+    scene.clock.at_s = UNSERVED_AFTER_S
+    scene.pools.observe(before, after, a_group("other"))
     assert scene.look()[0]
 
 
 def test_a_group_that_changes_its_pool_begins_again() -> None:
     scene = Scene()
     scene.look()
-    assert scene.look(a_group(pool="red"), at_s=PATIENCE_S) == ("", PATIENCE_S)
+    assert scene.look(a_group(pool="red"), at_s=UNSERVED_AFTER_S) == ("", UNSERVED_AFTER_S)
 
 
 def test_what_was_found_before_a_restart_stays_found() -> None:
@@ -166,24 +166,24 @@ def test_what_was_found_before_a_restart_stays_found() -> None:
 def test_time_that_runs_fast_makes_no_scheduler_fast() -> None:
     clock = Hands()
     clock.speed = 1000.0
-    pools = Pools(clock, LABEL, "kai-scheduler")
-    assert pools.look("ns/g", a_group(), (a_pod(),), lambda: True) == ("", 30_000.0)
+    pools = NodePoolMonitor(clock, LABEL, "kai-scheduler")
+    assert pools.check("ns/g", a_group(), (a_pod(),), lambda: True) == ("", 30_000.0)
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Workplace]:
-    async with workplace("podgroup-controller") as found:
+async def place() -> AsyncIterator[ServiceCluster]:
+    async with service_cluster("podgroup-controller") as found:
         await found.classes()
         await found.queue("q")
         yield found
 
 
-async def test_a_pool_without_a_scheduler_is_told_and_taken_back(place: Workplace) -> None:
+async def test_a_pool_without_a_scheduler_is_told_and_taken_back(place: ServiceCluster) -> None:
     await place.create(resources.POD_GROUPS, "g", labels={LABEL: "blue"}, spec={"queue": "q", "minMember": 1})
     await place.pod("a", group="g")
     async with place.running(writer(pool_patience_s=0.3)):
         await place.groups.wait_until(stands("g", "Valid", "False"))
-        assert "node pool 'blue'" in await place.warned("g", REASON)
+        assert "node pool 'blue'" in await place.wait_for_warning("g", REASON)
         told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "full"}
         await place.pod_status("a", conditions=[told])
         await place.groups.wait_until(stands("g", "Valid", "True"))

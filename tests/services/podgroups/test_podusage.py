@@ -9,7 +9,7 @@ import pytest
 from pykai.api.core import Pod
 from pykai.api.decode import decode_as
 from pykai.core.model.shapes import ShapeRegister
-from pykai.podgroups.podusage import Member, gpu_memory_mib, read_member, same_member
+from pykai.podgroups.podusage import GroupMember, gpu_memory_mib, read_member, same_member
 
 N = 10**9
 GPU, GPU_MEMORY = "nvidia.com/gpu", "run.ai/gpu.memory"
@@ -24,7 +24,7 @@ def member(
     conditions: list[dict[str, str]] | None = None,
     node: dict[str, str] | None = None,
     **fields: Any,
-) -> Member:
+) -> GroupMember:
     """The member that a pod is; `node` are the labels of its node."""
     container = {"name": "m", "resources": {"requests": requests if requests is not None else {"cpu": "1"}}}
     raw: dict[str, Any] = {
@@ -62,7 +62,7 @@ def test_a_waiting_pod_asks_and_holds_nothing() -> None:
     """workloads:T-130."""
     found = member()
     assert (found.requested, found.allocated) == ({"cpu": N}, {})
-    assert (found.alive, found.scheduled, found.running) == (True, False, False)
+    assert (found.is_active, found.scheduled, found.running) == (True, False, False)
 
 
 def test_a_scheduled_pod_holds_what_it_asked_for() -> None:
@@ -77,7 +77,7 @@ def test_a_scheduled_pod_holds_what_it_asked_for() -> None:
 def test_other_phases_count_for_nothing(phase: str) -> None:
     """workloads:PC-3."""
     found = member(phase=phase, conditions=SCHEDULED, requests={"cpu": "nonsense"})
-    assert (found.requested, found.allocated, found.alive, found.problem) == ({}, {}, False, "")
+    assert (found.requested, found.allocated, found.is_active, found.problem) == ({}, {}, False, "")
     assert found.finished == (phase != "Unknown")
 
 
@@ -97,7 +97,7 @@ def test_memory_counts_as_memory_until_it_is_received() -> None:
     assert member(annotations=asks, requests={}).requested == {GPU_MEMORY: 4000 * N}
     received = {"gpu-memory": "2500", "received-resource-type": "Fraction"}
     found = member(annotations=received, requests={}, phase="Running", node={"nvidia.com/gpu.memory": "5000"})
-    assert (found.allocated, found.measured_by) == ({GPU: N // 2}, "n")
+    assert (found.allocated, found.gpu_memory_node) == ({GPU: N // 2}, "n")
     twice = {**received, "gpu-fraction-num-devices": "2"}
     found = member(annotations=twice, requests={}, phase="Running", node={"nvidia.com/gpu.memory": "5000"})
     assert found.allocated == {GPU: N}
@@ -158,7 +158,7 @@ def test_everything_the_scheduler_counts_is_counted() -> None:
 def test_a_request_that_makes_no_sense_is_told() -> None:
     """workloads:PC, Do better (e)."""
     found = member(requests={"cpu": "many"})
-    assert (found.requested, found.alive) == ({}, True)
+    assert (found.requested, found.is_active) == ({}, True)
     assert "spec.containers[0].resources.requests.cpu" in found.problem
 
 
@@ -186,7 +186,7 @@ def test_claims_by_name_and_from_templates() -> None:
 
 def test_a_pod_on_its_way_out_is_no_longer_alive_but_holds() -> None:
     found = member(phase="Running", deletionTimestamp="2026-01-01T00:00:00Z", node={})
-    assert (found.alive, found.running, found.scheduled, found.allocated) == (False, False, False, {"cpu": N})
+    assert (found.is_active, found.running, found.scheduled, found.allocated) == (False, False, False, {"cpu": N})
 
 
 def test_gates_and_subgroups() -> None:

@@ -14,14 +14,14 @@ from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response
 from pykai.podgroups.service import PodGroups, PodGroupsOptions, make_podgroups
 from tests.servers import ensure_namespace
-from tests.services.servicecluster import Workplace, refusal, workplace
+from tests.services.servicecluster import ServiceCluster, refusal, service_cluster
 
 GPU = "nvidia.com/gpu"
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Workplace]:
-    async with workplace("podgroup-controller") as found:
+async def place() -> AsyncIterator[ServiceCluster]:
+    async with service_cluster("podgroup-controller") as found:
         await found.classes()
         await found.queue("q")
         yield found
@@ -53,7 +53,7 @@ def stands(name: str, type_: str, status: str) -> Any:
     return holds
 
 
-async def test_a_group_from_its_first_pod_to_its_last(place: Workplace) -> None:
+async def test_a_group_from_its_first_pod_to_its_last(place: ServiceCluster) -> None:
     """workloads:T-130, T-131."""
     await place.group("g", priorityClassName="build")
     async with place.running(writer()):
@@ -71,7 +71,7 @@ async def test_a_group_from_its_first_pod_to_its_last(place: Workplace) -> None:
         await place.groups.wait_until(stands("g", "Running", "False"))
 
 
-async def test_a_gang_of_hundreds_is_a_handful_of_writes(place: Workplace) -> None:
+async def test_a_gang_of_hundreds_is_a_handful_of_writes(place: ServiceCluster) -> None:
     await place.group("g", minMember=200)
     wire = place.wire()
     async with place.running(writer(settle_s=0.3), transport=wire):
@@ -84,7 +84,7 @@ async def test_a_gang_of_hundreds_is_a_handful_of_writes(place: Workplace) -> No
     assert len(wire.writes) < 100
 
 
-async def test_a_new_service_writes_nothing_twice(place: Workplace) -> None:
+async def test_a_new_service_writes_nothing_twice(place: ServiceCluster) -> None:
     await place.group("g")
     await place.pod("a", group="g")
     async with place.running(writer()):
@@ -98,7 +98,7 @@ async def test_a_new_service_writes_nothing_twice(place: Workplace) -> None:
     assert len(wire.writes) == 1
 
 
-async def test_other_fields_of_the_status_are_left_alone(place: Workplace) -> None:
+async def test_other_fields_of_the_status_are_left_alone(place: ServiceCluster) -> None:
     """workloads:PC-7."""
     await place.group("g")
     condition = {"type": "UnschedulableOnNodePool", "nodePool": "default", "status": "True", "transitionID": "1"}
@@ -110,7 +110,7 @@ async def test_other_fields_of_the_status_are_left_alone(place: Workplace) -> No
     assert group["status"]["schedulingConditions"] == [condition]
 
 
-async def test_a_pod_that_changes_its_group_is_moved(place: Workplace) -> None:
+async def test_a_pod_that_changes_its_group_is_moved(place: ServiceCluster) -> None:
     """workloads:PC-1."""
     for name in ("g", "h"):
         await place.group(name)
@@ -122,7 +122,7 @@ async def test_a_pod_that_changes_its_group_is_moved(place: Workplace) -> None:
         await place.groups.wait_until(sums("g"))
 
 
-async def test_pods_of_other_namespaces_and_schedulers_do_not_count(place: Workplace) -> None:
+async def test_pods_of_other_namespaces_and_schedulers_do_not_count(place: ServiceCluster) -> None:
     """workloads:PC-2."""
     await ensure_namespace(place.client, "other")
     await place.group("g")
@@ -133,7 +133,7 @@ async def test_pods_of_other_namespaces_and_schedulers_do_not_count(place: Workp
         await place.groups.wait_until(sums("g", requested={"cpu": "3"}))
 
 
-async def test_priority_classes_are_followed(place: Workplace) -> None:
+async def test_priority_classes_are_followed(place: ServiceCluster) -> None:
     """workloads:T-135, T-137; PC, Do better (a, h)."""
     await place.group("g", priorityClassName="mine")
     await place.pod("a", group="g")
@@ -147,7 +147,7 @@ async def test_priority_classes_are_followed(place: Workplace) -> None:
         await place.groups.wait_until(sums("g", requested=cpu, allocated=cpu))
 
 
-async def test_a_share_is_measured_by_the_memory_of_the_node(place: Workplace) -> None:
+async def test_a_share_is_measured_by_the_memory_of_the_node(place: ServiceCluster) -> None:
     """workloads:T-133."""
     await place.group("g")
     node = {"nvidia.com/gpu.memory": "5000"}
@@ -163,7 +163,7 @@ async def test_a_share_is_measured_by_the_memory_of_the_node(place: Workplace) -
         await place.groups.wait_until(sums("g", requested=asked, allocated={"cpu": "1", GPU: "250m"}))
 
 
-async def test_a_queue_that_comes_late_makes_its_groups_valid(place: Workplace) -> None:
+async def test_a_queue_that_comes_late_makes_its_groups_valid(place: ServiceCluster) -> None:
     await place.group("g", queue="late")
     await place.group("h")
     async with place.running(writer()):
@@ -176,7 +176,7 @@ async def test_a_queue_that_comes_late_makes_its_groups_valid(place: Workplace) 
     assert "Valid" not in {entry["type"] for entry in found["h"]}
 
 
-async def test_a_group_that_cannot_be_read_is_told_and_others_are_served(place: Workplace) -> None:
+async def test_a_group_that_cannot_be_read_is_told_and_others_are_served(place: ServiceCluster) -> None:
     await place.group("bad", minMember=7)
     await place.group("g")
     await place.pod("a", group="bad")
@@ -184,16 +184,16 @@ async def test_a_group_that_cannot_be_read_is_told_and_others_are_served(place: 
     wire = place.wire()
     wire.reword = lambda request, body: body.replace(b'"minMember":7', b'"minMember":"many"')
     async with place.running(writer(), transport=wire):
-        assert "spec.minMember" in await place.warned("bad", "Unreadable")
+        assert "spec.minMember" in await place.wait_for_warning("bad", "Unreadable")
         await place.groups.wait_until(sums("g", requested={"cpu": "1"}))
 
 
-async def test_what_is_spoilt_again_is_told_again(place: Workplace) -> None:
+async def test_what_is_spoilt_again_is_told_again(place: ServiceCluster) -> None:
     await place.group("bad", minMember=7)
     wire = place.wire()
     wire.reword = lambda request, body: body.replace(b'"minMember":7', b'"minMember":"many"')
     async with place.running(writer(), transport=wire):
-        await place.warned("bad", "Unreadable")
+        await place.wait_for_warning("bad", "Unreadable")
         await place.client.patch(resources.POD_GROUPS, "bad", {"spec": {"minMember": 8}}, "default")
         await place.groups.wait_until(stands("bad", "Ready", "False"))
         await place.client.patch(resources.POD_GROUPS, "bad", {"spec": {"minMember": 7}}, "default")
@@ -203,7 +203,7 @@ async def test_what_is_spoilt_again_is_told_again(place: Workplace) -> None:
     assert await place.count("bad", "Unreadable") == 2
 
 
-async def test_a_refused_write_is_tried_again(place: Workplace) -> None:
+async def test_a_refused_write_is_tried_again(place: ServiceCluster) -> None:
     await place.group("g")
     refused = [refusal(500, "InternalError"), refusal(409, "Conflict")]
 
@@ -218,7 +218,7 @@ async def test_a_refused_write_is_tried_again(place: Workplace) -> None:
     assert refused == []
 
 
-async def test_claims_are_counted_under_their_class(place: Workplace) -> None:
+async def test_claims_are_counted_under_their_class(place: ServiceCluster) -> None:
     """workloads:PC-6."""
     await place.group("g")
     request = {"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "count": 2}}

@@ -10,12 +10,12 @@ import pytest
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import PodGroup
 from pykai.core.cluster.claims.counting import GpuCount
-from pykai.podgroups.groupusage import Tally
-from pykai.podgroups.podusage import Member
-from pykai.podgroups.status import Surroundings, is_preemptible, status_patch
+from pykai.podgroups.groupusage import GroupUsage
+from pykai.podgroups.podusage import GroupMember
+from pykai.podgroups.status import StatusInputs, is_preemptible, status_patch
 
 N = 10**9
-AROUND = Surroundings(priority=50, queue_exists=True, claim_gpus=lambda key: GpuCount(2, "gpu.example.com"), now="now")
+AROUND = StatusInputs(priority=50, queue_exists=True, claim_gpus=lambda key: GpuCount(2, "gpu.example.com"), now="now")
 
 
 def group(status: Any = None, **spec: Any) -> PodGroup:
@@ -23,12 +23,12 @@ def group(status: Any = None, **spec: Any) -> PodGroup:
     return decode_as(PodGroup, {**raw, "status": status or {}})
 
 
-def pod(**changes: Any) -> Member:
+def pod(**changes: Any) -> GroupMember:
     """A pod that waits and asks for a CPU."""
-    waiting = Member(
+    waiting = GroupMember(
         uid="u",
         subgroup="default",
-        alive=True,
+        is_active=True,
         gated=False,
         scheduled=False,
         running=False,
@@ -39,14 +39,14 @@ def pod(**changes: Any) -> Member:
     return replace(waiting, **changes)
 
 
-def running(**changes: Any) -> Member:
+def running(**changes: Any) -> GroupMember:
     return pod(scheduled=True, running=True, allocated={"cpu": N}, **changes)
 
 
-def tally(*members: Member) -> Tally:
-    found = Tally()
+def tally(*members: GroupMember) -> GroupUsage:
+    found = GroupUsage()
     for number, each in enumerate(members):
-        found.put(f"ns/p{number}", each)
+        found.update(f"ns/p{number}", each)
     return found
 
 
@@ -168,10 +168,10 @@ def test_a_claim_that_is_missing_is_told() -> None:
         ((running(), pod(scheduled=True)), "True", "True", "False"),
         ((running(), running()), "True", "True", "True"),
         ((running(), running(), pod()), "True", "True", "True"),
-        ((running(), pod(alive=False, finished=True)), "False", "False", "False"),
+        ((running(), pod(is_active=False, finished=True)), "False", "False", "False"),
     ],
 )
-def test_how_far_a_group_has_come(members: tuple[Member, ...], ready: str, scheduled: str, runs: str) -> None:
+def test_how_far_a_group_has_come(members: tuple[GroupMember, ...], ready: str, scheduled: str, runs: str) -> None:
     found = conditions(status_patch(group(), tally(*members), AROUND))
     assert (found["Ready"][0], found["Scheduled"][0], found["Running"][0]) == (ready, scheduled, runs)
     assert "Valid" not in found
@@ -185,7 +185,7 @@ def test_what_is_missing_is_said() -> None:
 
 
 def test_a_group_that_has_ended_says_so() -> None:
-    ended = pod(alive=False, finished=True, requested={})
+    ended = pod(is_active=False, finished=True, requested={})
     found = conditions(status_patch(group(), tally(ended, ended), AROUND))
     assert {entry[:2] for entry in found.values()} == {("False", "Finished")}
 
@@ -211,7 +211,7 @@ def test_subgroups_decide_what_is_enough() -> None:
         ({"subGroups": [{"name": "a", "minMember": 1}]}, AROUND, "UnknownSubGroup", "default"),
     ],
 )
-def test_what_is_wrong_with_a_group(spec: dict[str, Any], around: Surroundings, reason: str, text: str) -> None:
+def test_what_is_wrong_with_a_group(spec: dict[str, Any], around: StatusInputs, reason: str, text: str) -> None:
     found = conditions(status_patch(group(**spec), tally(pod()), around))
     assert found["Valid"][:2] == ("False", reason)
     assert text in found["Valid"][2]
@@ -238,12 +238,12 @@ def test_what_was_mended_is_said() -> None:
 
 
 def test_a_tally_gives_back_all_that_it_took() -> None:
-    found = Tally()
+    found = GroupUsage()
     for number in range(5):
-        found.put(f"ns/p{number}", running(claims=("ns/c",), claims_allocated=True, problem="x"))
-    assert not found.put("ns/p0", running(claims=("ns/c",), claims_allocated=True, problem="x"))
-    assert found.put("ns/p0", pod())
+        found.update(f"ns/p{number}", running(claims=("ns/c",), claims_allocated=True, problem="x"))
+    assert not found.update("ns/p0", running(claims=("ns/c",), claims_allocated=True, problem="x"))
+    assert found.update("ns/p0", pod())
     for number in range(5):
-        assert found.drop(f"ns/p{number}")
-    assert not found.drop("ns/p0")
-    assert found == Tally()
+        assert found.remove(f"ns/p{number}")
+    assert not found.remove("ns/p0")
+    assert found == GroupUsage()

@@ -5,24 +5,24 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykai.queues.forest import Forest, Sums
-from tests.heldentries import held
+from pykai.queues.forest import QueueForest, QueueUsage
+from tests.heldentries import entry_counts
 
 N = 10**9
 
 
-def cpus(count: int) -> Sums:
-    return Sums({"cpu": count}, {"cpu": count}, {})
+def cpus(count: int) -> QueueUsage:
+    return QueueUsage({"cpu": count}, {"cpu": count}, {})
 
 
-def forest(**parents: str) -> Forest:
-    found = Forest()
+def forest(**parents: str) -> QueueForest:
+    found = QueueForest()
     for queue, parent in parents.items():
         found.put_queue(queue, parent)
     return found
 
 
-def requested(found: Forest, queue: str) -> int:
+def requested(found: QueueForest, queue: str) -> int:
     return found.total(queue).requested.get("cpu", 0)
 
 
@@ -98,7 +98,7 @@ def test_a_queue_that_is_its_own_parent() -> None:
 
 
 def test_a_deep_forest_is_no_trouble() -> None:
-    found = Forest()
+    found = QueueForest()
     found.put_queue("q0", "")
     for number in range(1, 1100):
         found.put_queue(f"q{number}", f"q{number - 1}")
@@ -121,7 +121,7 @@ CHANGES = st.lists(
 @given(CHANGES)
 def test_step_by_step_equals_all_at_once(changes: list[tuple[str, str, str]]) -> None:
     """What is remembered is never old: after any changes all sums are those of a forest built anew."""
-    steps = Forest()
+    steps = QueueForest()
     parents: dict[str, str] = {}
     groups: dict[str, str] = {}
     for what, name, where in changes:
@@ -141,7 +141,7 @@ def test_step_by_step_equals_all_at_once(changes: list[tuple[str, str, str]]) ->
         after = {queue: (steps.total(queue), steps.is_cyclic(queue), steps.is_orphan(queue)) for queue in parents}
         changed = {queue for queue, state in after.items() if before.get(queue) != state}
         assert changed <= told
-    fresh = Forest()
+    fresh = QueueForest()
     for queue, parent in sorted(parents.items()):
         fresh.put_queue(queue, parent)
     for group, queue in sorted(groups.items()):
@@ -152,14 +152,14 @@ def test_step_by_step_equals_all_at_once(changes: list[tuple[str, str, str]]) ->
 def test_queues_and_groups_that_come_and_go_leave_nothing_behind() -> None:
     found = forest(top="")
     assert requested(found, "top") == 0
-    before = held(found)
+    before = entry_counts(found)
     for number in range(3):
         found.put_queue(f"q{number}", "top")
-        found.put_group("idle", f"q{number}", Sums())
+        found.put_group("idle", f"q{number}", QueueUsage())
         found.put_group("busy", f"q{number}", cpus(1))
         assert requested(found, "top") == 1
         found.put_group("busy", "", None)
         found.put_group("idle", "", None)
         found.drop_queue(f"q{number}")
         assert requested(found, "top") == 0
-    assert held(found) == before
+    assert entry_counts(found) == before

@@ -13,12 +13,12 @@ from pykai.kube import resources
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
 from pykai.queues.service import Queues, QueuesOptions, make_queues
-from tests.services.servicecluster import Workplace, workplace
+from tests.services.servicecluster import ServiceCluster, service_cluster
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Workplace]:
-    async with workplace("queue-controller") as found:
+async def place() -> AsyncIterator[ServiceCluster]:
+    async with service_cluster("queue-controller") as found:
         yield found
 
 
@@ -44,13 +44,13 @@ def stands(name: str, type_: str, wanted: str) -> Any:
     )
 
 
-async def asks(place: Workplace, group: str, cpu: str) -> None:
+async def asks(place: ServiceCluster, group: str, cpu: str) -> None:
     """What the service of PodGroups would write."""
     patch = {"status": {"resourcesStatus": {"requested": {"cpu": cpu}, "allocated": {"cpu": cpu}}}}
     await place.client.patch(resources.POD_GROUPS, group, patch, "default", subresource="status")
 
 
-async def test_sums_reach_every_level_and_follow_moves(place: Workplace) -> None:
+async def test_sums_reach_every_level_and_follow_moves(place: ServiceCluster) -> None:
     for name, parent in (("top", ""), ("left", "top"), ("right", "top")):
         await place.queue(name, parent)
     await place.group("g", queue="left")
@@ -68,7 +68,7 @@ async def test_sums_reach_every_level_and_follow_moves(place: Workplace) -> None
         await place.queues.wait_until(requests("top", None))
 
 
-async def test_a_service_that_starts_again_writes_nothing_twice(place: Workplace) -> None:
+async def test_a_service_that_starts_again_writes_nothing_twice(place: ServiceCluster) -> None:
     for name in ("b", "a", "c"):
         await place.queue(name, "top")
     await place.queue("top")
@@ -84,7 +84,7 @@ async def test_a_service_that_starts_again_writes_nothing_twice(place: Workplace
     assert [write.split("/")[5] for write in wire.writes] == ["new"]
 
 
-async def test_a_burst_is_few_writes(place: Workplace) -> None:
+async def test_a_burst_is_few_writes(place: ServiceCluster) -> None:
     await place.queue("top")
     await place.queue("q", "top")
     wire = place.wire()
@@ -100,7 +100,7 @@ async def test_a_burst_is_few_writes(place: Workplace) -> None:
     assert len(wire.writes) < 100
 
 
-async def test_orphans_circles_and_nonsense_are_told(place: Workplace) -> None:
+async def test_orphans_circles_and_nonsense_are_told(place: ServiceCluster) -> None:
     await place.queue("orphan", "nobody")
     await place.queue("a", "b")
     await place.queue("b", "a")
@@ -123,22 +123,22 @@ async def test_orphans_circles_and_nonsense_are_told(place: Workplace) -> None:
         await place.queues.wait_until(requests("b", "1"))
 
 
-async def test_a_queue_that_cannot_be_read_is_told_and_others_are_served(place: Workplace) -> None:
+async def test_a_queue_that_cannot_be_read_is_told_and_others_are_served(place: ServiceCluster) -> None:
     await place.queue("bad", priority=7)
     await place.queue("good")
     wire = place.wire()
     wire.reword = lambda request, body: body.replace(b'"priority":7', b'"priority":"high"')
     async with place.running(writer(), transport=wire):
-        assert "spec.priority" in await place.warned("bad", "Unreadable")
+        assert "spec.priority" in await place.wait_for_warning("bad", "Unreadable")
         await place.queues.wait_until(stands("good", "Orphan", "False"))
 
 
-async def test_what_is_spoilt_again_is_told_again(place: Workplace) -> None:
+async def test_what_is_spoilt_again_is_told_again(place: ServiceCluster) -> None:
     await place.queue("bad", priority=7)
     wire = place.wire()
     wire.reword = lambda request, body: body.replace(b'"priority":7', b'"priority":"high"')
     async with place.running(writer(), transport=wire):
-        await place.warned("bad", "Unreadable")
+        await place.wait_for_warning("bad", "Unreadable")
         await place.client.patch(resources.QUEUES, "bad", {"spec": {"priority": 8}})
         await place.queues.wait_until(stands("bad", "Orphan", "False"))
         await place.client.patch(resources.QUEUES, "bad", {"spec": {"priority": 7}})
@@ -148,7 +148,7 @@ async def test_what_is_spoilt_again_is_told_again(place: Workplace) -> None:
     assert await place.count("bad", "Unreadable") == 2
 
 
-async def test_a_queue_that_is_gone_leaves_no_series(place: Workplace) -> None:
+async def test_a_queue_that_is_gone_leaves_no_series(place: ServiceCluster) -> None:
     """queues:Q-41."""
     registry = CollectorRegistry()
     labels = {"queue_name": "q", "queue_metadata_name": "q", "queue_display_name": ""}
@@ -164,7 +164,7 @@ async def test_a_queue_that_is_gone_leaves_no_series(place: Workplace) -> None:
         assert registry.get_sample_value("kai_queue_info", labels) is None
 
 
-async def test_over_quota_is_told(place: Workplace) -> None:
+async def test_over_quota_is_told(place: ServiceCluster) -> None:
     await place.queue("q", quota=500)
     await place.group("g")
     async with place.running(writer()):

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import Queue
-from pykai.queues.forest import Forest, Sums
+from pykai.queues.forest import QueueForest, QueueUsage
 from pykai.queues.gauges import ExtraLabels, QueueGauges
 from pykai.queues.status import gpus_of, status_patch
 
@@ -29,10 +29,10 @@ def quotas(**resources: float) -> dict[str, Any]:
     }
 
 
-def with_sums(allocated: dict[str, int], parent: str = "") -> Forest:
-    forest = Forest()
+def with_sums(allocated: dict[str, int], parent: str = "") -> QueueForest:
+    forest = QueueForest()
     forest.put_queue("q", parent)
-    forest.put_group("g", "q", Sums(dict(allocated), dict(allocated), {}))
+    forest.put_group("g", "q", QueueUsage(dict(allocated), dict(allocated), {}))
     return forest
 
 

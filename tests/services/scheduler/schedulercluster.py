@@ -50,7 +50,7 @@ def refusal(code: int, reason: str, message: str = "") -> Response:
 
 
 @dataclass
-class Rule:
+class FaultRule:
     """What happens to requests that match, so many times."""
 
     method: str
@@ -62,18 +62,18 @@ class Rule:
 
 
 @dataclass
-class Faults:
+class FaultyTransport:
     """A transport that lets requests fail as told, and writes down all writes."""
 
     inner: Transport
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[FaultRule] = field(default_factory=list)
     writes: list[Request] = field(default_factory=list)
     #: called before each write goes out
     on_write: Callable[[Request], Awaitable[None]] | None = None
 
     def refuse(self, method: str, path: str, answer: Response, times: int = 1_000_000) -> None:
         """Answer so, without asking the server."""
-        self.rules.append(Rule(method, path, before=lambda _: answer, times=times))
+        self.rules.append(FaultRule(method, path, before=lambda _: answer, times=times))
 
     def lose(self, method: str, path: str, error: Exception, *, carried_out: bool, times: int = 1) -> None:
         """No answer comes; the server has carried the request out, or has not."""
@@ -86,9 +86,9 @@ class Faults:
             return None
 
         if carried_out:
-            self.rules.append(Rule(method, path, after=fail, times=times))
+            self.rules.append(FaultRule(method, path, after=fail, times=times))
         else:
-            self.rules.append(Rule(method, path, before=refuse, times=times))
+            self.rules.append(FaultRule(method, path, before=refuse, times=times))
 
     def heal(self) -> None:
         """From now on everything passes."""
@@ -129,7 +129,7 @@ class Faults:
         """See `Transport`."""
 
 
-class Lab:
+class SchedulerCluster:
     """The server, a client of the test's own, and what it sees."""
 
     def __init__(self, server: Server, clock: Clock) -> None:
@@ -142,7 +142,7 @@ class Lab:
         self.requests: Store[BindRequest] = self.caches.store(resources.BIND_REQUESTS, BindRequest)
         self.events: Store[dict[str, Any]] = self.caches.store(resources.EVENTS, dict)
         self.maps: Store[dict[str, Any]] = self.caches.store(resources.CONFIG_MAPS, dict)
-        self.faults = Faults(server.transport("scheduler"))
+        self.faults = FaultyTransport(server.transport("scheduler"))
 
     # -- objects ----------------------------------------------------------------------------------------------------
 
@@ -162,13 +162,13 @@ class Lab:
     async def store_as_is(self, resource: Resource, obj: Raw) -> None:
         """Put an object into storage past every check, as an older server or a broken writer may have left it."""
         server = embedded(self.server)
-        kind = server.registry.named(resource.api_version, resource.kind)
+        kind = server.registry.by_kind(resource.api_version, resource.kind)
         assert kind is not None
         meta = {"uid": f"uid-{obj['metadata']['name']}", "creationTimestamp": "2026-01-01T00:00:00Z", **obj["metadata"]}
         whole = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": meta}
         key = resource.key(meta.get("namespace", ""), meta["name"])
         record = server.storage.write(kind.store, key, whole, {})
-        await server.storage.durable(record.revision)
+        await server.storage.wait_durable(record.revision)
 
     async def node(
         self,
@@ -268,7 +268,7 @@ class Lab:
         """Wait until so many pods of a group are bound."""
         await self.pods.wait_until(lambda _: len(self.placed(group)) == count, 10)
 
-    def told(self, reason: str, about: str = "") -> list[str]:
+    def event_messages(self, reason: str, about: str = "") -> list[str]:
         """Messages of events with this reason, about an object of this name if one is given."""
         return [
             event["message"]
@@ -276,10 +276,10 @@ class Lab:
             if event["reason"] == reason and (not about or event["involvedObject"]["name"] == about)
         ]
 
-    async def until_told(self, reason: str, about: str = "") -> str:
+    async def wait_for_event(self, reason: str, about: str = "") -> str:
         """Wait for an event; its message."""
-        await self.events.wait_until(lambda _: bool(self.told(reason, about)), 10)
-        return self.told(reason, about)[0]
+        await self.events.wait_until(lambda _: bool(self.event_messages(reason, about)), 10)
+        return self.event_messages(reason, about)[0]
 
     def condition(self, pod: str, type_: str = names.CONDITION_POD_SCHEDULED) -> tuple[str, str, str]:
         """Status, reason and message of a condition of a pod; empty when there is none."""
@@ -338,11 +338,11 @@ async def running(scheduler: Scheduler) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def cluster(*, speed: float = 1.0, queue: str = "team") -> AsyncIterator[Lab]:
+async def scheduler_cluster(*, speed: float = 1.0, queue: str = "team") -> AsyncIterator[SchedulerCluster]:
     """A server with one leaf queue below a parent, unless none is wanted."""
     clock = Clock(speed)
     async with api_server(clock, namespaces=(names.DEFAULT_NAMESPACE,)) as server:
-        lab = Lab(server, clock)
+        lab = SchedulerCluster(server, clock)
         try:
             await lab.caches.start()
             if queue:

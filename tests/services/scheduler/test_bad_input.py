@@ -7,10 +7,10 @@ import pytest
 from pykai.kube import resources
 from pykai.observe import metrics
 from pykai.scheduler.service import Scheduler
-from tests.services.scheduler.schedulercluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import SchedulerCluster, scheduler_cluster
 
 
-async def served(lab: Lab) -> None:
+async def served(lab: SchedulerCluster) -> None:
     """Somebody else gets a place."""
     await lab.node("sound", gpus=1)
     await lab.gang("other", pods=1, gpu=1)
@@ -18,24 +18,24 @@ async def served(lab: Lab) -> None:
 
 
 async def test_a_pod_group_without_a_queue() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.create(resources.POD_GROUPS, {"metadata": {"name": "lost"}, "spec": {"minMember": 1}})
         await lab.pod("lost-0", "lost")
         async with lab.scheduler():
             await served(lab)
-            assert "Queue '' does not exist" in await lab.until_told("Unschedulable", "lost")
+            assert "Queue '' does not exist" in await lab.wait_for_event("Unschedulable", "lost")
             await lab.pods.wait_until(lambda _: "Queue '' does not exist" in lab.condition("lost-0")[2], 10)
 
 
 async def test_queues_that_are_each_others_parents() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.queue("hen", parent="egg")
         await lab.queue("egg", parent="hen")
         await lab.gang("lost", pods=1, queue="egg")
         async with lab.scheduler() as scheduler:
             await served(lab)
-            assert "spec.parentQueue" in await lab.until_told("InvalidQueue", "hen")
-            assert "Queue 'egg' cannot be used: the parents form a cycle" in await lab.until_told(
+            assert "spec.parentQueue" in await lab.wait_for_event("InvalidQueue", "hen")
+            assert "Queue 'egg' cannot be used: the parents form a cycle" in await lab.wait_for_event(
                 "Unschedulable", "lost"
             )
             assert b'kai_invalid_objects{kind="Queue"}' in exposed(scheduler)
@@ -43,7 +43,7 @@ async def test_queues_that_are_each_others_parents() -> None:
 
 @pytest.mark.embedded_only("stores nodes whose quantities a server refuses")
 async def test_a_node_that_lies_about_its_gpus() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         for name, gpus in (("negative", "-8"), ("absurd", "9e30"), ("unreadable", "eight")):
             node = {
                 "metadata": {"name": name},
@@ -55,29 +55,29 @@ async def test_a_node_that_lies_about_its_gpus() -> None:
             await lab.store_as_is(resources.NODES, node)
         async with lab.scheduler():
             await served(lab)
-            assert "nvidia.com/gpu" in await lab.until_told("InvalidNode", "unreadable")
-            assert "-8 is negative" in await lab.until_told("InvalidNode", "negative")
-            assert "9e30 is more than" in await lab.until_told("InvalidNode", "absurd")
+            assert "nvidia.com/gpu" in await lab.wait_for_event("InvalidNode", "unreadable")
+            assert "-8 is negative" in await lab.wait_for_event("InvalidNode", "negative")
+            assert "9e30 is more than" in await lab.wait_for_event("InvalidNode", "absurd")
             await lab.gang("late", pods=1, gpu=1)
-            await lab.until_told("Unschedulable", "late")
+            await lab.wait_for_event("Unschedulable", "late")
         assert not lab.placed("late")
         assert lab.placed("other") == {"other-0": "sound"}
 
 
 @pytest.mark.embedded_only("stores an object that its schema refuses")
 async def test_an_object_that_got_past_its_schema() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         group = {"metadata": {"name": "odd", "namespace": "default"}, "spec": {"minMember": "many", "queue": "team"}}
         await lab.store_as_is(resources.POD_GROUPS, group)
         async with lab.scheduler() as scheduler:
             await served(lab)
-            text = await lab.until_told("InvalidPodGroup", "odd")
+            text = await lab.wait_for_event("InvalidPodGroup", "odd")
             assert "spec.minMember" in text
             assert b'kai_invalid_objects{kind="PodGroup"} 1.0' in exposed(scheduler)
 
 
 async def test_a_bind_request_for_a_pod_that_is_gone() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         spec = {"podName": "ghost", "selectedNode": "nowhere", "receivedResourceType": "Regular"}
         await lab.create(resources.BIND_REQUESTS, {"metadata": {"name": "ghost"}, "spec": spec})
         async with lab.scheduler():
@@ -86,7 +86,7 @@ async def test_a_bind_request_for_a_pod_that_is_gone() -> None:
 
 
 async def test_a_bind_request_that_failed_for_good_goes_and_the_pod_is_tried_again() -> None:
-    async with cluster(speed=50) as lab:
+    async with scheduler_cluster(speed=50) as lab:
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler(fast_bind=False):
@@ -104,7 +104,7 @@ async def test_a_bind_request_that_failed_for_good_goes_and_the_pod_is_tried_aga
 
 
 async def test_a_failed_bind_request_of_another_pool_is_left_alone() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         spec = {"podName": "ghost", "selectedNode": "nowhere", "receivedResourceType": "Regular"}
         labels = {"kai.scheduler/node-pool": "blue"}
         await lab.create(resources.BIND_REQUESTS, {"metadata": {"name": "ghost", "labels": labels}, "spec": spec})
@@ -115,18 +115,18 @@ async def test_a_failed_bind_request_of_another_pool_is_left_alone() -> None:
 
 
 async def test_a_pod_whose_group_never_comes_is_told_after_a_while() -> None:
-    async with cluster(speed=50) as lab:
+    async with scheduler_cluster(speed=50) as lab:
         await lab.pod("stray-0", "")
         async with lab.scheduler():
             await served(lab)
-            text = await lab.until_told("Unschedulable", "stray-0")
+            text = await lab.wait_for_event("Unschedulable", "stray-0")
             assert "the pod grouper has not put it into a PodGroup (yet)" in text
             await lab.pods.wait_until(lambda _: lab.condition("stray-0")[1] == "Unschedulable", 10)
 
 
 async def test_fields_that_mean_nothing_are_told_with_what_is_used_instead() -> None:
     """ADR 27: a typo is no reason to wait, and none to be silent."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.client.patch(resources.QUEUES, "team", {"spec": {"preemptMinRuntime": "soon"}})
         await lab.group("late", preemptionDelay="soon")
         await lab.pod("late-0", "late")
@@ -134,15 +134,15 @@ async def test_fields_that_mean_nothing_are_told_with_what_is_used_instead() -> 
         await lab.pod("odd-0", "odd", annotations={"gpu-fraction": "banana"})
         async with lab.scheduler():
             await served(lab)
-            queue = await lab.until_told("InvalidQueue", "team")
+            queue = await lab.wait_for_event("InvalidQueue", "team")
             assert "spec.preemptMinRuntime: 'soon' is not a duration" in queue
             assert "the value of the parent queue or the default applies" in queue
-            late = await lab.until_told("InvalidPodGroup", "late")
+            late = await lab.wait_for_event("InvalidPodGroup", "late")
             assert "spec.preemptionDelay: 'soon' is not a duration" in late
             assert "no delay is used" in late
-            odd = await lab.until_told("InvalidPodGroup", "odd")
+            odd = await lab.wait_for_event("InvalidPodGroup", "odd")
             assert "spec.priorityClassName: priority class 'nowhere' does not exist; priority 50 is used" in odd
-            pod = await lab.until_told("InvalidPod", "odd-0")
+            pod = await lab.wait_for_event("InvalidPod", "odd-0")
             assert "metadata.annotations[gpu-fraction]: 'banana' is not a number above 0 and at most 1" in pod
             assert "the pod gets no GPU" in pod
             await lab.until_bound("odd", 1)

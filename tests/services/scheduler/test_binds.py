@@ -9,19 +9,19 @@ import pytest
 from pykai.api import names
 from pykai.kube import resources
 from pykai.kube.errors import ConnectionLost
-from tests.services.scheduler.schedulercluster import cluster, refusal
+from tests.services.scheduler.schedulercluster import refusal, scheduler_cluster
 
 BINDING = r"/pods/[^/]+/binding$"
 
 
 async def test_a_pod_that_needs_nothing_prepared_is_bound_directly() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler():
             await lab.until_bound("job", 1)
             assert lab.placed("job") == {"job-0": "a"}
-            text = await lab.until_told("Scheduled", "job-0")
+            text = await lab.wait_for_event("Scheduled", "job-0")
         pod = lab.pods.get("default/job-0")
         assert pod is not None
         assert pod.metadata.annotations[names.RECEIVED_TYPE_ANNOTATION] == "Regular"
@@ -30,7 +30,7 @@ async def test_a_pod_that_needs_nothing_prepared_is_bound_directly() -> None:
 
 
 async def test_a_shared_gpu_goes_through_a_bind_request() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2, memory_mib=40000)
         await lab.gang("job", pods=1, annotations={"gpu-fraction": "0.5"})
         async with lab.scheduler():
@@ -53,7 +53,7 @@ async def test_a_shared_gpu_goes_through_a_bind_request() -> None:
 
 
 async def test_without_the_fast_path_every_pod_has_a_bind_request() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler(fast_bind=False):
@@ -66,7 +66,7 @@ async def test_without_the_fast_path_every_pod_has_a_bind_request() -> None:
 
 
 async def test_a_pod_with_a_volume_claim_is_left_to_the_binder() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a")
         await lab.create(
             resources.PERSISTENT_VOLUMES,
@@ -101,7 +101,7 @@ async def test_a_pod_with_a_volume_claim_is_left_to_the_binder() -> None:
 
 
 async def test_the_pool_rides_on_the_binding_as_a_label() -> None:
-    async with cluster(queue="") as lab:
+    async with scheduler_cluster(queue="") as lab:
         pool = {names.NODE_POOL_LABEL: "blue"}
         await lab.node("a", labels=pool)
         for name, spec in (("department", {}), ("team", {"parentQueue": "department"})):
@@ -114,7 +114,7 @@ async def test_the_pool_rides_on_the_binding_as_a_label() -> None:
         await lab.pod("job-0", "job")
         async with lab.scheduler(partition_label_value="blue"):
             await lab.until_bound("job", 1)
-            assert "at node-pool blue" in await lab.until_told("Scheduled", "job-0")
+            assert "at node-pool blue" in await lab.wait_for_event("Scheduled", "job-0")
         pod = lab.pods.get("default/job-0")
         assert pod is not None
         assert pod.metadata.labels == pool
@@ -122,12 +122,12 @@ async def test_the_pool_rides_on_the_binding_as_a_label() -> None:
 
 
 async def test_a_refused_bind_is_told_and_tried_again_after_a_pause() -> None:
-    async with cluster(speed=50) as lab:
+    async with scheduler_cluster(speed=50) as lab:
         await lab.node("a")
         lab.faults.refuse("POST", BINDING, refusal(403, "Forbidden", "not here"), times=2)
         await lab.gang("job", pods=1)
         async with lab.scheduler() as scheduler:
-            text = await lab.until_told("FailedBinding", "job-0")
+            text = await lab.wait_for_event("FailedBinding", "job-0")
             assert text == "Failed to bind pod default/job-0 to node a. not here"
             await lab.until_bound("job", 1)
             assert len(lab.faults.written("POST", BINDING)) == 3
@@ -135,7 +135,7 @@ async def test_a_refused_bind_is_told_and_tried_again_after_a_pause() -> None:
 
 
 async def test_a_pod_that_pauses_after_a_refusal_says_why() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a")
         lab.faults.refuse("POST", r"/job-0/binding$", refusal(403, "Forbidden", "not here"))
         await lab.gang("job", pods=1)
@@ -149,7 +149,7 @@ async def test_a_pod_that_pauses_after_a_refusal_says_why() -> None:
 
 
 async def test_a_pod_that_the_binder_gave_up_pauses_before_it_is_decided_again() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a")
         await lab.gang("job", pods=1)
         async with lab.scheduler(fast_bind=False) as scheduler:
@@ -168,20 +168,20 @@ async def test_a_pod_that_the_binder_gave_up_pauses_before_it_is_decided_again()
 
 @pytest.mark.parametrize("carried_out", [True, False])
 async def test_a_bind_without_an_answer_is_looked_up(carried_out: bool) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a")
         lab.faults.lose("POST", BINDING, ConnectionLost("no answer"), carried_out=carried_out)
         await lab.gang("job", pods=1)
         async with lab.scheduler():
             await lab.until_bound("job", 1)
-            await lab.until_told("Scheduled", "job-0")
+            await lab.wait_for_event("Scheduled", "job-0")
         assert len(lab.faults.written("POST", BINDING)) == (1 if carried_out else 2)
-        assert not lab.told("FailedBinding")
+        assert not lab.event_messages("FailedBinding")
 
 
 @pytest.mark.parametrize("fast_bind", [True, False])
 async def test_who_may_not_look_holds_the_place_of_a_bind_without_an_answer(fast_bind: bool) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         written, seen = (BINDING, r"/pods/job-0$") if fast_bind else (r"/bindrequests$", r"/bindrequests/job-0$")
         lab.faults.lose("POST", written, ConnectionLost("no answer"), carried_out=True)
@@ -189,27 +189,27 @@ async def test_who_may_not_look_holds_the_place_of_a_bind_without_an_answer(fast
         lab.faults.refuse("GET", seen, refusal(403, "Forbidden", "not yet"), times=3)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler(fast_bind=fast_bind):
-            await lab.until_told("Scheduled", "job-0") if fast_bind else await lab.requests.wait_until(
+            await lab.wait_for_event("Scheduled", "job-0") if fast_bind else await lab.requests.wait_until(
                 lambda r: len(r) == 1
             )
             await lab.gang("next", pods=1, gpu=1)
             await lab.pods.wait_until(lambda _: lab.condition("next-0")[1] == "Unschedulable", 10)
         assert len(lab.faults.written("POST", written)) == 1
-        assert not lab.told("FailedBinding")
+        assert not lab.event_messages("FailedBinding")
 
 
 async def test_a_server_that_fails_for_a_moment_costs_nobody_anything() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a")
         lab.faults.refuse("POST", BINDING, refusal(500, "InternalError"), times=2)
         await lab.gang("job", pods=1)
         async with lab.scheduler():
             await lab.until_bound("job", 1)
-        assert not lab.told("FailedBinding")
+        assert not lab.event_messages("FailedBinding")
 
 
 async def test_a_pod_that_another_scheduler_took_stays_there() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a")
         await lab.node("b")
         await lab.gang("job", pods=1)
@@ -225,14 +225,14 @@ async def test_a_pod_that_another_scheduler_took_stays_there() -> None:
         lab.faults.on_write = steal
         async with lab.scheduler() as scheduler:
             await pod.wait_until(lambda _: bool(lab.placed("job")), 10)
-            await lab.until_told("FailedBinding", "job-0")
+            await lab.wait_for_event("FailedBinding", "job-0")
             await scheduler.dispatcher.drain()
             assert not scheduler.intake.is_bind_assumed("default/job-0")
         assert len(lab.faults.written("POST", BINDING)) == 1
 
 
 async def test_a_request_left_by_an_earlier_pod_of_the_name_is_cleared_away() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1, memory_mib=40000)
         old = {"apiVersion": "v1", "kind": "Pod", "name": "job-0", "uid": "gone-long-ago"}
         stale = {"podName": "job-0", "selectedNode": "nowhere", "receivedResourceType": "Fraction"}
@@ -247,7 +247,7 @@ async def test_a_request_left_by_an_earlier_pod_of_the_name_is_cleared_away() ->
 
 
 async def test_many_pods_are_bound_each_once() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=8)
         await lab.node("b", gpus=8)
         for index in range(16):

@@ -12,7 +12,7 @@ from pykai.api.core import ConfigMap
 from pykai.kube import resources
 from pykai.kube.transport import Request, Response, Stream, Transport
 from pykai.scheduler.snapshotfile import read_snapshot
-from tests.services.scheduler.schedulercluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import SchedulerCluster, scheduler_cluster
 
 SECRET = "what-the-tenant-keeps-for-itself"
 
@@ -56,7 +56,7 @@ class _Overheard:
             yield chunk
 
 
-async def config_map(lab: Lab, name: str, *, applied: bool = False) -> None:
+async def config_map(lab: SchedulerCluster, name: str, *, applied: bool = False) -> None:
     """A ConfigMap, as `kubectl create` or `kubectl apply` makes it."""
     data = {"password": SECRET}
     note = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps({"data": data})} if applied else {}
@@ -69,7 +69,7 @@ def needing(name: str) -> list[dict[str, object]]:
 
 async def test_what_config_maps_hold_never_comes_to_the_scheduler() -> None:
     """Neither with the list, nor with the watch; that they exist does."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a")
         await config_map(lab, "early")
         wire = Listening(lab.faults.inner)
@@ -79,7 +79,7 @@ async def test_what_config_maps_hold_never_comes_to_the_scheduler() -> None:
                 await lab.group(name)
                 await lab.pod(f"{name}-0", name, containers=needing(name))
             await lab.until_bound("early", 1)
-            assert "late" in (await lab.until_told("Unschedulable", "late"))
+            assert "late" in (await lab.wait_for_event("Unschedulable", "late"))
             await config_map(lab, "late")
             await lab.until_bound("late", 1)
             known = scheduler.intake.stores["ConfigMap"]
@@ -90,7 +90,7 @@ async def test_what_config_maps_hold_never_comes_to_the_scheduler() -> None:
 
 async def test_a_snapshot_has_config_maps_by_name_alone() -> None:
     """`kubectl apply` leaves what a ConfigMap holds in an annotation; the file for others to read is without it."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a")
         await config_map(lab, "settings", applied=True)
         async with lab.scheduler() as scheduler, ClientSession() as http:

@@ -12,7 +12,7 @@ from aiohttp import ClientSession
 
 from pykai.scheduler.config.configuration import ConfigurationError
 from pykai.scheduler.service import Scheduler
-from tests.services.scheduler.schedulercluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import SchedulerCluster, scheduler_cluster
 
 NEWER = "tiers: [{plugins: [{name: predicates}, {name: proportion}, {name: quantumorder}]}]\n"
 
@@ -33,7 +33,7 @@ async def pages(scheduler: Scheduler) -> tuple[str, str]:
         await endpoint.stop()
 
 
-async def at_work(lab: Lab) -> None:
+async def at_work(lab: SchedulerCluster) -> None:
     """Wait until the scheduler has run a cycle."""
     await lab.node("a", gpus=1)
     await lab.gang("job", pods=1, gpu=1)
@@ -46,13 +46,13 @@ async def test_cyc_3_an_unknown_plugin_is_skipped_and_everybody_hears_of_it(
     """cycle:CYC-3"""
     file = tmp_path / "scheduler.yaml"
     file.write_text(NEWER)
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         async with lab.scheduler(scheduler_conf=str(file), namespace="kai-scheduler") as scheduler:
             await at_work(lab)
             ready, metrics = await pages(scheduler)
             assert "[!]configuration: scheduler configuration: tiers[0].plugins[2]: unknown plugin" in ready
             assert "kai_configuration_problems 1.0" in metrics
-            assert "unknown plugin 'quantumorder'" in await lab.until_told("InvalidConfiguration", "kai-scheduler")
+            assert "unknown plugin 'quantumorder'" in await lab.wait_for_event("InvalidConfiguration", "kai-scheduler")
         errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
         assert any("quantumorder" in line for line in errors)
 
@@ -61,7 +61,7 @@ async def test_a_bad_file_at_reload_keeps_the_last_good_one_and_says_so_until_it
     """cycle:CFG-1"""
     file = tmp_path / "scheduler.yaml"
     file.write_text("actions: allocate\n")
-    async with cluster() as lab, lab.scheduler(scheduler_conf=str(file)) as scheduler:
+    async with scheduler_cluster() as lab, lab.scheduler(scheduler_conf=str(file)) as scheduler:
         await at_work(lab)
         for at, text in enumerate(("actions: alocate, reclaim\n", "actions: [", "profile: kubernets\n")):
             file.write_text(text)
@@ -86,7 +86,7 @@ async def test_a_bad_file_at_reload_keeps_the_last_good_one_and_says_so_until_it
 async def test_a_file_that_is_put_back_as_it_was_is_in_use(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.yaml"
     file.write_text("actions: allocate\n")
-    async with cluster() as lab, lab.scheduler(scheduler_conf=str(file)) as scheduler:
+    async with scheduler_cluster() as lab, lab.scheduler(scheduler_conf=str(file)) as scheduler:
         await at_work(lab)
         for at, text in enumerate(("actions: [", "actions: allocate\n")):
             file.write_text(text)
@@ -99,10 +99,10 @@ async def test_a_file_that_is_put_back_as_it_was_is_in_use(tmp_path: Path) -> No
 async def test_in_a_pod_the_event_is_about_that_pod(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.yaml"
     file.write_text("colour: red\n")
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         own = await lab.pod(socket.gethostname().lower(), "", schedulerName="default-scheduler")
         async with lab.scheduler(scheduler_conf=str(file), namespace="default"):
-            await lab.until_told("InvalidConfiguration", own["metadata"]["name"])
+            await lab.wait_for_event("InvalidConfiguration", own["metadata"]["name"])
         (event,) = [each for each in lab.events.values() if each["reason"] == "InvalidConfiguration"]
         assert event["involvedObject"]["uid"] == own["metadata"]["uid"]
         assert "colour: unknown key" in event["message"]
@@ -112,13 +112,13 @@ async def test_in_a_pod_the_event_is_about_that_pod(tmp_path: Path) -> None:
 async def test_strict_does_not_start_with_what_would_be_skipped(tmp_path: Path, text: str) -> None:
     file = tmp_path / "scheduler.yaml"
     file.write_text(text)
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         with pytest.raises(ConfigurationError, match=r"scheduler\.yaml: .*unknown"):
             lab.make_scheduler(scheduler_conf=str(file), strict="true")
 
 
 async def test_a_file_that_is_not_there_is_named() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         with pytest.raises(
             ConfigurationError, match=r"--scheduler-conf: /nowhere/x\.yaml cannot be read: No such file"
         ):

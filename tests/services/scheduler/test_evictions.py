@@ -9,19 +9,19 @@ import pytest
 
 from pykai.api import names
 from pykai.kube import resources
-from tests.services.scheduler.schedulercluster import Lab, cluster, refusal
+from tests.services.scheduler.schedulercluster import SchedulerCluster, refusal, scheduler_cluster
 
 POD = r"/pods/[^/]+$"
 
 
-async def running_pod(lab: Lab, name: str, group: str, node: str, **pod: Any) -> None:
+async def running_pod(lab: SchedulerCluster, name: str, group: str, node: str, **pod: Any) -> None:
     """A pod that runs on a node."""
     made = await lab.pod(name, group, **pod)
     await lab.client.bind("default", name, uid=made["metadata"]["uid"], node=node)
     await lab.client.patch(resources.PODS, name, {"status": {"phase": "Running"}}, "default", subresource="status")
 
 
-async def an_unfair_cluster(lab: Lab) -> None:
+async def an_unfair_cluster(lab: SchedulerCluster) -> None:
     """Team `rich` uses both GPUs, `poor` waits for the one it deserves."""
     await lab.node("a", gpus=2)
     await lab.queue("rich", parent="department", quota=0)
@@ -33,26 +33,26 @@ async def an_unfair_cluster(lab: Lab) -> None:
     await lab.pod("needy-0", "needy", gpu=1)
 
 
-def going(lab: Lab) -> list[str]:
+def going(lab: SchedulerCluster) -> list[str]:
     """Pods that are being deleted."""
     return [pod.metadata.name for pod in lab.pods.values() if pod.metadata.deletion_timestamp is not None]
 
 
 async def test_a_victim_is_deleted_by_uid_and_its_group_told() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         async with lab.scheduler() as scheduler:
             await lab.pods.wait_until(lambda _: len(going(lab)) == 1, 10)
             (victim,) = going(lab)
             group = victim.removesuffix("-0")
-            await lab.until_told("Evict", group)
+            await lab.wait_for_event("Evict", group)
             cycles = scheduler.loop.cycles
             await lab.groups.wait_until(
                 lambda _: bool(lab.annotation(group, names.LAST_EVICTION_TIMESTAMP_ANNOTATION)), 10
             )
             while scheduler.loop.cycles < cycles + 3:
                 await scheduler.loop.cycle()
-            assert (await lab.until_told("Pipelined", "needy-0")) == "Pod default/needy-0 was pipelined to node a"
+            assert (await lab.wait_for_event("Pipelined", "needy-0")) == "Pod default/needy-0 was pipelined to node a"
         (event,) = (each for each in lab.events.values() if each["reason"] == "Evict")
         assert event["type"] == "Normal"
         assert event["metadata"]["annotations"] == {
@@ -68,7 +68,7 @@ async def test_a_victim_is_deleted_by_uid_and_its_group_told() -> None:
 
 
 async def test_nobody_is_evicted_twice_while_the_watch_is_behind() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         async with lab.scheduler() as scheduler:
             await lab.pods.wait_until(lambda _: len(going(lab)) == 1, 10)
@@ -80,11 +80,11 @@ async def test_nobody_is_evicted_twice_while_the_watch_is_behind() -> None:
 
 
 async def test_an_eviction_that_is_refused_leaves_the_pod_in_its_place() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         lab.faults.refuse("DELETE", POD, refusal(403, "Forbidden", "not yours"))
         await an_unfair_cluster(lab)
         async with lab.scheduler() as scheduler:
-            await lab.until_told("Evict")
+            await lab.wait_for_event("Evict")
             await scheduler.dispatcher.drain()
             assert not any(scheduler.intake.is_eviction_assumed(f"default/greedy{i}-0", "") for i in range(2))
         assert not going(lab)
@@ -92,7 +92,7 @@ async def test_an_eviction_that_is_refused_leaves_the_pod_in_its_place() -> None
 
 @pytest.mark.parametrize("code", [409, 429, 500, 504])
 async def test_an_eviction_that_fails_once_is_tried_again(code: int) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         lab.faults.refuse("DELETE", POD, refusal(code, "Conflict" if code == 409 else "Later"), times=1)
         async with lab.scheduler():
@@ -100,7 +100,7 @@ async def test_an_eviction_that_fails_once_is_tried_again(code: int) -> None:
 
 
 async def test_an_evicted_pod_says_so_where_that_is_asked_for() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         async with lab.scheduler(update_pod_eviction_condition=True):
             await lab.pods.wait_until(lambda _: len(going(lab)) == 1, 10)
@@ -110,17 +110,17 @@ async def test_an_evicted_pod_says_so_where_that_is_asked_for() -> None:
 
 
 async def test_a_pod_that_cannot_be_marked_is_not_deleted() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         lab.faults.refuse("PATCH", r"/pods/greedy\d-0/status$", refusal(403, "Forbidden", "not yours"))
         await an_unfair_cluster(lab)
         async with lab.scheduler(update_pod_eviction_condition=True) as scheduler:
-            await lab.until_told("Evict")
+            await lab.wait_for_event("Evict")
             await scheduler.dispatcher.drain()
         assert not lab.faults.written("DELETE", POD)
 
 
 async def test_what_is_only_on_its_way_loses_its_bind_request_and_waits() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.queue("rich", parent="department", quota=0)
         await lab.queue("poor", parent="department", quota=1)

@@ -20,13 +20,13 @@ from pykai.kube.transport import Request, Response
 from pykai.scheduler.dispatch.dispatcher import Dispatcher
 from pykai.scheduler.dispatch.failedbinds import normalise_cause, pod_fingerprint
 from pykai.scheduler.service import Scheduler
-from tests.services.scheduler.schedulercluster import Lab, Rule, cluster, refusal
+from tests.services.scheduler.schedulercluster import FaultRule, SchedulerCluster, refusal, scheduler_cluster
 
 MINUTES = 60.0
 RECORD = "failed-binds"
 
 
-def refuse_binds(lab: Lab, job: str) -> None:
+def refuse_binds(lab: SchedulerCluster, job: str) -> None:
     """No pod of a job can be bound, and every answer reads differently."""
 
     def answer(request: Request) -> Response:
@@ -34,13 +34,13 @@ def refuse_binds(lab: Lab, job: str) -> None:
         number = len(lab.faults.writes)
         return refusal(403, "Forbidden", f'pods "{name}" is forbidden: try {number}, not on node a')
 
-    lab.faults.rules.append(Rule("POST", rf"/pods/{job}-\d+/binding$", before=answer))
+    lab.faults.rules.append(FaultRule("POST", rf"/pods/{job}-\d+/binding$", before=answer))
 
 
 class Jobs:
     """Plays the controller of two jobs of one pod: what is evicted, or cannot be bound, comes back as another pod."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: SchedulerCluster) -> None:
         self.lab = lab
         self.made = {"honest": 0, "never": 0}
 
@@ -72,9 +72,9 @@ class Jobs:
 
 
 @asynccontextmanager
-async def contention(speed: float = 300) -> AsyncIterator[tuple[Lab, Jobs]]:
+async def contention(speed: float = 300) -> AsyncIterator[tuple[SchedulerCluster, Jobs]]:
     """A node that an honest job fills; another that can never be bound has the better claim to it."""
-    async with cluster(speed=speed) as lab:
+    async with scheduler_cluster(speed=speed) as lab:
         await lab.node("a", gpus=2)
         await lab.queue("rich", parent="department", quota=0)
         await lab.queue("poor", parent="department", quota=2)
@@ -87,10 +87,10 @@ async def contention(speed: float = 300) -> AsyncIterator[tuple[Lab, Jobs]]:
         yield lab, jobs
 
 
-async def until_confined(lab: Lab, jobs: Jobs, scheduler: Scheduler) -> None:
+async def until_confined(lab: SchedulerCluster, jobs: Jobs, scheduler: Scheduler) -> None:
     """Let the job fail until it may evict no one, and the honest one be back for good."""
     async with asyncio.timeout(30):
-        while not scheduler.intake.confined or not lab.told("BindsFailed", "never"):
+        while not scheduler.intake.confined or not lab.event_messages("BindsFailed", "never"):
             await jobs.tend()
             await scheduler.loop.cycle()
             await asyncio.sleep(0)
@@ -119,9 +119,9 @@ async def test_in_25_minutes_an_honest_job_is_evicted_three_times_and_then_runs_
         assert 1 <= jobs.evictions() <= 3
         assert lab.placed("honest")
         await lab.groups.wait_until(lambda _: "free resources only" in str(lab.groups.get("default/never")), 10)
-        (told,) = lab.told("BindsFailed", "never")
+        (told,) = lab.event_messages("BindsFailed", "never")
         assert told.startswith('3 binds failed (pods "<pod>" is forbidden: try #, not on node <node>)')
-        assert "free resources only" in lab.told("Unschedulable", "never")[-1]
+        assert "free resources only" in lab.event_messages("Unschedulable", "never")[-1]
 
 
 async def test_a_new_leader_remembers() -> None:
@@ -136,7 +136,7 @@ async def test_a_new_leader_remembers() -> None:
             assert scheduler.intake.confined.keys() == {"default/never"}
         assert jobs.evictions() == evictions
         assert lab.placed("honest")
-        assert len(lab.told("BindsFailed", "never")) == 1
+        assert len(lab.event_messages("BindsFailed", "never")) == 1
 
 
 @pytest.mark.parametrize("changed", ["pod", "group"])
@@ -186,7 +186,7 @@ async def test_the_count_goes_with_the_group() -> None:
 
 
 async def test_binds_that_the_binder_gives_up_count_once_each() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler(fast_bind=False):
@@ -202,13 +202,13 @@ async def test_binds_that_the_binder_gives_up_count_once_each() -> None:
 
 
 async def test_pods_of_a_gang_that_fail_together_are_one_failure() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=4)
         refuse_binds(lab, "train")
         await lab.gang("train", pods=4, gpu=1)
         async with lab.scheduler() as scheduler:
             for index in range(4):
-                await lab.until_told("FailedBinding", f"train-{index}")
+                await lab.wait_for_event("FailedBinding", f"train-{index}")
             await scheduler.dispatcher.drain()
             await lab.maps.wait_until(lambda _: bool(lab.records(RECORD)), 10)
         content = msgspec.json.decode(lab.records(RECORD)[0]["failures"])
@@ -217,7 +217,7 @@ async def test_pods_of_a_gang_that_fail_together_are_one_failure() -> None:
 
 @pytest.mark.parametrize("code", [401, 429, 503])
 async def test_a_server_in_trouble_is_no_failure_of_the_pod(code: int) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         lab.faults.refuse("POST", r"/binding$", refusal(code, "Unauthorized" if code == 401 else "Later"), times=48)
         await lab.gang("job", pods=1, gpu=1)
@@ -225,7 +225,7 @@ async def test_a_server_in_trouble_is_no_failure_of_the_pod(code: int) -> None:
         scheduler.dispatcher._binding._pause = _at_once  # type: ignore[attr-defined]
         stop = asyncio.Event()
         life = asyncio.create_task(scheduler.run(stop))
-        await lab.until_told("FailedBinding", "job-0")
+        await lab.wait_for_event("FailedBinding", "job-0")
         stop.set()
         await life
         await scheduler.intake._caches.stop()
@@ -271,14 +271,14 @@ def test_different_causes_stay_different() -> None:
 
 async def test_pods_unlike_the_one_that_failed_are_read_as_they_come_and_not_again_at_every_change() -> None:
     """A tenant may add thousands of large pods to a group that has failed too often."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         refuse_binds(lab, "never")
         jobs = Jobs(lab)
         await jobs.begin("never", "team")
         async with lab.scheduler() as scheduler:
             async with asyncio.timeout(30):
-                while not lab.told("BindsFailed", "never"):
+                while not lab.event_messages("BindsFailed", "never"):
                     await jobs.tend()
                     await scheduler.loop.cycle()
                     await asyncio.sleep(0)

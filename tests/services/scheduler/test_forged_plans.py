@@ -16,7 +16,7 @@ from pykai.api import names
 from pykai.api.sharing import reservation_name
 from pykai.kube import resources
 from tests.servers import ensure_namespace
-from tests.services.scheduler.schedulercluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import SchedulerCluster, scheduler_cluster
 
 REQUESTS = r"/bindrequests$"
 BINDING = r"/pods/[^/]+/binding$"
@@ -24,7 +24,7 @@ BINDING = r"/pods/[^/]+/binding$"
 WAYS = ["annotation before", "annotation after", "record"]
 
 
-async def annotate(lab: Lab, group: str, node: str, more: list[Any]) -> None:
+async def annotate(lab: SchedulerCluster, group: str, node: str, more: list[Any]) -> None:
     """The text that earlier versions carried out at once."""
     entries = [
         [pod["metadata"]["name"], pod["metadata"]["uid"], node, *more]
@@ -35,14 +35,16 @@ async def annotate(lab: Lab, group: str, node: str, more: list[Any]) -> None:
     await lab.client.patch(resources.POD_GROUPS, group, {"metadata": {"annotations": annotations}}, "default")
 
 
-async def attacked(lab: Lab, way: str, group: str, node: str, pods: list[str], more: list[Any] | None = None) -> None:
+async def attacked(
+    lab: SchedulerCluster, way: str, group: str, node: str, pods: list[str], more: list[Any] | None = None
+) -> None:
     """Let a scheduler meet the forged plan, and do what it does about it."""
     if way == "annotation before":
         await annotate(lab, group, node, more or [])
     elif way == "record":
         await lab.record_plan(group, dict.fromkeys(pods, node))
     async with lab.scheduler() as scheduler:
-        await lab.events.wait_until(lambda _: bool(lab.told("Unschedulable", group)), 10)
+        await lab.events.wait_until(lambda _: bool(lab.event_messages("Unschedulable", group)), 10)
         if way == "annotation after":
             await annotate(lab, group, node, more or [])
             await scheduler.intake.groups.wait_until(
@@ -59,7 +61,7 @@ async def attacked(lab: Lab, way: str, group: str, node: str, pods: list[str], m
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_pods_stay_within_limit_and_selector(way: str) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=8)
         await lab.queue("small", parent="department", limit=2)
         await lab.gang("mine", pods=3, gpu=1, queue="small", nodeSelector={"zone": "elsewhere"})
@@ -72,19 +74,19 @@ async def test_pods_stay_within_limit_and_selector(way: str) -> None:
 
 async def test_a_record_binds_no_more_than_the_limit_of_the_queue() -> None:
     """The same without the selector: the gang cannot be whole, so nothing of it is bound."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=8)
         await lab.queue("small", parent="department", limit=2)
         await lab.gang("mine", pods=3, gpu=1, queue="small")
         await lab.record_plan("mine", {f"mine-{index}": "a" for index in range(3)}, queue="small")
         async with lab.scheduler():
-            assert "limit" in await lab.until_told("Unschedulable", "mine")
+            assert "limit" in await lab.wait_for_event("Unschedulable", "mine")
             await lab.until_no_records()
         assert not lab.placed("mine")
 
 
 async def test_of_a_record_what_is_right_is_bound_and_what_is_wrong_is_not() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.node("b", gpus=2, labels={"zone": "b"})
         await lab.group("mine", minimum=1)
@@ -102,7 +104,7 @@ async def test_of_a_record_what_is_right_is_bound_and_what_is_wrong_is_not() -> 
 
 @pytest.mark.parametrize("wrong", [{"queue": "rich"}, {"mine-0": "another-uid"}])
 async def test_a_record_that_names_another_queue_or_pod_binds_nothing(wrong: Mapping[str, str]) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.node("b", gpus=8)
         await lab.gang("mine", pods=2, gpu=1)
@@ -119,7 +121,7 @@ async def test_a_record_that_names_another_queue_or_pod_binds_nothing(wrong: Map
         assert any(path.endswith("/configmaps") for path in paths[:first_bind])
 
 
-async def shared_gpu(lab: Lab) -> None:
+async def shared_gpu(lab: SchedulerCluster) -> None:
     """Node a has one GPU, of which 0.9 is in use."""
     await ensure_namespace(lab.client, names.RESERVATION_NAMESPACE)
     await lab.node("a", gpus=1, memory_mib=40000)
@@ -141,7 +143,7 @@ async def shared_gpu(lab: Lab) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_share_does_not_land_on_a_gpu_without_room(way: str) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await shared_gpu(lab)
         await lab.gang("mine", pods=1, annotations={"gpu-fraction": "0.9"})
         request = {
@@ -155,7 +157,7 @@ async def test_a_share_does_not_land_on_a_gpu_without_room(way: str) -> None:
         assert not lab.faults.written("POST", REQUESTS)
 
 
-async def one_device(lab: Lab) -> dict[str, Any]:
+async def one_device(lab: SchedulerCluster) -> dict[str, Any]:
     """Node a has one device, which a claim of another pod holds; what that claim was given."""
     await lab.node("a")
     await lab.create(resources.DEVICE_CLASSES, {"metadata": {"name": "gpu"}, "spec": {}})
@@ -182,7 +184,7 @@ async def one_device(lab: Lab) -> dict[str, Any]:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_claim_does_not_get_a_device_that_another_holds(way: str) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         given = await one_device(lab)
         await lab.gang("mine", pods=1, resourceClaims=[{"name": "d", "resourceClaimName": "ours"}])
         request = {

@@ -12,14 +12,14 @@ from pykai.api.core import Pod
 from pykai.api.sharing import reservation_name
 from pykai.kube import resources
 from tests.servers import ensure_namespace
-from tests.services.scheduler.schedulercluster import Lab, Raw, cluster
+from tests.services.scheduler.schedulercluster import Raw, SchedulerCluster, scheduler_cluster
 
 HALF = {names.GPU_FRACTION_ANNOTATION: "0.5"}
 GPUS = 8
 
 
 async def placed_pod(
-    lab: Lab,
+    lab: SchedulerCluster,
     name: str,
     *,
     scheduler: str = names.SCHEDULER_NAME,
@@ -36,7 +36,7 @@ async def placed_pod(
     return await lab.create(resources.PODS, {"metadata": meta, "spec": spec})
 
 
-async def reservation(lab: Lab, group: str, *, namespace: str = names.RESERVATION_NAMESPACE) -> None:
+async def reservation(lab: SchedulerCluster, group: str, *, namespace: str = names.RESERVATION_NAMESPACE) -> None:
     """The pod that holds a GPU of node `a` for a group, or one that looks like it."""
     await ensure_namespace(lab.client, namespace)
     marks = {names.APP_LABEL: names.RESERVATION_APP, names.GPU_GROUP_LABEL: group}
@@ -45,7 +45,7 @@ async def reservation(lab: Lab, group: str, *, namespace: str = names.RESERVATIO
 
 
 async def request(
-    lab: Lab,
+    lab: SchedulerCluster,
     pod: Raw,
     node: str = "a",
     *,
@@ -64,7 +64,7 @@ async def request(
     return await lab.create(resources.BIND_REQUESTS, {"metadata": own, "spec": spec})
 
 
-async def honest_job(lab: Lab) -> None:
+async def honest_job(lab: SchedulerCluster) -> None:
     """Work that needs all GPUs, of a queue that owns them."""
     await lab.queue("honest", parent="department", quota=GPUS)
     await lab.gang("train", pods=GPUS, gpu=1, queue="honest")
@@ -72,7 +72,7 @@ async def honest_job(lab: Lab) -> None:
 
 async def test_pods_of_another_scheduler_lock_no_gpus_by_their_labels() -> None:
     """Eight groups on eight GPUs, claimed without a single GPU requested, with look-alikes of reservations beside."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=GPUS, memory_mib=40_000)
         for number in range(GPUS):
             marks = {names.GPU_GROUP_LABEL: f"g{number}"}
@@ -82,11 +82,11 @@ async def test_pods_of_another_scheduler_lock_no_gpus_by_their_labels() -> None:
         await honest_job(lab)
         async with lab.scheduler():
             await lab.until_bound("train", GPUS)
-            assert "whose pods share no GPUs" in await lab.until_told("InvalidPod", "tenant-0")
+            assert "whose pods share no GPUs" in await lab.wait_for_event("InvalidPod", "tenant-0")
 
 
 async def test_pods_of_ours_lock_no_gpus_by_labels_without_a_reservation() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=GPUS, memory_mib=40_000)
         for number in range(GPUS):
             marks = {names.GPU_GROUP_LABEL: f"g{number}"}
@@ -100,20 +100,20 @@ async def test_pods_of_ours_lock_no_gpus_by_labels_without_a_reservation() -> No
 
 async def test_a_pod_that_looks_like_a_reservation_pays_for_its_gpu() -> None:
     """A true one without tenants is about to go, and its GPU may be promised; this one stays."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1, memory_mib=40_000)
         await reservation(lab, "g", namespace="default")
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler():
-            await lab.until_told("Unschedulable", "job")
+            await lab.wait_for_event("Unschedulable", "job")
             assert lab.condition("job-0")[1] == "Unschedulable"
-            assert not lab.told("Pipelined")
+            assert not lab.event_messages("Pipelined")
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["found", "seen"])
 async def test_a_forged_request_holds_no_devices_and_is_deleted(late: bool) -> None:
     """One pod with half a GPU asks for eight groups; so might one that was planted while no scheduler led."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=GPUS, memory_mib=40_000)
         await lab.node("b", gpus=GPUS, memory_mib=40_000, labels={"kubernetes.io/hostname": "b"})
         await lab.queue("poor", parent="department", quota=0, limit=0)
@@ -124,16 +124,16 @@ async def test_a_forged_request_holds_no_devices_and_is_deleted(late: bool) -> N
             await request(lab, pod, groups=groups)
         async with lab.scheduler():
             if late:
-                await lab.until_told("Unschedulable", "claimed")
+                await lab.wait_for_event("Unschedulable", "claimed")
                 await request(lab, pod, groups=groups)
             await lab.requests.wait_until(lambda store: len(store) == 0, 10)
-            assert "is deleted" in await lab.until_told(names.EVENT_INVALID_BIND_REQUEST, "claimed-0")
+            assert "is deleted" in await lab.wait_for_event(names.EVENT_INVALID_BIND_REQUEST, "claimed-0")
             await lab.gang("train", pods=2 * GPUS, gpu=1)
             await lab.until_bound("train", 2 * GPUS)
 
 
 async def test_a_request_of_ours_that_was_changed_no_longer_counts() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2, memory_mib=40_000)
         await lab.gang("job", pods=1, annotations=HALF)
         async with lab.scheduler():
@@ -146,7 +146,7 @@ async def test_a_request_of_ours_that_was_changed_no_longer_counts() -> None:
             )
             (again,) = lab.requests.values()
             assert len(again.spec.selected_gpu_groups) == 1
-            assert "something else than the scheduler decided" in await lab.until_told(
+            assert "something else than the scheduler decided" in await lab.wait_for_event(
                 names.EVENT_INVALID_BIND_REQUEST, "job-0"
             )
 
@@ -155,7 +155,7 @@ async def test_a_request_of_ours_that_was_changed_no_longer_counts() -> None:
 async def test_a_request_that_the_last_leader_wrote_is_carried_on(devices: str) -> None:
     """Also where the pod words its wish in a way that only the engine reads."""
     asked = {**HALF, names.GPU_NUM_DEVICES_ANNOTATION: devices} if devices else HALF
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1, memory_mib=40_000)
         await lab.gang("job", pods=1, annotations=asked)
         async with lab.scheduler():
@@ -163,13 +163,13 @@ async def test_a_request_that_the_last_leader_wrote_is_carried_on(devices: str) 
         (before,) = lab.requests.values()
         async with lab.scheduler():
             await lab.gang("other", pods=1, gpu=1)
-            await lab.until_told("Unschedulable", "other")
+            await lab.wait_for_event("Unschedulable", "other")
         (after,) = lab.requests.values()
         assert after.metadata.uid == before.metadata.uid
 
 
 async def test_a_request_for_a_pod_of_another_scheduler_is_not_ours_to_delete_and_holds_nothing() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1, memory_mib=40_000)
         container = {"name": "main", "image": "none"}
         spec = {"schedulerName": "other-scheduler", "containers": [container]}
@@ -184,21 +184,21 @@ async def test_a_request_for_a_pod_of_another_scheduler_is_not_ours_to_delete_an
 @pytest.mark.parametrize("named", ["", "no-such-group"], ids=["no group", "unknown group"])
 async def test_a_pod_of_ours_that_its_user_placed_is_charged_to_its_queue(named: str) -> None:
     """Limit 2: two GPUs taken past the scheduler, with or without the name of a PodGroup, leave nothing to start."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=GPUS)
         await lab.queue("small", parent="department", quota=2, limit=2)
         marks = {names.POD_GROUP_ANNOTATION: named} if named else {names.SKIP_POD_GROUPER_ANNOTATION: "true"}
         await placed_pod(lab, "taken", labels={names.QUEUE_LABEL: "small"}, annotations=marks, gpu=2)
         await lab.gang("more", pods=1, gpu=1, queue="small")
         async with lab.scheduler():
-            assert "limit" in await lab.until_told("Unschedulable", "more")
+            assert "limit" in await lab.wait_for_event("Unschedulable", "more")
             assert not lab.placed("more")
             await lab.client.delete(resources.PODS, "taken", "default", grace_s=0)
             await lab.until_bound("more", 1)
 
 
 async def test_pods_whose_group_was_deleted_stay_charged() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=GPUS)
         await lab.queue("small", parent="department", quota=2, limit=2)
         await lab.group("first", queue="small")
@@ -210,7 +210,7 @@ async def test_pods_whose_group_was_deleted_stay_charged() -> None:
             await lab.client.delete(resources.POD_GROUPS, "first", "default")
             await lab.groups.wait_until(lambda store: "default/first" not in store, 10)
             await lab.gang("more", pods=1, gpu=1, queue="small")
-            assert "limit" in await lab.until_told("Unschedulable", "more")
+            assert "limit" in await lab.wait_for_event("Unschedulable", "more")
             assert not lab.placed("more")
             # Its group is back: the pod counts in it, once.
             await lab.queue("other", parent="department", quota=2)
@@ -225,7 +225,7 @@ async def test_pods_whose_group_was_deleted_stay_charged() -> None:
 )
 async def test_pods_stay_charged_where_their_group_stops_paying(change: Raw) -> None:
     """A tenant may write its own PodGroup, but not away from the account of what runs."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=GPUS)
         await lab.queue("small", parent="department", quota=2, limit=2)
         await lab.group("first", queue="small")
@@ -234,7 +234,7 @@ async def test_pods_stay_charged_where_their_group_stops_paying(change: Raw) -> 
             await lab.until_bound("first", 1)
             await lab.client.patch(resources.POD_GROUPS, "first", change, "default")
             await lab.gang("more", pods=1, gpu=1, queue="small")
-            assert "limit" in await lab.until_told("Unschedulable", "more")
+            assert "limit" in await lab.wait_for_event("Unschedulable", "more")
             assert not lab.placed("more")
             await lab.client.delete(resources.PODS, "first-0", "default", grace_s=0)
             await lab.until_bound("more", 1)
@@ -242,7 +242,7 @@ async def test_pods_stay_charged_where_their_group_stops_paying(change: Raw) -> 
 
 async def test_a_pod_that_its_user_placed_gives_way_to_a_queue_that_owns_the_gpus() -> None:
     """Over its quota it is reclaimed like any other work, although there is no PodGroup to write to."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.queue("small", parent="department", quota=0)
         await lab.queue("owner", parent="department", quota=2)
@@ -266,7 +266,7 @@ async def test_schedulers_of_two_node_pools_leave_each_other_their_requests(pool
     """Both see all BindRequests, and each has decided only its own; a forged one goes all the same."""
     marks = {names.NODE_POOL_LABEL: pool} if pool else {}
     flags = {"partition_label_value": "blue"}
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1, labels=marks)
         for queue in ("department", "team"):
             await lab.client.patch(resources.QUEUES, queue, {"metadata": {"labels": marks}})
@@ -285,6 +285,6 @@ async def test_schedulers_of_two_node_pools_leave_each_other_their_requests(pool
                     lambda store: all(each.metadata.uid != uid for each in store.values()), 10
                 )
                 # Either scheduler may delete it, and one that stops sends no more events.
-                assert "is deleted" in await lab.until_told(names.EVENT_INVALID_BIND_REQUEST, "spare")
+                assert "is deleted" in await lab.wait_for_event(names.EVENT_INVALID_BIND_REQUEST, "spare")
             assert not lab.faults.written("DELETE", "/bindrequests/job-0")
-            assert not lab.told(names.EVENT_INVALID_BIND_REQUEST, "job-0")
+            assert not lab.event_messages(names.EVENT_INVALID_BIND_REQUEST, "job-0")

@@ -12,19 +12,19 @@ from pykai.api import names
 from pykai.kube import resources
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.transport import Request
-from tests.services.scheduler.schedulercluster import Lab, cluster, refusal
+from tests.services.scheduler.schedulercluster import SchedulerCluster, refusal, scheduler_cluster
 
 BINDING = r"/pods/[^/]+/binding$"
 MAPS = rf"/namespaces/{names.DEFAULT_NAMESPACE}/configmaps"
 
 
-def plans_written(lab: Lab) -> list[str]:
+def plans_written(lab: SchedulerCluster) -> list[str]:
     """The writes on records of plans, in order."""
     return [each.method for each in lab.faults.writes if re.search(MAPS, each.path)]
 
 
 async def test_the_plan_of_a_gang_is_kept_before_its_first_bind_and_removed_after_its_last() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=4)
         await lab.gang("train", pods=3, gpu=1)
         async with lab.scheduler():
@@ -43,7 +43,7 @@ async def test_the_plan_of_a_gang_is_kept_before_its_first_bind_and_removed_afte
 
 
 async def test_a_single_pod_needs_no_plan() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=4)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler():
@@ -51,7 +51,7 @@ async def test_a_single_pod_needs_no_plan() -> None:
         assert not plans_written(lab)
 
 
-async def killed_at(lab: Lab, write: int, *, after: bool, fast_bind: bool) -> int:
+async def killed_at(lab: SchedulerCluster, write: int, *, after: bool, fast_bind: bool) -> int:
     """Run a scheduler that dies at its n-th write, before or after the server has it; how many writes it began."""
     count = 0
     dead = asyncio.Event()
@@ -85,18 +85,18 @@ async def killed_at(lab: Lab, write: int, *, after: bool, fast_bind: bool) -> in
     return count
 
 
-async def _all_done(lab: Lab) -> None:
+async def _all_done(lab: SchedulerCluster) -> None:
     """Everything about the gang is written: bound, told, no plan left."""
     await lab.until_bound("train", 3)
     await lab.until_no_records()
-    await lab.events.wait_until(lambda _: len(lab.told("Scheduled")) == 3, 10)
+    await lab.events.wait_until(lambda _: len(lab.event_messages("Scheduled")) == 3, 10)
 
 
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_crash_at_any_write_leaves_no_gang_half_started(after: bool) -> None:
     write = 0
     while True:
-        async with cluster() as lab:
+        async with scheduler_cluster() as lab:
             # Room for one of the two only: what is left of the gang must not lose its places to the other.
             await lab.node("a", gpus=3)
             await lab.gang("train", pods=3, gpu=1)
@@ -117,7 +117,7 @@ async def test_a_crash_at_any_write_leaves_no_gang_half_started(after: bool) -> 
 
 async def test_a_crash_between_bind_requests_is_made_up_for() -> None:
     for write in range(1, 4):
-        async with cluster() as lab:
+        async with scheduler_cluster() as lab:
             await lab.node("a", gpus=2, memory_mib=40000)
             await lab.gang("train", pods=3, annotations={"gpu-fraction": "0.5"})
             await killed_at(lab, write, after=True, fast_bind=True)
@@ -133,12 +133,12 @@ async def test_a_crash_between_bind_requests_is_made_up_for() -> None:
 
 
 async def test_a_refused_bind_gives_the_whole_gang_back() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         lab.faults.refuse("POST", r"/pods/train-1/binding$", refusal(403, "Forbidden", "not here"))
         await lab.gang("train", pods=3, gpu=1)
         async with lab.scheduler():
-            text = await lab.until_told("GangBroken", "train")
+            text = await lab.wait_for_event("GangBroken", "train")
             assert "pod default/train-1 was not bound (not here)" in text
             await lab.pods.wait_until(
                 lambda _: all(
@@ -156,25 +156,25 @@ async def test_a_refused_bind_gives_the_whole_gang_back() -> None:
 
 
 async def test_an_elastic_gang_keeps_what_it_has_above_its_minimum() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         lab.faults.refuse("POST", r"/pods/train-2/binding$", refusal(403, "Forbidden", "not here"))
         await lab.gang("train", pods=3, minimum=2, gpu=1)
         async with lab.scheduler():
             await lab.until_bound("train", 2)
-            await lab.until_told("FailedBinding", "train-2")
+            await lab.wait_for_event("FailedBinding", "train-2")
             await lab.until_no_records()
-        assert not lab.told("GangBroken")
+        assert not lab.event_messages("GangBroken")
         assert all(pod.metadata.deletion_timestamp is None for pod in lab.pods.values())
 
 
 async def test_a_plan_that_cannot_be_kept_binds_nobody() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         lab.faults.refuse("POST", MAPS, refusal(403, "Forbidden", "no plans here"))
         await lab.gang("train", pods=3, gpu=1)
         async with lab.scheduler():
-            text = await lab.until_told("FailedBinding", "train-0")
+            text = await lab.wait_for_event("FailedBinding", "train-0")
             assert "the plan of the gang could not be kept: no plans here" in text
         assert not lab.placed("train")
         assert not lab.faults.written("POST", BINDING)
@@ -182,7 +182,7 @@ async def test_a_plan_that_cannot_be_kept_binds_nobody() -> None:
 
 @pytest.mark.parametrize("carried_out", [False, True])
 async def test_a_plan_without_an_answer_is_written_again(carried_out: bool) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         lab.faults.lose("POST", MAPS, ConnectionLost("no answer"), carried_out=carried_out)
         await lab.gang("train", pods=3, gpu=1)
@@ -194,7 +194,7 @@ async def test_a_plan_without_an_answer_is_written_again(carried_out: bool) -> N
 
 @pytest.mark.parametrize("carried_out", [False, True])
 async def test_the_end_of_a_plan_without_an_answer_is_written_again(carried_out: bool) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         lab.faults.lose("DELETE", MAPS, ConnectionLost("no answer"), carried_out=carried_out)
         await lab.gang("train", pods=3, gpu=1)
@@ -205,7 +205,7 @@ async def test_the_end_of_a_plan_without_an_answer_is_written_again(carried_out:
 
 
 async def test_a_server_that_fails_for_a_moment_still_keeps_the_plan() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         for method in ("POST", "DELETE"):
             lab.faults.refuse(method, MAPS, refusal(500, "InternalError"), times=2)
@@ -216,31 +216,31 @@ async def test_a_server_that_fails_for_a_moment_still_keeps_the_plan() -> None:
 
 
 async def test_without_its_namespace_a_gang_is_not_bound_and_the_event_says_what_to_do() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         await lab.gang("train", pods=3, gpu=1)
         # Its role holds in one namespace only; with more rights it finds out that there is no such namespace.
         lab.faults.inner = lab.server.transport()
         async with lab.scheduler(namespace="nowhere"):
-            text = await lab.until_told("FailedBinding", "train-0")
+            text = await lab.wait_for_event("FailedBinding", "train-0")
         assert "there is no namespace nowhere; create it, or name another with --namespace" in text
         assert not lab.placed("train")
 
 
 async def test_a_plan_whose_node_is_gone_is_undone() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.gang("train", pods=3, gpu=1)
         await lab.record_plan("train", {"train-0": "a", "train-1": "a", "train-2": "gone"})
         pod = await lab.client.get_raw(resources.PODS, "train-0", "default")
         await lab.client.bind("default", "train-0", uid=pod["metadata"]["uid"], node="a")
         async with lab.scheduler():
-            assert "node gone is gone" in await lab.until_told("GangBroken", "train")
+            assert "node gone is gone" in await lab.wait_for_event("GangBroken", "train")
             await lab.until_no_records()
 
 
 async def test_the_places_of_a_plan_are_taken_before_the_first_cycle() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.gang("train", pods=2, gpu=1)
         await lab.record_plan("train", {"train-0": "a", "train-1": "a"})
@@ -265,7 +265,7 @@ async def test_the_places_of_a_plan_are_taken_before_the_first_cycle() -> None:
 
 async def test_records_that_are_of_no_use_are_deleted() -> None:
     """Unreadable, about a PodGroup that is gone or another one of the name, or copied under another name."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         for name in ("broken", "gone", "replaced", "copied"):
             await lab.group(name, minimum=1)
@@ -291,7 +291,7 @@ async def test_records_that_are_of_no_use_are_deleted() -> None:
 
 
 async def test_schedulers_and_node_pools_do_not_read_each_others_records() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         await lab.gang("train", pods=2, gpu=1)
         await lab.record_plan("train", {"train-0": "a", "train-1": "a"})
@@ -307,7 +307,7 @@ async def test_schedulers_and_node_pools_do_not_read_each_others_records() -> No
 
 
 async def test_a_bind_request_the_binder_gave_up_on_gives_the_gang_back() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         await lab.gang("train", pods=2, gpu=1)
         async with lab.scheduler(fast_bind=False):
@@ -317,7 +317,7 @@ async def test_a_bind_request_the_binder_gave_up_on_gives_the_gang_back() -> Non
             await lab.client.bind("default", "train-0", uid=pod.metadata.uid, node="a")
             failed = {"status": {"phase": "Failed", "reason": "no such device", "failedAttempts": 1}}
             await lab.client.patch(resources.BIND_REQUESTS, "train-1", failed, "default", subresource="status")
-            assert "no such device" in await lab.until_told("GangBroken", "train")
+            assert "no such device" in await lab.wait_for_event("GangBroken", "train")
             await lab.pods.wait_until(
                 lambda store: (
                     (found := store.get("default/train-0")) is None or found.metadata.deletion_timestamp is not None

@@ -21,7 +21,7 @@ from pykai.scheduler.dispatch.deletions import Deletions
 from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.status.statuswrites import StatusPatch, StatusWrites
 from tests.kube.fakes import FakeServer, pod
-from tests.kube.lagging import Hanging
+from tests.kube.lagging import HangingTransport
 
 
 class Scene:
@@ -30,7 +30,7 @@ class Scene:
     def __init__(self) -> None:
         self.server = FakeServer()
         self.server.put(pod("p", uid="u"))
-        self.wire = Hanging(self.server)
+        self.wire = HangingTransport(self.server)
         self.client = Client(self.wire)
         self.tasks: list[asyncio.Task[Any]] = []
 

@@ -20,7 +20,7 @@ from pykai.kube.store import Store
 from pykai.scheduler.dispatch.bindplan import PendingBind
 from pykai.scheduler.dispatch.bindrequests import assumed_request
 from pykai.scheduler.intake.intake import Intake
-from tests.services.scheduler.schedulercluster import Faults
+from tests.services.scheduler.schedulercluster import FaultyTransport
 
 Raw = dict[str, Any]
 THEN = "2026-01-01T00:00:00Z"
@@ -30,7 +30,7 @@ class Feed:
     """An intake, and a watch that the test plays."""
 
     def __init__(self) -> None:
-        client = Client(Faults(None))  # type: ignore[arg-type]
+        client = Client(FaultyTransport(None))  # type: ignore[arg-type]
         self.intake = Intake(Caches(client), Shard())
         self.wakes = 0
         self.intake.request_cycle = self._woken

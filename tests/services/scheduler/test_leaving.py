@@ -7,14 +7,14 @@ from typing import Any
 from pykai.api import names
 from pykai.kube import resources
 from pykai.scheduler.service import Scheduler
-from tests.services.scheduler.schedulercluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import SchedulerCluster, scheduler_cluster
 
 POD = r"/pods/[^/]+$"
 FINALIZER = "example.com/never"
 TEN_MINUTES = 600
 
 
-async def runs(lab: Lab, name: str) -> None:
+async def runs(lab: SchedulerCluster, name: str) -> None:
     """What a kubelet says of a pod once it is bound."""
     await lab.client.patch(resources.PODS, name, {"status": {"phase": "Running"}}, "default", subresource="status")
 
@@ -26,24 +26,24 @@ async def cycles(scheduler: Scheduler, count: int = 3) -> None:
         await scheduler.dispatcher.drain()
 
 
-def going(lab: Lab) -> list[str]:
+def going(lab: SchedulerCluster) -> list[str]:
     """Pods that are being deleted."""
     return sorted(pod.metadata.name for pod in lab.pods.values() if pod.metadata.deletion_timestamp is not None)
 
 
-async def until_going(lab: Lab, *pods: str) -> None:
+async def until_going(lab: SchedulerCluster, *pods: str) -> None:
     """Wait until exactly these pods are being deleted."""
     await lab.pods.wait_until(lambda _: going(lab) == list(pods), 10)
 
 
-async def goes(lab: Lab, pod: str) -> None:
+async def goes(lab: SchedulerCluster, pod: str) -> None:
     """A pod that is being deleted goes at last."""
     await lab.client.patch(resources.PODS, pod, {"metadata": {"finalizers": None}}, "default")
     await lab.client.delete(resources.PODS, pod, "default", grace_s=0)
     await lab.pods.wait_until(lambda store: f"default/{pod}" not in store, 10)
 
 
-async def a_limited_queue(lab: Lab, limit: int) -> None:
+async def a_limited_queue(lab: SchedulerCluster, limit: int) -> None:
     """Eight GPUs, and a queue that may have some of them."""
     await lab.node("a", gpus=8)
     await lab.queue("small", parent="department", limit=limit)
@@ -51,7 +51,7 @@ async def a_limited_queue(lab: Lab, limit: int) -> None:
 
 async def test_a_queue_does_not_grow_by_pods_that_are_kept_from_going() -> None:
     """A finalizer keeps the pod, and with it the device, for as long as the tenant likes."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await a_limited_queue(lab, limit=2)
         await lab.gang("first", pods=1, queue="small", gpu=2)
         await lab.client.patch(resources.PODS, "first-0", {"metadata": {"finalizers": [FINALIZER]}}, "default")
@@ -61,7 +61,7 @@ async def test_a_queue_does_not_grow_by_pods_that_are_kept_from_going() -> None:
             await lab.client.delete(resources.PODS, "first-0", "default")
             await until_going(lab, "first-0")
             await lab.gang("second", pods=1, queue="small", gpu=2)
-            text = await lab.until_told("Pipelined", "second-0")
+            text = await lab.wait_for_event("Pipelined", "second-0")
             assert "2 GPUs are still held by pods being deleted" in text
             await cycles(scheduler)
             assert not lab.placed("second")
@@ -70,7 +70,7 @@ async def test_a_queue_does_not_grow_by_pods_that_are_kept_from_going() -> None:
 
 
 async def test_deleting_the_pod_group_of_a_pod_that_leaves_frees_nothing() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await a_limited_queue(lab, limit=2)
         await lab.gang("first", pods=1, queue="small", gpu=2)
         patch = {"metadata": {"finalizers": [FINALIZER], "labels": {names.QUEUE_LABEL: "small"}}}
@@ -83,7 +83,7 @@ async def test_deleting_the_pod_group_of_a_pod_that_leaves_frees_nothing() -> No
             await lab.client.delete(resources.POD_GROUPS, "first", "default")
             await lab.groups.wait_until(lambda store: "default/first" not in store, 10)
             await lab.gang("second", pods=1, queue="small", gpu=2)
-            text = await lab.until_told("Pipelined", "second-0")
+            text = await lab.wait_for_event("Pipelined", "second-0")
             assert "2 GPUs are still held by pods being deleted" in text
             await cycles(scheduler)
             assert not lab.placed("second")
@@ -91,7 +91,7 @@ async def test_deleting_the_pod_group_of_a_pod_that_leaves_frees_nothing() -> No
 
 
 async def test_a_pod_deleted_with_a_long_grace_is_not_even_counted_on() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await a_limited_queue(lab, limit=2)
         await lab.gang("first", pods=1, queue="small", gpu=2, terminationGracePeriodSeconds=TEN_MINUTES)
         async with lab.scheduler():
@@ -100,13 +100,13 @@ async def test_a_pod_deleted_with_a_long_grace_is_not_even_counted_on() -> None:
             await lab.client.delete(resources.PODS, "first-0", "default")
             await until_going(lab, "first-0")
             await lab.gang("second", pods=1, queue="small", gpu=2)
-            text = await lab.until_told("Unschedulable", "second")
+            text = await lab.wait_for_event("Unschedulable", "second")
             assert text.startswith("OverLimit")
             assert "2 GPUs are still held by pods being deleted" in text
-            assert not lab.told("Pipelined", "second-0")
+            assert not lab.event_messages("Pipelined", "second-0")
 
 
-async def two_slow_jobs(lab: Lab) -> None:
+async def two_slow_jobs(lab: SchedulerCluster) -> None:
     """A queue at its limit, full of work that takes ten minutes to leave."""
     await a_limited_queue(lab, limit=4)
     for name, value in (("lowly", 10), ("urgent", 20)):
@@ -121,7 +121,7 @@ async def two_slow_jobs(lab: Lab) -> None:
 
 async def test_a_victim_that_takes_ten_minutes_says_for_whom_it_goes_and_costs_one_eviction() -> None:
     """There is room on the node; it was the limit that stood in the way, and the victim does not count against it."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await two_slow_jobs(lab)
         job = await lab.group("job", queue="small", priorityClassName="urgent")
         async with lab.scheduler() as scheduler:
@@ -137,7 +137,7 @@ async def test_a_victim_that_takes_ten_minutes_says_for_whom_it_goes_and_costs_o
 
 
 async def test_also_for_a_new_leader_and_the_job_starts_when_its_victim_has_gone() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await two_slow_jobs(lab)
         await lab.gang("rest", pods=1, gpu=4)
         async with lab.scheduler() as scheduler:
@@ -148,7 +148,7 @@ async def test_also_for_a_new_leader_and_the_job_starts_when_its_victim_has_gone
             await cycles(scheduler)
         (victim,) = going(lab)
         async with lab.scheduler() as scheduler:
-            await lab.until_told("Pipelined", "job-0")
+            await lab.wait_for_event("Pipelined", "job-0")
             await cycles(scheduler)
             assert going(lab) == [victim]
             assert not lab.placed("job")
@@ -159,7 +159,7 @@ async def test_also_for_a_new_leader_and_the_job_starts_when_its_victim_has_gone
 
 
 async def test_a_quick_victim_costs_no_further_write() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await a_limited_queue(lab, limit=2)
         for name, value in (("lowly", 10), ("urgent", 20)):
             await lab.create(resources.PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
@@ -176,7 +176,7 @@ async def test_a_quick_victim_costs_no_further_write() -> None:
 
 async def test_the_mark_of_a_victim_cannot_be_given_with_a_new_pod() -> None:
     """The status of a pod is not its creator's to say."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         condition: dict[str, Any] = {"type": names.CONDITION_EVICTED_FOR, "status": "True", "message": ""}
         await lab.create(
             resources.PODS,

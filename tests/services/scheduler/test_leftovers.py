@@ -13,9 +13,9 @@ from pykai.kube.transport import Request
 from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.service import Scheduler
 from pykai.scheduler.status.statusdiff import GroupStatusDiff, PodStatusDiff, StatusDiff
-from tests.heldentries import held
+from tests.heldentries import entry_counts
 from tests.servers import ensure_namespace
-from tests.services.scheduler.schedulercluster import Lab, cluster, refusal, running
+from tests.services.scheduler.schedulercluster import SchedulerCluster, refusal, running, scheduler_cluster
 
 BINDING = r"/pods/[^/]+/binding$"
 
@@ -28,13 +28,13 @@ def plan(*evictions: Evict) -> Plan:
     return Plan(0, (), (), evictions, (), (), (), (), (), (), (), 0)
 
 
-async def delete(lab: Lab, scheduler: Scheduler, resource: Resource, name: str) -> None:
+async def delete(lab: SchedulerCluster, scheduler: Scheduler, resource: Resource, name: str) -> None:
     """Delete an object, and wait until the scheduler knows."""
     await lab.client.delete(resource, name, "default", grace_s=0)
     await scheduler.intake.stores[resource.kind].wait_until(lambda store: f"default/{name}" not in store, 10)
 
 
-def while_binding(lab: Lab, meanwhile: Callable[[], Awaitable[None]]) -> asyncio.Event:
+def while_binding(lab: SchedulerCluster, meanwhile: Callable[[], Awaitable[None]]) -> asyncio.Event:
     """Something happens while the first bind is under way; set once it has."""
     begun, done = asyncio.Event(), asyncio.Event()
 
@@ -49,9 +49,9 @@ def while_binding(lab: Lab, meanwhile: Callable[[], Awaitable[None]]) -> asyncio
 
 
 async def test_a_gang_that_goes_while_it_is_bound() -> None:
-    async with cluster() as lab, lab.scheduler() as scheduler:
+    async with scheduler_cluster() as lab, lab.scheduler() as scheduler:
         await lab.node("a", gpus=2)
-        before = held(scheduler.dispatcher)
+        before = entry_counts(scheduler.dispatcher)
 
         async def goes() -> None:
             await delete(lab, scheduler, resources.POD_GROUPS, "train")
@@ -62,28 +62,28 @@ async def test_a_gang_that_goes_while_it_is_bound() -> None:
         await lab.gang("train", pods=2, gpu=1)
         await asyncio.wait_for(gone.wait(), 10)
         assert await scheduler.dispatcher.drain()
-        assert held(scheduler.dispatcher) == before
+        assert entry_counts(scheduler.dispatcher) == before
 
 
 async def test_a_pod_that_goes_while_its_bind_is_refused() -> None:
-    async with cluster() as lab, lab.scheduler() as scheduler:
+    async with scheduler_cluster() as lab, lab.scheduler() as scheduler:
         await lab.node("a", gpus=1)
-        before = held(scheduler.dispatcher)
+        before = entry_counts(scheduler.dispatcher)
         lab.faults.refuse("POST", BINDING, refusal(403, "Forbidden"))
         gone = while_binding(lab, lambda: delete(lab, scheduler, resources.PODS, "job-0"))
         await lab.gang("job", pods=1, gpu=1)
         await asyncio.wait_for(gone.wait(), 10)
         assert await scheduler.dispatcher.drain()
-        assert held(scheduler.dispatcher) == before
+        assert entry_counts(scheduler.dispatcher) == before
 
 
 async def test_a_pod_whose_request_went_before_the_answer_to_our_deletion() -> None:
-    async with cluster() as lab, lab.scheduler() as scheduler:
+    async with scheduler_cluster() as lab, lab.scheduler() as scheduler:
         await lab.gang("job", pods=1, gpu=1)
         await scheduler.intake.pods.wait_until(lambda store: "default/job-0" in store, 10)
         scheduler.intake.assume_withdrawn("default/job-0", "uid of a request that has gone")
         await delete(lab, scheduler, resources.PODS, "job-0")
-        assert "_withdrawn" not in held(scheduler.intake)
+        assert "_withdrawn" not in entry_counts(scheduler.intake)
 
 
 def test_evicted_pods_are_counted_by_group_as_long_as_there_is_one() -> None:
@@ -101,17 +101,17 @@ def test_evicted_pods_are_counted_by_group_as_long_as_there_is_one() -> None:
 
 
 async def test_a_shadow_forgets_what_went_while_it_was_thinking() -> None:
-    async with cluster() as lab, lab.scheduler(shadow="true") as scheduler:
-        before = held(scheduler.dispatcher)
+    async with scheduler_cluster() as lab, lab.scheduler(shadow="true") as scheduler:
+        before = entry_counts(scheduler.dispatcher)
         waits = GroupStatusDiff("default/gone", "uid", "no room", "Unschedulable", event=True, reasons=None, pods=())
         alone = PodStatusDiff("default/gone-0", "uid", "no group", condition=True, event=True)
         await scheduler.status_sink.publish(StatusDiff(groups=[waits], pods=[alone]))
         await scheduler.dispatcher.dispatch(plan(eviction("gone-0", "gone")))
-        assert held(scheduler.dispatcher) == before
+        assert entry_counts(scheduler.dispatcher) == before
 
 
 async def test_a_standby_keeps_nothing_of_groups_that_have_gone() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await ensure_namespace(lab.client, "kai-scheduler")
         await lab.node("a", gpus=1)
         first, second = (lab.make_scheduler(leader_elect=True, schedule_period="10ms") for _ in range(2))
@@ -129,9 +129,9 @@ async def test_a_standby_keeps_nothing_of_groups_that_have_gone() -> None:
                     await delete(lab, second, resources.PODS, f"{name}-0")
                     await delete(lab, second, resources.POD_GROUPS, name)
                     await _known(second, "default/stays")
-                    before = before or held(tables)
+                    before = before or entry_counts(tables)
                 assert not second.leading
-                assert held(tables) == before
+                assert entry_counts(tables) == before
 
 
 async def _known(scheduler: Scheduler, group: str) -> None:

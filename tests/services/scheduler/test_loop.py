@@ -16,11 +16,11 @@ from pykai.core.cluster import tables as core_tables
 from pykai.kube import resources
 from pykai.scheduler.config.configuration import ConfigurationError
 from tests.servers import ensure_namespace
-from tests.services.scheduler.schedulercluster import cluster, running
+from tests.services.scheduler.schedulercluster import running, scheduler_cluster
 
 
 async def test_a_change_starts_a_cycle_long_before_the_period_ends() -> None:
-    async with cluster() as lab, lab.scheduler(schedule_period="1h") as scheduler:
+    async with scheduler_cluster() as lab, lab.scheduler(schedule_period="1h") as scheduler:
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
         await lab.until_bound("job", 1)
@@ -28,7 +28,7 @@ async def test_a_change_starts_a_cycle_long_before_the_period_ends() -> None:
 
 
 async def test_without_a_change_a_cycle_comes_with_the_period() -> None:
-    async with cluster() as lab, lab.scheduler(schedule_period="1ms") as scheduler:
+    async with scheduler_cluster() as lab, lab.scheduler(schedule_period="1ms") as scheduler:
         while scheduler.loop.cycles < 4:
             await asyncio.sleep(0.001)
         assert not scheduler.intake.pending_operations
@@ -37,7 +37,7 @@ async def test_without_a_change_a_cycle_comes_with_the_period() -> None:
 async def test_what_a_cycle_puts_off_goes_first_in_the_next() -> None:
     """Groups of one namespace that cost much take turns while another namespace waits."""
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await ensure_namespace(lab.client, "another")
         meta = {"name": "mine", "namespace": "another"}
@@ -76,7 +76,7 @@ async def test_what_a_cycle_puts_off_goes_first_in_the_next() -> None:
 
 
 async def test_a_cycle_that_fails_is_followed_by_another(caplog: pytest.LogCaptureFixture) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
         scheduler = lab.make_scheduler(schedule_period="1ms")
@@ -98,7 +98,7 @@ async def test_a_cycle_that_fails_is_followed_by_another(caplog: pytest.LogCaptu
 
 
 async def test_a_change_that_cannot_be_taken_in_is_told_and_the_others_are() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         scheduler = lab.make_scheduler()
 
@@ -115,13 +115,13 @@ async def test_a_change_that_cannot_be_taken_in_is_told_and_the_others_are() -> 
         await lab.gang("job", pods=1, gpu=1)
         async with running(scheduler):
             await lab.until_bound("job", 1)
-            assert "never seen such a thing" in await lab.until_told("InvalidNode", "odd")
+            assert "never seen such a thing" in await lab.wait_for_event("InvalidNode", "odd")
 
 
 async def test_the_configuration_file_is_read_again_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.yaml"
     file.write_text("actions: allocate, preempt\n")
-    async with cluster() as lab, lab.scheduler(scheduler_conf=str(file)) as scheduler:
+    async with scheduler_cluster() as lab, lab.scheduler(scheduler_conf=str(file)) as scheduler:
         assert list(scheduler.loop.policy.actions) == ["allocate", "preempt"]
         file.write_text("actions: [")
         os.utime(file, (1, 1))
@@ -139,13 +139,13 @@ async def test_the_configuration_file_is_read_again_and_a_broken_one_changes_not
 async def test_a_configuration_that_cannot_be_used_stops_the_program_at_its_start(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.yaml"
     file.write_text("- 1")
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         with pytest.raises(ConfigurationError):
             lab.make_scheduler(scheduler_conf=str(file))
 
 
 async def test_what_happens_while_the_engine_works_is_seen_by_the_next_cycle() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         async with lab.scheduler(schedule_period="1h") as scheduler:
             await scheduler.intake.nodes.wait_until(lambda store: len(store) == 1, 10)
@@ -158,7 +158,7 @@ async def test_what_happens_while_the_engine_works_is_seen_by_the_next_cycle() -
 
 
 async def test_a_pod_that_fails_leaves_the_tables() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
         await lab.gang("next", pods=1, gpu=1)
@@ -172,7 +172,7 @@ async def test_a_pod_that_fails_leaves_the_tables() -> None:
 
 
 async def test_one_of_two_leads_and_the_other_is_warm_and_takes_over() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await ensure_namespace(lab.client, "kai-scheduler")
         await lab.node("a", gpus=2)
         first, second = (lab.make_scheduler(leader_elect=True) for _ in range(2))
@@ -211,7 +211,7 @@ async def _hurried(scheduler: Any) -> None:
 
 
 async def test_stopping_finishes_the_writes_that_are_going_out() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         await lab.gang("train", pods=3, gpu=1)
         stop = asyncio.Event()
@@ -230,7 +230,7 @@ async def test_stopping_finishes_the_writes_that_are_going_out() -> None:
 
 async def test_the_next_cycle_knows_who_was_promised_a_place() -> None:
     """So that a group whose namespace takes turns is not put off while others could take its place."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.gang("first", pods=1, gpu=1)
         async with lab.scheduler() as scheduler:

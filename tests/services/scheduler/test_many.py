@@ -27,7 +27,7 @@ from pykai.scheduler.dispatch.records import HandoverRecords
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import make_scheduler
 from pykai.scheduler.status.statusdiff import GroupStatusDiff, PodStatusDiff, StatusDiff
-from tests.calls import calls, turns
+from tests.calls import count_calls, count_loop_turns
 from tests.kube.fakes import FakeServer
 
 MANY = 1000
@@ -99,7 +99,7 @@ async def test_a_last_look_at_a_node_does_not_look_at_the_binds_to_others() -> N
             large.intake.assume_bind(assumed_request("default", place.uid, place.spec()))
         room = NodeRecheck(large.intake)
         assert room.fit_error("default", places[0], 0) == ""
-        looks.append(calls(lambda room=room, place=places[1]: room.fit_error("default", place, 0)))  # type: ignore[misc]
+        looks.append(count_calls(lambda room=room, place=places[1]: room.fit_error("default", place, 0)))  # type: ignore[misc]
     assert looks[0] == looks[1]
 
 
@@ -131,11 +131,11 @@ async def test_an_object_that_cannot_be_read_costs_the_same_however_many_there_a
     complaints = Large(shadow="true").scheduler.problem_events
     error = DecodeError("Pod", "spec", "nonsense")
     complaints.report_unreadable("Pod", "default/first", error)
-    cost = calls(lambda: complaints.report_unreadable("Pod", "default/second", error))
+    cost = count_calls(lambda: complaints.report_unreadable("Pod", "default/second", error))
     for name in numbered("pod"):
         complaints.report_unreadable("Pod", f"default/{name}", error)
     # A collection of garbage may fall into either.
-    assert calls(lambda: complaints.report_unreadable("Pod", "default/last", error)) <= 2 * cost
+    assert count_calls(lambda: complaints.report_unreadable("Pod", "default/last", error)) <= 2 * cost
 
 
 async def test_objects_that_cannot_be_used_are_counted_once() -> None:
@@ -170,8 +170,8 @@ async def test_others_get_their_turn_while_a_large_plan_begins(shadow: str) -> N
         Evict("default", name, f"uid-{name}", "default/g", "node-0", "reclaim", 1, "why") for name in numbered("pod")
     )
     binds = plan(*(bind(name, name) for name in numbered("pod")))
-    assert await turns(large.scheduler.dispatcher.dispatch(binds)) >= 5
-    assert await turns(large.scheduler.dispatcher.dispatch(plan(evictions=victims))) >= 5
+    assert await count_loop_turns(large.scheduler.dispatcher.dispatch(binds)) >= 5
+    assert await count_loop_turns(large.scheduler.dispatcher.dispatch(plan(evictions=victims))) >= 5
     large.scheduler.dispatcher.stop()
 
 
@@ -182,8 +182,8 @@ async def test_others_get_their_turn_while_many_are_told_why_they_wait() -> None
         GroupStatusDiff(f"default/{name}", "uid", "no", "Unschedulable", event=True, reasons=None, pods=pods[:10])
         for name in numbered("group", 100)
     ]
-    assert await turns(large.scheduler.status_sink.publish(StatusDiff(groups=groups))) >= 5
-    assert await turns(large.scheduler.status_sink.publish(StatusDiff(pods=list(pods)))) >= 5
+    assert await count_loop_turns(large.scheduler.status_sink.publish(StatusDiff(groups=groups))) >= 5
+    assert await count_loop_turns(large.scheduler.status_sink.publish(StatusDiff(pods=list(pods)))) >= 5
 
 
 async def test_others_get_their_turn_while_plans_are_taken_over() -> None:
@@ -203,7 +203,9 @@ async def test_others_get_their_turn_while_plans_are_taken_over() -> None:
             "data": data,
         }
         large.server.put(document, "/api/v1/namespaces/kai-scheduler/configmaps")
-    assert await turns(large.scheduler.dispatcher.take_over(large.scheduler.loop.query_engine_up_to_date)) >= 5
+    assert (
+        await count_loop_turns(large.scheduler.dispatcher.take_over(large.scheduler.loop.query_engine_up_to_date)) >= 5
+    )
     await large.scheduler.dispatcher.drain()
     assert sum(request.method == "DELETE" for request in large.server.requests) == MANY
 

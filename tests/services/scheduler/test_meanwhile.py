@@ -15,8 +15,15 @@ from pykai.kube import resources
 from pykai.kube.errors import ConnectionLost, CredentialsError
 from pykai.kube.transport import Request, Stream, Transport
 from pykai.scheduler.service import Scheduler
-from tests.kube.lagging import late
-from tests.services.scheduler.schedulercluster import Faults, Lab, Rule, cluster, refusal, running
+from tests.kube.lagging import delayed_stream
+from tests.services.scheduler.schedulercluster import (
+    FaultRule,
+    FaultyTransport,
+    SchedulerCluster,
+    refusal,
+    running,
+    scheduler_cluster,
+)
 from tests.services.scheduler.test_room import before, foreign, seen
 
 BINDING = r"/pods/[^/]+/binding$"
@@ -26,7 +33,7 @@ POD = r"/pods/[^/]+$"
 class Held:
     """Writes that match wait, each until it is let go, in the order in which they came."""
 
-    def __init__(self, lab: Lab, method: str, ending: str) -> None:
+    def __init__(self, lab: SchedulerCluster, method: str, ending: str) -> None:
         self._method, self._ending = method, ending
         self._gates: list[asyncio.Event] = []
         self._came = asyncio.Condition()
@@ -58,7 +65,7 @@ class Held:
             gate.set()
 
 
-class Lagging(Faults):
+class Lagging(FaultyTransport):
     """Faults, and a watch of pods that can fall behind."""
 
     def __init__(self, inner: Transport) -> None:
@@ -70,7 +77,7 @@ class Lagging(Faults):
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
         """See `Transport`."""
         stream = super().stream(request)
-        return late(stream, self.current) if request.path.endswith("/pods") else stream
+        return delayed_stream(stream, self.current) if request.path.endswith("/pods") else stream
 
 
 async def led(scheduler: Scheduler) -> None:
@@ -85,27 +92,27 @@ def under_way() -> list[asyncio.Task[object]]:
     return [task for task in asyncio.all_tasks() if task.get_name().startswith("bind of ")]
 
 
-async def classes(lab: Lab) -> None:
+async def classes(lab: SchedulerCluster) -> None:
     """Work that nobody may take from, and work that goes before it."""
     for name, value in (("steady", 100), ("urgent", 125)):
         await lab.create(resources.PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
 
 
-async def a_rival_waits(lab: Lab) -> None:
+async def a_rival_waits(lab: SchedulerCluster) -> None:
     """Work that would take any place at once finds none."""
     await lab.group("rival", priorityClassName="urgent")
     await lab.pod("rival-0", "rival", gpu=1)
-    await lab.until_told("Unschedulable", "rival")
+    await lab.wait_for_event("Unschedulable", "rival")
 
 
-async def has_node(lab: Lab, pod: str) -> bool:
+async def has_node(lab: SchedulerCluster, pod: str) -> bool:
     """Whether the server knows a node of a pod."""
     found = await lab.client.get(resources.PODS, pod, "default", into=Pod)
     return bool(found.spec.node_name)
 
 
 async def the_late_answer_frees_nothing(
-    lab: Lab, scheduler: Scheduler, held: Held, earlier: list[asyncio.Task[object]]
+    lab: SchedulerCluster, scheduler: Scheduler, held: Held, earlier: list[asyncio.Task[object]]
 ) -> None:
     """The first of two binds ends while a rival waits for a place; the second keeps its own."""
     await a_rival_waits(lab)
@@ -118,7 +125,7 @@ async def the_late_answer_frees_nothing(
 
 
 async def test_the_late_answer_of_an_earlier_pod_does_not_free_the_place_of_the_new_one() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await classes(lab)
         scheduler = lab.make_scheduler()
@@ -135,7 +142,7 @@ async def test_the_late_answer_of_an_earlier_pod_does_not_free_the_place_of_the_
 
 
 async def test_the_end_of_a_bind_to_a_node_that_went_does_not_free_the_place_on_the_next_one() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await classes(lab)
         scheduler = lab.make_scheduler()
@@ -153,7 +160,7 @@ async def test_the_end_of_a_bind_to_a_node_that_went_does_not_free_the_place_on_
 
 
 async def test_a_pod_that_came_again_while_the_plan_was_written_is_bound_and_the_earlier_one_left_alone() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         scheduler = lab.make_scheduler()
         async with running(scheduler):
@@ -177,7 +184,7 @@ async def test_a_pod_that_came_again_while_the_plan_was_written_is_bound_and_the
 
 
 async def test_a_pod_that_was_bound_before_its_request_could_be_withdrawn_keeps_its_place_until_it_is_gone() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         lab.faults = wire = Lagging(lab.faults.inner)
         await lab.node("a", gpus=1)
         await lab.queue("rich", parent="department", quota=0)
@@ -207,7 +214,7 @@ async def test_a_pod_that_was_bound_before_its_request_could_be_withdrawn_keeps_
 
 
 async def test_who_may_not_look_evicts_as_soon_as_he_may() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         lab.faults = wire = Lagging(lab.faults.inner)
         await lab.node("a", gpus=1)
         await lab.queue("rich", parent="department", quota=0)
@@ -220,7 +227,7 @@ async def test_who_may_not_look_evicts_as_soon_as_he_may() -> None:
             wire.refuse("GET", r"/bindrequests/greedy-0$", refusal(403, "Forbidden", "no roles yet"), times=1)
             await lab.group("needy", queue="poor")
             await lab.pod("needy-0", "needy", gpu=1)
-            await lab.until_told("Pipelined", "needy-0")
+            await lab.wait_for_event("Pipelined", "needy-0")
             wire.current.clear()
             held.let_all_go()
             await lab.pods.wait_until(
@@ -233,7 +240,7 @@ async def test_who_may_not_look_evicts_as_soon_as_he_may() -> None:
 
 
 async def test_who_has_stopped_leaves_gangs_to_the_next_leader() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.gang("train", pods=2, gpu=1)
         scheduler = lab.make_scheduler(fast_bind=False)
@@ -258,7 +265,7 @@ async def test_who_has_stopped_leaves_gangs_to_the_next_leader() -> None:
 @pytest.mark.parametrize("path", [BINDING, r"/configmaps$"])
 @pytest.mark.parametrize("known", [True, False])
 async def test_a_moment_without_credentials_costs_a_pause_and_no_more(path: str, known: bool) -> None:
-    async with cluster(speed=20) as lab:
+    async with scheduler_cluster(speed=20) as lab:
         await lab.node("a", gpus=2)
         for method in ("POST", "PATCH"):
             if known:
@@ -271,7 +278,7 @@ async def test_a_moment_without_credentials_costs_a_pause_and_no_more(path: str,
 
 
 async def test_a_plan_that_was_kept_after_all_is_not_begun_behind_the_back_of_the_one_who_gave_it_up() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await classes(lab)
         lab.faults.lose("POST", r"/configmaps$", ConnectionLost("no answer"), carried_out=True)
@@ -283,7 +290,7 @@ async def test_a_plan_that_was_kept_after_all_is_not_begun_behind_the_back_of_th
         scheduler = lab.make_scheduler()
         async with running(scheduler):
             held = Held(lab, "POST", "/pods/train-0/binding")
-            await lab.until_told("FailedBinding", "train-0")
+            await lab.wait_for_event("FailedBinding", "train-0")
             await lab.client.patch(resources.POD_GROUPS, "train", {"metadata": {"labels": {"seen": "yes"}}}, "default")
             await scheduler.intake.groups.wait_until(
                 lambda store: (found := store.get("default/train")) is not None and "seen" in found.metadata.labels, 10
@@ -298,7 +305,7 @@ async def test_a_plan_that_was_kept_after_all_is_not_begun_behind_the_back_of_th
 
 
 async def test_a_new_leader_waits_until_he_has_seen_what_the_last_one_wrote() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await classes(lab)
         first = lab.make_scheduler(leader_elect=True)
@@ -321,18 +328,18 @@ async def test_a_new_leader_waits_until_he_has_seen_what_the_last_one_wrote() ->
             await one
             await first.intake._caches.stop()
             listed = asyncio.Event()
-            wire.rules.append(Rule("GET", "/pods$", after=lambda _: listed.set()))
+            wire.rules.append(FaultRule("GET", "/pods$", after=lambda _: listed.set()))
             taken = asyncio.ensure_future(led(second))
             asked = asyncio.ensure_future(listed.wait())
             await asyncio.wait((taken, asked), timeout=10, return_when=asyncio.FIRST_COMPLETED)
             wire.current.set()
             await taken
-            await lab.until_told("Unschedulable", "rival")
+            await lab.wait_for_event("Unschedulable", "rival")
         assert not await has_node(lab, "rival-0")
 
 
 async def test_a_pod_that_leaves_its_group_on_the_way_does_not_keep_the_plan_open() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.group("other")
         await lab.gang("train", pods=2, minimum=1, gpu=1)
@@ -348,7 +355,7 @@ async def test_a_pod_that_leaves_its_group_on_the_way_does_not_keep_the_plan_ope
 
 @pytest.mark.parametrize("pods", [2, 3])
 async def test_a_gang_that_lost_a_pod_while_the_engine_worked_does_not_begin(pods: int) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         async with lab.scheduler() as scheduler:
             await scheduler.intake.nodes.wait_until(lambda store: len(store) == 1, 10)
@@ -363,7 +370,7 @@ async def test_a_gang_that_lost_a_pod_while_the_engine_worked_does_not_begin(pod
             await lab.client.delete(resources.PODS, "train-0", "default", grace_s=0)
             await scheduler.intake.pods.wait_until(lambda store: "default/train-0" not in store, 10)
             go_on.set()
-            await lab.until_told("NotReady", "train")
+            await lab.wait_for_event("NotReady", "train")
             await scheduler.dispatcher.drain()
             assert not lab.placed("train")
             await lab.pod("train-0", "train", gpu=1)
@@ -371,12 +378,12 @@ async def test_a_gang_that_lost_a_pod_while_the_engine_worked_does_not_begin(pod
 
 
 async def test_a_pod_whose_pause_ends_while_the_engine_works_is_not_said_to_be_gated() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a")
         lab.faults.refuse("POST", BINDING, refusal(403, "Forbidden", "not here"), times=1)
         await lab.gang("job", pods=1)
         async with lab.scheduler() as scheduler:
-            await lab.until_told("FailedBinding", "job-0")
+            await lab.wait_for_event("FailedBinding", "job-0")
             go_on = threading.Event()
             async with scheduler.loop.engine_lock:
                 assert scheduler.dispatcher.groups_backing_off() == {"default/job"}
@@ -384,12 +391,12 @@ async def test_a_pod_whose_pause_ends_while_the_engine_works_is_not_said_to_be_g
             while not scheduler.loop.engine_lock.locked() or scheduler.dispatcher.groups_backing_off():
                 await asyncio.sleep(0.002)
             go_on.set()
-            await lab.until_told("Scheduled", "job-0")
-        assert not lab.told("NotReady")
+            await lab.wait_for_event("Scheduled", "job-0")
+        assert not lab.event_messages("NotReady")
 
 
 async def test_a_gang_that_must_make_room_before_its_plan_is_kept_waits_again() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.queue("rich", parent="department", quota=0)
         await lab.queue("poor", parent="department", quota=2)
@@ -399,7 +406,7 @@ async def test_a_gang_that_must_make_room_before_its_plan_is_kept_waits_again() 
             await held.until(1)
             await lab.group("needy", queue="poor")
             await lab.pod("needy-0", "needy", gpu=2)
-            await lab.until_told("Evict", "greedy")
+            await lab.wait_for_event("Evict", "greedy")
             held.let_all_go()
             await lab.until_bound("needy", 1)
         assert not lab.faults.written("DELETE", POD)
@@ -408,7 +415,7 @@ async def test_a_gang_that_must_make_room_before_its_plan_is_kept_waits_again() 
 
 @pytest.mark.parametrize("fast_bind", [True, False])
 async def test_a_bind_that_the_server_put_off_is_not_sent_again_to_a_node_that_others_filled(fast_bind: bool) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         path = BINDING if fast_bind else r"/bindrequests$"
         scheduler = lab.make_scheduler(fast_bind=fast_bind)

@@ -8,7 +8,7 @@ from pykai.api import names
 from pykai.kube import resources
 from pykai.kube.transport import Request
 from tests.cluster.plane import install
-from tests.services.scheduler.schedulercluster import cluster, refusal
+from tests.services.scheduler.schedulercluster import refusal, scheduler_cluster
 
 BINDING = r"/pods/[^/]+/binding$"
 
@@ -39,7 +39,7 @@ NUMA_ZONES = {
 async def test_a_pod_that_goes_to_a_pool_by_a_bind_request_carries_its_label() -> None:
     """gpu:B-3."""
     pool = {names.NODE_POOL_LABEL: "blue"}
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2, memory_mib=40000, labels=pool)
         for queue in ("department", "team"):
             await lab.client.patch(resources.QUEUES, queue, {"metadata": {"labels": pool}})
@@ -52,12 +52,12 @@ async def test_a_pod_that_goes_to_a_pool_by_a_bind_request_carries_its_label() -
 
 
 async def test_a_refusal_that_comes_again_is_counted() -> None:
-    async with cluster(speed=50) as lab:
+    async with scheduler_cluster(speed=50) as lab:
         await lab.node("a")
         lab.faults.refuse("POST", BINDING, refusal(403, "Forbidden", "not here"))
         await lab.gang("job", pods=1)
         async with lab.scheduler():
-            await lab.until_told("FailedBinding", "job-0")
+            await lab.wait_for_event("FailedBinding", "job-0")
             attempts = len(lab.faults.written("POST", BINDING))
             enough = asyncio.Event()
 
@@ -74,7 +74,7 @@ async def test_a_refusal_that_comes_again_is_counted() -> None:
 
 
 async def test_the_zones_of_nodes_are_followed_where_a_cluster_has_them() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await install(lab.server.transport(), [NUMA_ZONES])
         async with lab.scheduler() as scheduler:
             zones = scheduler.intake.stores["NodeResourceTopology"]

@@ -13,14 +13,14 @@ from pykai.kube import resources
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.transport import Request
 from pykai.scheduler.service import Scheduler
-from tests.services.scheduler.schedulercluster import Lab, cluster, running
+from tests.services.scheduler.schedulercluster import SchedulerCluster, running, scheduler_cluster
 
 BINDING = r"/pods/[^/]+/binding$"
 PLAN = r"/configmaps$"
 REQUESTS = r"/bindrequests$"
 
 
-async def foreign(lab: Lab, name: str, node: str, *, gpu: int = 0, cpu: str = "1", port: int = 0) -> None:
+async def foreign(lab: SchedulerCluster, name: str, node: str, *, gpu: int = 0, cpu: str = "1", port: int = 0) -> None:
     """A pod that another scheduler has bound."""
     requests = {"cpu": cpu, **({names.NVIDIA_GPU: str(gpu)} if gpu else {})}
     ports = [{"containerPort": port, "hostPort": port}] if port else []
@@ -34,7 +34,7 @@ async def foreign(lab: Lab, name: str, node: str, *, gpu: int = 0, cpu: str = "1
     await lab.create(resources.PODS, {"metadata": {"name": name}, "spec": spec})
 
 
-def before(lab: Lab, path: str, work: Callable[[], Awaitable[None]], times: int = 1) -> None:
+def before(lab: SchedulerCluster, path: str, work: Callable[[], Awaitable[None]], times: int = 1) -> None:
     """Let something happen while the first write of a kind is under way."""
     left = [times]
 
@@ -56,7 +56,7 @@ def overtaken(scheduler: Scheduler) -> float:
 
 @pytest.mark.parametrize("taken", [{"gpu": 1}, {"cpu": "64"}, {"port": 8080}])
 async def test_a_pod_is_not_bound_to_a_node_that_others_filled_meanwhile(taken: dict[str, Any]) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         scheduler = lab.make_scheduler()
         async with running(scheduler):
@@ -80,7 +80,7 @@ async def test_a_pod_is_not_bound_to_a_node_that_others_filled_meanwhile(taken: 
 
 
 async def test_a_pod_is_bound_where_others_came_and_there_is_room_all_the_same() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         scheduler = lab.make_scheduler()
         async with running(scheduler):
@@ -98,7 +98,7 @@ async def test_a_pod_is_bound_where_others_came_and_there_is_room_all_the_same()
 
 @pytest.mark.parametrize("comes_back", [True, False])
 async def test_a_pod_is_not_bound_to_a_node_that_went_or_came_back_smaller(comes_back: bool) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         scheduler = lab.make_scheduler()
         async with running(scheduler):
@@ -124,7 +124,7 @@ async def test_a_pod_is_not_bound_to_a_node_that_went_or_came_back_smaller(comes
 
 
 async def test_a_gang_does_not_begin_when_one_of_its_places_was_taken() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         for name in ("a", "b"):
             await lab.node(name, gpus=1)
         scheduler = lab.make_scheduler()
@@ -145,7 +145,7 @@ async def test_a_gang_does_not_begin_when_one_of_its_places_was_taken() -> None:
 
 
 async def test_a_gang_that_has_begun_finds_another_place_for_the_pod_that_lost_its_own() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         for name in ("a", "b"):
             await lab.node(name, gpus=1)
         scheduler = lab.make_scheduler()
@@ -159,22 +159,22 @@ async def test_a_gang_that_has_begun_finds_another_place_for_the_pod_that_lost_i
 
 @pytest.mark.embedded_only("five seconds pass until the gang gives up, which needs fast time")
 async def test_a_gang_whose_pod_finds_no_other_place_gives_its_nodes_back() -> None:
-    async with cluster(speed=20) as lab:
+    async with scheduler_cluster(speed=20) as lab:
         for name in ("a", "b"):
             await lab.node(name, gpus=1)
         scheduler = lab.make_scheduler()
         async with running(scheduler):
             await lose_one_place(lab, scheduler)
-            assert "others came to node" in await lab.until_told(names.EVENT_GANG_BROKEN, "train")
+            assert "others came to node" in await lab.wait_for_event(names.EVENT_GANG_BROKEN, "train")
             await lab.pods.wait_until(lambda _: all(going(lab, name) for name in lab.placed("train")), 10)
 
 
-def going(lab: Lab, name: str) -> bool:
+def going(lab: SchedulerCluster, name: str) -> bool:
     pod = lab.pods.get(f"default/{name}")
     return pod is None or pod.metadata.deletion_timestamp is not None
 
 
-async def lose_one_place(lab: Lab, scheduler: Scheduler) -> None:
+async def lose_one_place(lab: SchedulerCluster, scheduler: Scheduler) -> None:
     """One pod of a gang is bound; the other loses its node to somebody else before it is."""
     lost: list[str] = []
 
@@ -196,7 +196,7 @@ async def lose_one_place(lab: Lab, scheduler: Scheduler) -> None:
 
 
 async def test_a_shared_gpu_needs_a_whole_one_that_nobody_took() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1, memory_mib=40_000)
         scheduler = lab.make_scheduler()
         async with running(scheduler):

@@ -22,7 +22,7 @@ from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import Scheduler
 from pykai.scheduler.shadow import Shadow
 from tests.servers import api_server, ensure_namespace
-from tests.services.scheduler.schedulercluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import SchedulerCluster, scheduler_cluster
 from tests.services.scheduler.test_evictions import an_unfair_cluster
 
 WATCHED = (
@@ -49,7 +49,7 @@ def lines(said: pytest.LogCaptureFixture, start: str = "") -> list[str]:
     return sorted(each for each in found if each.startswith(start))
 
 
-async def versions(lab: Lab) -> dict[str, str]:
+async def versions(lab: SchedulerCluster) -> dict[str, str]:
     """Every object of every kind that a scheduler writes, and its version."""
     return {
         f"{resource.plural}/{each['metadata'].get('namespace', '')}/{each['metadata']['name']}": each["metadata"][
@@ -63,7 +63,7 @@ async def versions(lab: Lab) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def shadow(lab: Lab, patience_s: float = 3600.0, **flags: Any) -> AsyncIterator[Scheduler]:
+async def shadow(lab: SchedulerCluster, patience_s: float = 3600.0, **flags: Any) -> AsyncIterator[Scheduler]:
     """A shadow at work; whatever it does, nothing was written in the end but by the test."""
     async with lab.scheduler(shadow="true", **flags) as scheduler:
         assert isinstance(scheduler.dispatcher, Shadow)
@@ -99,7 +99,7 @@ def counted(scheduler: Scheduler, name: str, **labels: str) -> float:
 
 
 async def test_it_writes_nothing_whatever_it_decides(said: pytest.LogCaptureFixture) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         await lab.node("b", cpu="4")
         await lab.gang("train", pods=3, cpu="1")
@@ -118,7 +118,7 @@ async def test_it_writes_nothing_whatever_it_decides(said: pytest.LogCaptureFixt
 
 
 async def test_each_decision_is_one_line(said: pytest.LogCaptureFixture) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.gang("train", pods=2, gpu=1)
         await lab.gang("big", pods=1, gpu=7)
@@ -138,7 +138,7 @@ async def test_each_decision_is_one_line(said: pytest.LogCaptureFixture) -> None
 
 
 async def test_a_victim_is_named_with_its_reason_and_stays(said: pytest.LogCaptureFixture) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         async with shadow(lab) as scheduler:
             (line,) = await until_said(said, "would evict")
@@ -154,7 +154,7 @@ async def test_a_victim_is_named_with_its_reason_and_stays(said: pytest.LogCaptu
 
 
 async def test_where_another_scheduler_bound_a_pod_is_where_it_is(said: pytest.LogCaptureFixture) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         for name in ("a", "b"):
             await lab.node(name, gpus=1)
         await lab.gang("job", pods=1, gpu=1)
@@ -177,7 +177,7 @@ async def test_where_another_scheduler_bound_a_pod_is_where_it_is(said: pytest.L
 async def test_a_bind_request_of_another_scheduler_counts_before_the_pod_is_bound(
     said: pytest.LogCaptureFixture,
 ) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         for name in ("a", "b"):
             await lab.node(name, gpus=1)
         await lab.gang("job", pods=1, gpu=1)
@@ -196,7 +196,7 @@ async def test_a_bind_request_of_another_scheduler_counts_before_the_pod_is_boun
 
 
 async def test_a_pod_that_another_found_a_place_for(said: pytest.LogCaptureFixture) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.gang("big", pods=1, gpu=7)
         async with shadow(lab) as scheduler:
@@ -208,7 +208,7 @@ async def test_a_pod_that_another_found_a_place_for(said: pytest.LogCaptureFixtu
 
 
 async def test_what_nobody_carries_out_is_believed_for_a_while_only(said: pytest.LogCaptureFixture) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
         async with shadow(lab, patience_s=0.0) as scheduler:
@@ -224,7 +224,7 @@ async def test_what_nobody_carries_out_is_believed_for_a_while_only(said: pytest
 
 
 async def test_an_eviction_that_nobody_carries_out_is_told_once(said: pytest.LogCaptureFixture) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         async with shadow(lab, patience_s=0.0) as scheduler:
             (line,) = await until_said(said, "would evict")
@@ -234,7 +234,7 @@ async def test_an_eviction_that_nobody_carries_out_is_told_once(said: pytest.Log
 
 
 async def test_cycles_that_fail_and_tables_built_anew_repeat_nothing(said: pytest.LogCaptureFixture) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.gang("train", pods=2, gpu=1)
         async with shadow(lab) as scheduler:
@@ -253,7 +253,7 @@ async def test_cycles_that_fail_and_tables_built_anew_repeat_nothing(said: pytes
 
 
 async def test_only_pods_of_the_scheduler_it_shadows_count(said: pytest.LogCaptureFixture) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         for name, scheduler_name in (("ours", names.SCHEDULER_NAME), ("theirs", "other-scheduler")):
             await lab.group(name)
@@ -273,7 +273,7 @@ async def test_only_pods_of_the_scheduler_it_shadows_count(said: pytest.LogCaptu
 
 
 async def test_it_takes_no_lease(said: pytest.LogCaptureFixture) -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await ensure_namespace(lab.client, "kai-scheduler")
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
@@ -304,7 +304,7 @@ async def test_its_client_cannot_write() -> None:
 
 
 async def test_a_shadow_has_such_a_client() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         scheduler = lab.make_scheduler(shadow="true")
         with pytest.raises(Forbidden, match="this process only reads"):
             await scheduler._runtime.client.create(resources.NODES, {"metadata": {"name": "n"}})
@@ -323,13 +323,13 @@ def test_whoever_misspells_the_value_gets_no_scheduler(value: str) -> None:
     assert (problem.subject, problem.field) == ("scheduler flags", "--shadow")
 
 
-async def bind(lab: Lab, pod: str, node: str) -> None:
+async def bind(lab: SchedulerCluster, pod: str, node: str) -> None:
     """Another scheduler binds a pod."""
     found = await lab.client.get_raw(resources.PODS, pod, "default")
     await lab.client.bind("default", pod, uid=found["metadata"]["uid"], node=node)
 
 
-async def request(lab: Lab, pod: str, node: str) -> None:
+async def request(lab: SchedulerCluster, pod: str, node: str) -> None:
     """Another scheduler asks its binder to bind a pod."""
     found = await lab.client.get_raw(resources.PODS, pod, "default")
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": found["metadata"]["uid"]}

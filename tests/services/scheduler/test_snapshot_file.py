@@ -21,7 +21,7 @@ from pykai.kube import resources
 from pykai.kube.transport import Request
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.snapshotfile import SnapshotError, newest_timestamp_ns, read_snapshot, snapshot_zip
-from tests.services.scheduler.schedulercluster import Rule, cluster
+from tests.services.scheduler.schedulercluster import FaultRule, scheduler_cluster
 from tests.services.scheduler.test_evictions import an_unfair_cluster
 
 
@@ -34,7 +34,7 @@ def packed(content: Any) -> bytes:
 
 
 async def test_a_snapshot_taken_live_replays_to_the_live_decisions() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         await lab.gang("train", pods=3, cpu="2")
         await lab.gang("big", pods=1, gpu=8)
@@ -67,7 +67,7 @@ async def test_a_snapshot_taken_live_replays_to_the_live_decisions() -> None:
 
 
 async def test_groups_that_may_evict_nobody_are_in_the_file() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         scheduler = lab.make_scheduler()
         await scheduler._runtime.caches.start()
@@ -85,7 +85,7 @@ async def test_groups_that_may_evict_nobody_are_in_the_file() -> None:
 
 
 async def test_what_is_assumed_is_in_the_file() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
         begun, go_on = asyncio.Event(), asyncio.Event()
@@ -219,7 +219,7 @@ def test_whose_turn_it_is_survives_the_way_through_a_file() -> None:
 
 
 async def test_before_the_first_cycle_nothing_is_ready() -> None:
-    async with cluster() as lab, ClientSession() as http:
+    async with scheduler_cluster() as lab, ClientSession() as http:
         scheduler = lab.make_scheduler()
         plugins = scheduler.plugin_endpoint("127.0.0.1:0")
         watched = scheduler.metrics_endpoint("127.0.0.1:0")
@@ -241,7 +241,7 @@ async def test_before_the_first_cycle_nothing_is_ready() -> None:
 
 
 async def test_the_plugin_server_serves_snapshot_and_job_order() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.gang("second", pods=1, gpu=1)
         await lab.gang("first", pods=1, gpu=1)
         async with lab.scheduler() as scheduler, ClientSession() as http:
@@ -249,7 +249,7 @@ async def test_the_plugin_server_serves_snapshot_and_job_order() -> None:
             watched = scheduler.metrics_endpoint("127.0.0.1:0")
             base, metrics = [f"http://127.0.0.1:{await each.start()}" for each in (plugins, watched)]
             try:
-                await lab.until_told("Unschedulable", "first")
+                await lab.wait_for_event("Unschedulable", "first")
                 async with http.get(f"{base}/get-job-order") as answer:
                     order = await answer.json()
                 assert {entry["id"] for entry in order["global_order"]} == {"default/first", "default/second"}
@@ -273,7 +273,7 @@ async def test_the_plugin_server_serves_snapshot_and_job_order() -> None:
 
 
 async def test_a_flood_of_snapshots_is_worked_out_a_few_times_and_cycles_go_on() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         asked = 0
 
@@ -281,7 +281,7 @@ async def test_a_flood_of_snapshots_is_worked_out_a_few_times_and_cycles_go_on()
             nonlocal asked
             asked += 1
 
-        lab.faults.rules.append(Rule("GET", "^/version$", after=count))
+        lab.faults.rules.append(FaultRule("GET", "^/version$", after=count))
         async with lab.scheduler() as scheduler, ClientSession(connector=TCPConnector(limit=0)) as http:
             await scheduler.intake.nodes.wait_until(lambda store: len(store) == 1, 10)
             plugins = scheduler.plugin_endpoint("127.0.0.1:0")

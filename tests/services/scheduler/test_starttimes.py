@@ -14,7 +14,7 @@ from pykai.kube import resources
 from pykai.scheduler.sanitising.starttimes import minimum_running_since_ns, starts_by_subgroup
 from pykai.scheduler.snapshotfile import read_snapshot, snapshot_zip
 from pykai.scheduler.status.statusevents import now_ns
-from tests.services.scheduler.schedulercluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import SchedulerCluster, scheduler_cluster
 from tests.services.scheduler.test_intake import Feed
 
 START = names.LAST_START_TIMESTAMP_ANNOTATION
@@ -211,7 +211,7 @@ async def test_a_snapshot_holds_the_start_that_counts(diary: Diary) -> None:
 # -- on a server ------------------------------------------------------------------------------------------------------
 
 
-async def a_protected_cluster(lab: Lab) -> None:
+async def a_protected_cluster(lab: SchedulerCluster) -> None:
     """One GPU, held by a team beyond its quota, and a minimum run time for everybody."""
     await lab.node("a", gpus=1)
     for name, quota in (("rich", 0), ("poor", 1)):
@@ -227,7 +227,7 @@ async def a_protected_cluster(lab: Lab) -> None:
 @pytest.mark.parametrize("forged", [True, False])
 async def test_a_forged_start_protects_nobody(forged: bool) -> None:
     """The kubelet says that the pod runs for two hours, an honest group that it started just now."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await a_protected_cluster(lab)
         hours_ns = 2 * 3600 * 1_000_000_000
         began = now_ns(lab.clock) - (hours_ns if forged else 0)
@@ -239,20 +239,20 @@ async def test_a_forged_start_protects_nobody(forged: bool) -> None:
         await lab.pod("needy-0", "needy", gpu=1)
         async with lab.scheduler() as scheduler:
             if forged:
-                await lab.until_told("Evict", "greedy")
-                text = await lab.until_told("InvalidPodGroup", "greedy")
+                await lab.wait_for_event("Evict", "greedy")
+                text = await lab.wait_for_event("InvalidPodGroup", "greedy")
                 assert START in text
                 assert f"{FAR} is later than the start of its pods" in text
             else:
-                await lab.until_told("Unschedulable", "needy")
+                await lab.wait_for_event("Unschedulable", "needy")
                 for _ in range(3):
                     await scheduler.loop.cycle()
-                assert not lab.told("Evict")
-                assert not lab.told("InvalidPodGroup")
+                assert not lab.event_messages("Evict")
+                assert not lab.event_messages("InvalidPodGroup")
 
 
 async def test_a_snapshot_file_is_replayed_as_it_was_decided() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await a_protected_cluster(lab)
         status = {"phase": "Running", "startTime": "2020-01-01T00:00:00Z"}
         await lab.client.patch(resources.PODS, "greedy-0", {"status": status}, "default", subresource="status")

@@ -6,7 +6,7 @@ from pykai.api import names
 from pykai.api.scheduling import SchedulingCondition
 from pykai.kube import resources
 from pykai.scheduler.status.startstamps import longest_min_runtime_ns
-from tests.services.scheduler.schedulercluster import Lab, cluster, refusal
+from tests.services.scheduler.schedulercluster import SchedulerCluster, refusal, scheduler_cluster
 from tests.services.scheduler.test_evictions import running_pod
 
 SECOND = 1_000_000_000
@@ -14,7 +14,7 @@ STATUS = r"/(pods|podgroups)/[^/]+/status$"
 
 
 async def test_a_pod_that_fits_nowhere_is_told_why() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.group("first")
         await running_pod(lab, "first-0", "first", "a", gpu=1)
@@ -22,8 +22,8 @@ async def test_a_pod_that_fits_nowhere_is_told_why() -> None:
         async with lab.scheduler():
             await lab.groups.wait_until(lambda store: bool(_conditions(lab, "big")), 10)
             await lab.pods.wait_until(lambda _: lab.condition("big-0")[0] == "False", 10)
-            why = await lab.until_told("Unschedulable", "big-0")
-            group_why = await lab.until_told("Unschedulable", "big")
+            why = await lab.wait_for_event("Unschedulable", "big-0")
+            group_why = await lab.wait_for_event("Unschedulable", "big")
         status, reason, message = lab.condition("big-0")
         assert (status, reason) == ("False", "Unschedulable")
         assert message == why
@@ -41,7 +41,7 @@ async def test_a_pod_that_fits_nowhere_is_told_why() -> None:
 
 
 async def test_a_queue_over_its_limit_gives_its_figures() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=4)
         await lab.queue("small", parent="department", limit=1)
         await lab.gang("big", pods=1, gpu=2, queue="small")
@@ -54,11 +54,11 @@ async def test_a_queue_over_its_limit_gives_its_figures() -> None:
 
 
 async def test_nothing_is_written_twice_however_many_cycles_pass() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.gang("big", pods=2, gpu=8)
         async with lab.scheduler() as scheduler:
-            await lab.until_told("Unschedulable", "big")
+            await lab.wait_for_event("Unschedulable", "big")
             await scheduler.writes.flush()
             before = len(lab.faults.written("PATCH", STATUS))
             assert before == 3
@@ -69,7 +69,7 @@ async def test_nothing_is_written_twice_however_many_cycles_pass() -> None:
             assert len(lab.faults.written("PATCH", STATUS)) == before
         async with lab.scheduler() as scheduler:
             await scheduler.intake.wait_for_sync()
-            await lab.until_told("Unschedulable", "big")
+            await lab.wait_for_event("Unschedulable", "big")
             while scheduler.loop.cycles < 2:
                 await scheduler.loop.cycle()
             await scheduler.writes.flush()
@@ -77,7 +77,7 @@ async def test_nothing_is_written_twice_however_many_cycles_pass() -> None:
 
 
 async def test_our_own_notes_start_no_cycle() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.gang("big", pods=1, gpu=8)
         async with lab.scheduler(schedule_period="1h") as scheduler:
@@ -93,7 +93,7 @@ async def test_our_own_notes_start_no_cycle() -> None:
 
 
 async def test_what_found_its_place_loses_its_conditions() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler():
             await lab.groups.wait_until(lambda store: bool(_conditions(lab, "job")), 10)
@@ -105,12 +105,12 @@ async def test_what_found_its_place_loses_its_conditions() -> None:
 
 async def test_a_group_without_enough_pods_is_not_ready() -> None:
     """cycle:T-43."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=4)
         await lab.group("half", minimum=2)
         await lab.pod("half-0", "half", gpu=1)
         async with lab.scheduler():
-            text = await lab.until_told("NotReady", "half")
+            text = await lab.wait_for_event("NotReady", "half")
             assert text == "Job is not ready for scheduling. Waiting for 2 pods, currently 1 exist, 0 are gated"
             await lab.pods.wait_until(lambda _: lab.condition("half-0") == ("False", "PodGroupNotReady", text), 10)
         assert not _conditions(lab, "half")
@@ -118,7 +118,7 @@ async def test_a_group_without_enough_pods_is_not_ready() -> None:
 
 
 async def test_an_elastic_group_says_why_its_rest_waits() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.group("grows", minimum=1)
         await running_pod(lab, "grows-0", "grows", "a", gpu=1)
@@ -131,18 +131,18 @@ async def test_an_elastic_group_says_why_its_rest_waits() -> None:
 
 
 async def test_pods_are_not_marked_where_the_group_says_so() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.group("big", markUnschedulable=False)
         await lab.pod("big-0", "big", gpu=8)
         async with lab.scheduler() as scheduler:
-            await lab.until_told("Unschedulable", "big-0")
+            await lab.wait_for_event("Unschedulable", "big-0")
             await scheduler.writes.flush()
         assert lab.condition("big-0") == ("", "", "")
 
 
 async def test_a_start_is_stamped_where_a_minimum_run_time_counts() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.client.patch(resources.QUEUES, "team", {"spec": {"preemptMinRuntime": "1h"}})
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
@@ -154,12 +154,12 @@ async def test_a_start_is_stamped_where_a_minimum_run_time_counts() -> None:
 
 
 async def test_a_start_that_nobody_asks_for_is_stamped_once_somebody_does() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler():
             await lab.until_bound("job", 1)
-            await lab.until_told("Scheduled", "job-0")
+            await lab.wait_for_event("Scheduled", "job-0")
             assert not lab.faults.written("PATCH", r"/podgroups/job$")
             await lab.client.patch(resources.QUEUES, "team", {"spec": {"reclaimMinRuntime": "1h"}})
             await lab.groups.wait_until(
@@ -172,7 +172,7 @@ async def test_a_start_that_nobody_asks_for_is_stamped_once_somebody_does() -> N
 
 
 async def test_a_start_before_the_minimum_run_time_is_not_worth_a_stamp() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.group("job")
         await running_pod(lab, "job-0", "job", "a", gpu=1)
@@ -192,21 +192,21 @@ async def test_a_start_before_the_minimum_run_time_is_not_worth_a_stamp() -> Non
 
 
 async def test_a_broken_gang_is_stamped_told_and_evicted_after_its_grace() -> None:
-    async with cluster(speed=100) as lab:
+    async with scheduler_cluster(speed=100) as lab:
         await lab.node("a", gpus=2)
         await lab.group("train", minimum=2, stalenessGracePeriod="30s")
         await running_pod(lab, "train-0", "train", "a", gpu=1)
         async with lab.scheduler():
-            text = await lab.until_told("StaleJob", "train")
+            text = await lab.wait_for_event("StaleJob", "train")
             assert text == "Job is stale. 1 pods are active, minMember is 2"
             await lab.groups.wait_until(lambda _: bool(lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION)), 10)
             since = lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION)
-            assert "evicting remaining pod: default/train-0" in await lab.until_told("Evict", "train")
+            assert "evicting remaining pod: default/train-0" in await lab.wait_for_event("Evict", "train")
             assert lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION) in (since, "")
 
 
 async def test_a_gang_that_recovers_loses_its_stamp() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.group("train", minimum=2)
         await running_pod(lab, "train-0", "train", "a", gpu=1)
@@ -218,7 +218,7 @@ async def test_a_gang_that_recovers_loses_its_stamp() -> None:
 
 
 async def test_a_status_that_fails_is_written_later() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         lab.faults.refuse("PATCH", STATUS, refusal(500, "InternalError"), times=3)
         await lab.gang("big", pods=1, gpu=8)
@@ -228,7 +228,7 @@ async def test_a_status_that_fails_is_written_later() -> None:
 
 
 async def test_the_conditions_of_another_pool_stay() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.gang("big", pods=1, gpu=8)
         other = {
@@ -248,6 +248,6 @@ async def test_the_conditions_of_another_pool_stay() -> None:
         assert _conditions(lab, "big")[1].transition_id == "8"
 
 
-def _conditions(lab: Lab, group: str) -> list[SchedulingCondition]:
+def _conditions(lab: SchedulerCluster, group: str) -> list[SchedulingCondition]:
     found = lab.groups.get(f"default/{group}")
     return list(found.status.scheduling_conditions) if found is not None else []

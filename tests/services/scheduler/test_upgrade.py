@@ -10,10 +10,10 @@ import msgspec
 
 from pykai.api import names
 from pykai.kube import resources
-from tests.services.scheduler.schedulercluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import SchedulerCluster, scheduler_cluster
 
 
-async def left_half_bound(lab: Lab, places: dict[str, str]) -> str:
+async def left_half_bound(lab: SchedulerCluster, places: dict[str, str]) -> str:
     """As the version before has left it: the plan on the PodGroup, the first pod bound; the text of the plan."""
     uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await lab.client.list_raw(resources.PODS)}
     text = msgspec.json.encode([[pod, uids[pod], node] for pod, node in places.items()]).decode()
@@ -27,7 +27,7 @@ async def left_half_bound(lab: Lab, places: dict[str, str]) -> str:
 
 async def test_a_gang_that_the_version_before_left_half_bound_becomes_whole() -> None:
     """On nodes of the engine's choice: the one that the plan names is closed by now."""
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.node("b", gpus=2)
         await lab.node("c", gpus=2)
@@ -42,7 +42,7 @@ async def test_a_gang_that_the_version_before_left_half_bound_becomes_whole() ->
 
 
 async def test_one_of_which_bind_requests_were_written_becomes_whole() -> None:
-    async with cluster() as lab:
+    async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2, memory_mib=40000)
         await lab.gang("train", pods=2, annotations={"gpu-fraction": "0.5"})
         pod = await lab.client.get_raw(resources.PODS, "train-0", "default")
@@ -64,7 +64,7 @@ async def test_one_of_which_bind_requests_were_written_becomes_whole() -> None:
 
 
 async def test_a_gang_that_cannot_become_whole_is_given_back() -> None:
-    async with cluster(speed=100) as lab:
+    async with scheduler_cluster(speed=100) as lab:
         await lab.node("a", gpus=1)
         await lab.gang("train", pods=2, gpu=1)
         await left_half_bound(lab, {"train-0": "a", "train-1": "gone"})
@@ -78,5 +78,5 @@ async def test_a_gang_that_cannot_become_whole_is_given_back() -> None:
                 ),
                 20,
             )
-        assert lab.told("StaleJob", "train")
-        assert not lab.told("GangBroken")
+        assert lab.event_messages("StaleJob", "train")
+        assert not lab.event_messages("GangBroken")

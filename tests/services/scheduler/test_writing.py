@@ -34,7 +34,7 @@ from pykai.scheduler.dispatch.bindplan import BindPlanError, PendingBind, decode
 from pykai.scheduler.dispatch.bindrequests import label_value, needs_binder, request_object, request_spec
 from pykai.scheduler.status.conditions import pod_condition_patch, unschedulable_conditions
 from pykai.scheduler.status.statuswrites import StatusPatch, StatusWrites
-from tests.services.scheduler.schedulercluster import Lab, cluster, refusal
+from tests.services.scheduler.schedulercluster import SchedulerCluster, refusal, scheduler_cluster
 
 PLAIN = Bind("ns", "p", "uid", "ns/g", "a", names.RECEIVED_REGULAR, 1, "1.00")
 
@@ -179,7 +179,7 @@ def test_the_newest_word_of_a_pool_stands_last(
 class Pool:
     """A pool of writers that runs, and one object to write on."""
 
-    def __init__(self, lab: Lab, *, busy: bool = False) -> None:
+    def __init__(self, lab: SchedulerCluster, *, busy: bool = False) -> None:
         self.lab = lab
         self.busy = busy
         self.writes = StatusWrites(Client(lab.faults), workers=2, busy=lambda: self.busy)
@@ -206,7 +206,7 @@ class Pool:
 
 
 async def test_what_is_put_later_replaces_what_waits() -> None:
-    async with cluster() as lab, Pool(lab) as pool:
+    async with scheduler_cluster() as lab, Pool(lab) as pool:
         pool.put("1")
         pool.put("2")
         pool.put("3")
@@ -216,7 +216,7 @@ async def test_what_is_put_later_replaces_what_waits() -> None:
 
 
 async def test_what_is_dropped_is_not_written() -> None:
-    async with cluster() as lab, Pool(lab) as pool:
+    async with scheduler_cluster() as lab, Pool(lab) as pool:
         pool.put("1")
         pool.writes.drop("k")
         assert await pool.value() == ""
@@ -224,7 +224,7 @@ async def test_what_is_dropped_is_not_written() -> None:
 
 
 async def test_a_write_during_a_write_comes_after_it() -> None:
-    async with cluster() as lab, Pool(lab) as pool:
+    async with scheduler_cluster() as lab, Pool(lab) as pool:
 
         async def again(_: object) -> None:
             lab.faults.on_write = None
@@ -240,14 +240,14 @@ async def test_a_write_during_a_write_comes_after_it() -> None:
 
 @pytest.mark.parametrize("code", [500, 429, 409])
 async def test_what_may_pass_is_tried_again(code: int) -> None:
-    async with cluster() as lab, Pool(lab) as pool:
+    async with scheduler_cluster() as lab, Pool(lab) as pool:
         lab.faults.refuse("PATCH", "/podgroups/g$", refusal(code, "Conflict" if code == 409 else "Later"), times=1)
         pool.put("1")
         assert await pool.value() == "1"
 
 
 async def test_a_lost_answer_is_tried_again() -> None:
-    async with cluster() as lab, Pool(lab) as pool:
+    async with scheduler_cluster() as lab, Pool(lab) as pool:
         lab.faults.lose("PATCH", "/podgroups/g$", ConnectionLost("gone"), carried_out=False)
         pool.put("1")
         assert await pool.value() == "1"
@@ -255,7 +255,7 @@ async def test_a_lost_answer_is_tried_again() -> None:
 
 @pytest.mark.parametrize("code", [404, 403, 422])
 async def test_what_cannot_pass_is_dropped_and_told(code: int) -> None:
-    async with cluster() as lab, Pool(lab) as pool:
+    async with scheduler_cluster() as lab, Pool(lab) as pool:
         lab.faults.refuse("PATCH", "/podgroups/g$", refusal(code, "No"))
         pool.put("1")
         assert await pool.value() == ""
@@ -264,7 +264,7 @@ async def test_what_cannot_pass_is_dropped_and_told(code: int) -> None:
 
 
 async def test_binds_go_first() -> None:
-    async with cluster() as lab, Pool(lab, busy=True) as pool:
+    async with scheduler_cluster() as lab, Pool(lab, busy=True) as pool:
         pool.put("1")
         await asyncio.sleep(0.05)
         assert not lab.faults.writes
@@ -273,7 +273,7 @@ async def test_binds_go_first() -> None:
 
 
 async def test_a_content_that_cannot_be_made_harms_nobody() -> None:
-    async with cluster() as lab, Pool(lab) as pool:
+    async with scheduler_cluster() as lab, Pool(lab) as pool:
 
         def broken() -> StatusPatch:
             raise RuntimeError("no content")
@@ -284,7 +284,7 @@ async def test_a_content_that_cannot_be_made_harms_nobody() -> None:
 
 
 async def test_a_mistake_of_ours_costs_one_status() -> None:
-    async with cluster() as lab, Pool(lab) as pool:
+    async with scheduler_cluster() as lab, Pool(lab) as pool:
         lab.faults.lose("PATCH", "/podgroups/g$", RuntimeError("broken on purpose"), carried_out=False, times=4)
         for number in range(4):
             pool.put("lost", f"status of default/{number}")

@@ -1,7 +1,7 @@
 """The control plane of a soak: an API server that can be killed, and all that belongs to Kubernetes, not to us.
 
-A soak runs on any of them.  `EmbeddedPlane` is `kai server` with its state in SQLite and needs nothing else; a real
-control plane fits in the same way.
+A soak runs on any of them.  `EmbeddedControlPlane` is `kai server` with its state in SQLite and needs nothing else; a
+real control plane fits in the same way.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Protocol
 from pykai.dev.soak.processes import Processes
 
 #: how to start one of the programs of PyKAI
-KAI = "pykai"
+KAI_MODULE = "pykai"
 
 
-class Plane(Protocol):
+class SoakControlPlane(Protocol):
     """What a soak needs of a control plane."""
 
     @property
@@ -38,7 +38,7 @@ class Plane(Protocol):
         """Kill the API server in the middle of whatever it does, and start it again after a pause."""
         ...
 
-    def must_live(self) -> None:
+    def check_alive(self) -> None:
         """Raise `SoakFailed` if it has ended by itself."""
         ...
 
@@ -51,7 +51,7 @@ class Plane(Protocol):
         ...
 
 
-class EmbeddedPlane:
+class EmbeddedControlPlane:
     """`kai server`; the controllers are those of `kai run machines`."""
 
     #: evicted pods say so, for the failure policy of the Jobs
@@ -72,7 +72,7 @@ class EmbeddedPlane:
     async def start(self) -> None:
         await self._start()
         while not self.kubeconfig().exists():
-            self.must_live()
+            self.check_alive()
             await asyncio.sleep(0.05)
 
     def kubeconfig(self, service: str = "") -> Path:
@@ -83,8 +83,8 @@ class EmbeddedPlane:
         await asyncio.sleep(pause_s)
         await self._start()
 
-    def must_live(self) -> None:
-        self._processes.must_live()
+    def check_alive(self) -> None:
+        self._processes.check_alive()
 
     def pids(self) -> Mapping[str, int]:
         return self._processes.pids()
@@ -95,7 +95,7 @@ class EmbeddedPlane:
     async def _start(self) -> None:
         data, kubeconfig = str(self._folder / "data"), str(self.kubeconfig())
         arguments = ("server", "--data", data, "--port", str(self._port), "--kubeconfig", kubeconfig)
-        await self._processes.start("server", KAI, arguments)
+        await self._processes.start("server", KAI_MODULE, arguments)
 
 
 def free_port() -> int:

@@ -34,12 +34,12 @@ from pykai.api import names
 from pykai.api.sharing import ReservationRule
 
 #: portions are written with two decimals; sums of them are compared in hundredths
-_WHOLE = 100
+_WHOLE_GPU = 100
 _RULE = ReservationRule()
 
 
 @dataclass(slots=True)
-class Seen:
+class RecordedChange:
     """One line of a recording."""
 
     at_s: float
@@ -50,7 +50,7 @@ class Seen:
     more: bool = False
 
 
-def read_recording(path: Path) -> Iterator[Seen]:
+def read_recording(path: Path) -> Iterator[RecordedChange]:
     """The lines of a file; a last line that was cut off is left out."""
     with path.open(encoding="utf-8") as lines:
         for line in lines:
@@ -58,21 +58,21 @@ def read_recording(path: Path) -> Iterator[Seen]:
                 return
             document = json.loads(line)
             more = document.get("more", False)
-            yield Seen(document["at"], document["resource"], document["key"], document["object"], more)
+            yield RecordedChange(document["at"], document["resource"], document["key"], document["object"], more)
 
 
 @dataclass(slots=True)
-class _Gang:
+class _GangState:
     minimum: int = 1
     #: uids of the pods that have done their part, whether or not they are still there
     done: set[str] = field(default_factory=set)
     #: since when some but too few pods have been running; None: whole or absent
-    half_since_s: float | None = None
-    told: bool = False
+    incomplete_since_s: float | None = None
+    reported: bool = False
 
 
 @dataclass(slots=True)
-class _World:
+class _ClusterState:
     grace_s: float
     problems: list[str] = field(default_factory=list)
     objects: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
@@ -80,23 +80,23 @@ class _World:
     nodes: dict[str, str] = field(default_factory=dict)
     on_node: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
     members: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
-    gangs: dict[str, _Gang] = field(default_factory=lambda: defaultdict(_Gang))
+    gangs: dict[str, _GangState] = field(default_factory=lambda: defaultdict(_GangState))
     #: Jobs that have completed or were given up
     settled: set[str] = field(default_factory=set)
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     #: nodes and gangs that have changed since they were judged
-    nodes_to_judge: set[str] = field(default_factory=set)
-    gangs_to_judge: set[str] = field(default_factory=set)
+    nodes_to_check: set[str] = field(default_factory=set)
+    gangs_to_check: set[str] = field(default_factory=set)
     now_s: float = 0.0
 
-    def say(self, once: str, problem: str) -> None:
-        if once not in self.told:
-            self.told.add(once)
+    def report(self, once: str, problem: str) -> None:
+        if once not in self.reported:
+            self.reported.add(once)
             self.problems.append(f"{self.now_s:.2f}s: {problem}")
 
 
-def check(
-    recording: Iterable[Seen],
+def check_recording(
+    recording: Iterable[RecordedChange],
     *,
     grace_s: float,
     ended: bool = True,
@@ -108,50 +108,50 @@ def check(
     `grace_s` is how long a gang may be half started, in recorded seconds; `submitted` are keys of Jobs, `given_up`
     those of them that their users deleted.
     """
-    world = _World(grace_s, settled=set(given_up))
-    for seen in recording:
-        world.now_s = seen.at_s
-        before = world.objects[seen.resource].get(seen.key)
-        if seen.object is None:
-            world.objects[seen.resource].pop(seen.key, None)
+    cluster = _ClusterState(grace_s, settled=set(given_up))
+    for change in recording:
+        cluster.now_s = change.at_s
+        before = cluster.objects[change.resource].get(change.key)
+        if change.object is None:
+            cluster.objects[change.resource].pop(change.key, None)
         else:
-            world.objects[seen.resource][seen.key] = seen.object
-        if seen.resource == "pods":
-            _pod_changed(world, seen.key, before, seen.object)
-        elif seen.resource == "jobs":
-            _job_changed(world, seen.key, before, seen.object)
-        elif seen.resource == "podgroups" and seen.object is not None:
-            world.gangs[seen.key].minimum = _minimum(seen.object)
-            world.gangs_to_judge.add(seen.key)
-        if not seen.more:
-            _judge_changed(world)
-    _judge_changed(world)
-    for key in list(world.gangs):
-        _judge_gang(world, key)
+            cluster.objects[change.resource][change.key] = change.object
+        if change.resource == "pods":
+            _pod_changed(cluster, change.key, before, change.object)
+        elif change.resource == "jobs":
+            _job_changed(cluster, change.key, before, change.object)
+        elif change.resource == "podgroups" and change.object is not None:
+            cluster.gangs[change.key].minimum = _minimum(change.object)
+            cluster.gangs_to_check.add(change.key)
+        if not change.more:
+            _check_changed(cluster)
+    _check_changed(cluster)
+    for key in list(cluster.gangs):
+        _check_gang(cluster, key)
     if ended:
-        _judge_end(world)
-        for key in sorted(set(submitted) - world.settled):
-            world.say(f"lost/{key}", f"job {key} was submitted and never completed")
-    return world.problems
+        _check_leftovers(cluster)
+        for key in sorted(set(submitted) - cluster.settled):
+            cluster.report(f"lost/{key}", f"job {key} was submitted and never completed")
+    return cluster.problems
 
 
-def _judge_changed(world: _World) -> None:
-    for node in sorted(world.nodes_to_judge):
-        _judge_node(world, node)
-    for gang in sorted(world.gangs_to_judge):
-        _judge_gang(world, gang)
-    world.nodes_to_judge.clear()
-    world.gangs_to_judge.clear()
+def _check_changed(world: _ClusterState) -> None:
+    for node in sorted(world.nodes_to_check):
+        _check_node(world, node)
+    for gang in sorted(world.gangs_to_check):
+        _check_gang(world, gang)
+    world.nodes_to_check.clear()
+    world.gangs_to_check.clear()
 
 
-def _job_changed(world: _World, key: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+def _job_changed(world: _ClusterState, key: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
     if new is not None and is_complete(new):
         world.settled.add(key)
     if new is None and old is not None and key not in world.settled:
-        world.say(f"lost/{key}", f"job {key} was deleted before it had completed")
+        world.report(f"lost/{key}", f"job {key} was deleted before it had completed")
 
 
-def _pod_changed(world: _World, key: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+def _pod_changed(world: _ClusterState, key: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
     if old is not None and (new is None or _uid(old) != _uid(new)):
         _forget(world, key, old)
     if new is None:
@@ -159,30 +159,30 @@ def _pod_changed(world: _World, key: str, old: dict[str, Any] | None, new: dict[
     uid, node = _uid(new), new["spec"].get("nodeName", "")
     known = world.nodes.setdefault(uid, node) or node
     if known and node != known:
-        world.say(uid, f"pod {key} was bound to {known} and then to {node or 'no node'}")
+        world.report(uid, f"pod {key} was bound to {known} and then to {node or 'no node'}")
     world.nodes[uid] = known
     group = _group_of(new)
     if group:
         world.members[group][key] = new
-        world.gangs_to_judge.add(group)
+        world.gangs_to_check.add(group)
     if node:
         world.on_node[node][key] = new
-        world.nodes_to_judge.add(node)
+        world.nodes_to_check.add(node)
 
 
-def _forget(world: _World, key: str, pod: dict[str, Any]) -> None:
+def _forget(world: _ClusterState, key: str, pod: dict[str, Any]) -> None:
     node, group = pod["spec"].get("nodeName", ""), _group_of(pod)
     world.on_node[node].pop(key, None)
     if group:
         world.members[group].pop(key, None)
-        world.gangs_to_judge.add(group)
+        world.gangs_to_check.add(group)
 
 
-def _judge_node(world: _World, node: str) -> None:
+def _check_node(world: _ClusterState, node: str) -> None:
     """Devices of one node: whole GPUs, portions of groups, ids handed out."""
     whole, portions, owners = 0, defaultdict[str, int](int), dict[str, str]()
     for key, pod in world.on_node[node].items():
-        if not _holds(pod):
+        if not _holds_devices(pod):
             continue
         gpus = _gpus(pod)
         whole += gpus
@@ -193,43 +193,47 @@ def _judge_node(world: _World, node: str) -> None:
         devices = annotations.get(names.DEVICES_ANNOTATION) or annotations.get(names.RESERVED_GPU_ANNOTATION, "")
         for device in filter(None, devices.split(",")):
             if owners.setdefault(device, key) != key:
-                world.say(f"{device}/{key}", f"GPU {device} of {node} belongs to {owners[device]} and to {key}")
+                world.report(f"{device}/{key}", f"GPU {device} of {node} belongs to {owners[device]} and to {key}")
     for group, used in portions.items():
-        if used > _WHOLE:
-            world.say(f"{group}/{used}", f"GPU group {group} on {node} is filled to {used} %")
+        if used > _WHOLE_GPU:
+            world.report(f"{group}/{used}", f"GPU group {group} on {node} is filled to {used} %")
     has = world.objects["nodes"].get(node)
     if has is not None:
         offered = int(has.get("status", {}).get("allocatable", {}).get(names.NVIDIA_GPU, 0))
         if whole > offered:
-            world.say(f"{node}/{whole}", f"{node} has {offered} GPUs and runs pods with {whole}")
+            world.report(f"{node}/{whole}", f"{node} has {offered} GPUs and runs pods with {whole}")
 
 
-def _judge_gang(world: _World, key: str) -> None:
+def _check_gang(world: _ClusterState, key: str) -> None:
     gang, members = world.gangs[key], world.members[key].values()
     gang.done.update(_uid(pod) for pod in members if pod.get("status", {}).get("phase") == "Succeeded")
-    running = sum(1 for pod in members if _runs(pod))
-    half = running > 0 and running + len(gang.done) < gang.minimum
-    if gang.half_since_s is not None and world.now_s - gang.half_since_s > world.grace_s and not gang.told:
-        gang.told = True
-        lasted = world.now_s - gang.half_since_s
-        world.say(f"gang/{key}", f"gang {key} ran with fewer than its {gang.minimum} pods for {lasted:.1f} s")
-    if not half:
-        gang.half_since_s, gang.told = None, False
-    elif gang.half_since_s is None:
-        gang.half_since_s = world.now_s
+    running = sum(1 for pod in members if _is_running(pod))
+    is_incomplete = running > 0 and running + len(gang.done) < gang.minimum
+    if (
+        gang.incomplete_since_s is not None
+        and world.now_s - gang.incomplete_since_s > world.grace_s
+        and not gang.reported
+    ):
+        gang.reported = True
+        lasted = world.now_s - gang.incomplete_since_s
+        world.report(f"gang/{key}", f"gang {key} ran with fewer than its {gang.minimum} pods for {lasted:.1f} s")
+    if not is_incomplete:
+        gang.incomplete_since_s, gang.reported = None, False
+    elif gang.incomplete_since_s is None:
+        gang.incomplete_since_s = world.now_s
 
 
-def _judge_end(world: _World) -> None:
+def _check_leftovers(world: _ClusterState) -> None:
     for key, pod in sorted(world.objects["pods"].items()):
         if _is_reservation(pod):
-            world.say(f"left/{key}", f"reservation pod {key} is left")
+            world.report(f"left/{key}", f"reservation pod {key} is left")
         elif pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
-            world.say(f"left/{key}", f"pod {key} is left in phase {pod.get('status', {}).get('phase')}")
+            world.report(f"left/{key}", f"pod {key} is left in phase {pod.get('status', {}).get('phase')}")
     for key in sorted(world.objects["bindrequests"]):
-        world.say(f"unbound/{key}", f"BindRequest {key} is left")
+        world.report(f"unbound/{key}", f"BindRequest {key} is left")
     for key, job in sorted(world.objects["jobs"].items()):
         if not is_complete(job):
-            world.say(f"lost/{key}", f"job {key} has not completed")
+            world.report(f"lost/{key}", f"job {key} has not completed")
 
 
 def is_complete(job: dict[str, Any]) -> bool:
@@ -255,12 +259,12 @@ def _minimum(group: dict[str, Any]) -> int:
     return int(group.get("spec", {}).get("minMember", 1))
 
 
-def _runs(pod: dict[str, Any]) -> bool:
+def _is_running(pod: dict[str, Any]) -> bool:
     """Whether the pod is bound and neither ended nor told to end."""
-    return bool(pod["spec"].get("nodeName")) and _holds(pod) and "deletionTimestamp" not in pod["metadata"]
+    return bool(pod["spec"].get("nodeName")) and _holds_devices(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
-def _holds(pod: dict[str, Any]) -> bool:
+def _holds_devices(pod: dict[str, Any]) -> bool:
     """Whether the pod still has its devices."""
     return pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
 
@@ -273,7 +277,7 @@ def _gpus(pod: dict[str, Any]) -> int:
 
 
 def _portion(pod: dict[str, Any]) -> int:
-    return round(float(_annotations(pod).get(names.GPU_FRACTION_ANNOTATION, "0")) * _WHOLE)
+    return round(float(_annotations(pod).get(names.GPU_FRACTION_ANNOTATION, "0")) * _WHOLE_GPU)
 
 
 def _gpu_groups(pod: dict[str, Any]) -> Iterator[str]:

@@ -1,13 +1,13 @@
 """How much memory each process of a soak has, over time, and whether it stays level.
 
-`Sampler` looks at /proc every few seconds and writes one line per process to a file; `judge` reads the file:
+`MemorySampler` looks at /proc every few seconds and writes one line per process to a file; `judge` reads the file:
 
     {"at": 12.3, "part": "binder", "pid": 4711, "mib": 61.4}
 
 A process that was killed begins anew, so each part is judged by its last life, from the end of its warm-up (a tenth of
 the run after its start) to the end of the run.  It is flat if it has grown by at most a tenth, or by 5 MiB where that
 is more: the median of the last quarter of its samples against that of the first quarter, so that a short peak counts
-as little as it costs.  Lives of less than `LEAST_S` are told and not judged.
+as little as it costs.  Lives of less than `MIN_DURATION_S` are told and not judged.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pathlib import Path
 from statistics import linear_regression, median
 
 #: seconds between two looks
-_EVERY_S = 3.0
+_SAMPLE_INTERVAL_S = 3.0
 #: growth that is no growth
 _SHARE, _MIB = 0.10, 5.0
 #: a life is judged from so many seconds on, its warm-up not counted
-LEAST_S = 300.0
+MIN_DURATION_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ProcessMemory:
     """The last life of a part, from the end of its warm-up on."""
 
     part: str
@@ -41,24 +41,24 @@ class Life:
     mib_per_hour: float
 
     @property
-    def judged(self) -> bool:
+    def is_long_enough(self) -> bool:
         """Whether it was long enough to say anything."""
-        return self.seconds >= LEAST_S
+        return self.seconds >= MIN_DURATION_S
 
     @property
-    def flat(self) -> bool:
+    def is_flat(self) -> bool:
         """Whether it has not grown."""
         return self.last_mib - self.first_mib <= max(_MIB, _SHARE * self.first_mib)
 
     def __str__(self) -> str:
-        verdict = ("flat" if self.flat else "GROWS") if self.judged else "too short to judge"
+        verdict = ("flat" if self.is_flat else "GROWS") if self.is_long_enough else "too short to judge"
         return (
             f"{self.part:<12} {self.first_mib:6.1f} MiB -> {self.last_mib:6.1f} MiB in {self.seconds / 60:4.1f} min, "
             f"{self.mib_per_hour:+6.1f} MiB/h: {verdict}"
         )
 
 
-class Sampler:
+class MemorySampler:
     """Writes down the memory of the processes that `pids` names."""
 
     def __init__(self, path: Path, pids: Callable[[], Mapping[str, int]]) -> None:
@@ -77,27 +77,29 @@ class Sampler:
                         line = {"at": round(at_s, 1), "part": part, "pid": pid, "mib": round(mib, 2)}
                         out.write(json.dumps(line) + "\n")
                 out.flush()
-                await asyncio.sleep(_EVERY_S)
+                await asyncio.sleep(_SAMPLE_INTERVAL_S)
 
 
-def judge(path: Path) -> list[Life]:
+def memory_by_process(path: Path) -> list[ProcessMemory]:
     """The last life of each part, by name; parts that lived for too short a time to have two samples are left out."""
     samples: dict[str, list[tuple[float, int, float]]] = defaultdict(list)
     for line in path.read_text(encoding="utf-8").splitlines():
         each = json.loads(line)
         samples[each["part"]].append((each["at"], each["pid"], each["mib"]))
     end_s = max((seen[-1][0] for seen in samples.values()), default=0.0)
-    lives = []
-    for part, seen in sorted(samples.items()):
-        last = [(at_s, mib) for at_s, pid, mib in seen if pid == seen[-1][1]]
+    results = []
+    for part, process_samples in sorted(samples.items()):
+        last = [(at_s, mib) for at_s, pid, mib in process_samples if pid == process_samples[-1][1]]
         warm = [(at_s, mib) for at_s, mib in last if at_s >= last[0][0] + end_s / 10]
         if len(warm) < 2:
             continue
         times, sizes = [at_s for at_s, _ in warm], [mib for _, mib in warm]
         quarter = max(1, len(sizes) // 4)
         slope = linear_regression(times, sizes).slope * 3600
-        lives.append(Life(part, times[-1] - times[0], median(sizes[:quarter]), median(sizes[-quarter:]), slope))
-    return lives
+        results.append(
+            ProcessMemory(part, times[-1] - times[0], median(sizes[:quarter]), median(sizes[-quarter:]), slope)
+        )
+    return results
 
 
 def _resident_mib(pid: int) -> float | None:

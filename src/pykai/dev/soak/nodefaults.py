@@ -16,11 +16,11 @@ from pykai.kube.errors import KubeError
 from pykai.kube.resources import NODES
 
 _PAUSE_S = (4.0, 12.0)
-_LASTS_S = (0.2, 3.0)
-_LITTLE = "1Gi"
+_DURATION_S = (0.2, 3.0)
+_SHRUNK_MEMORY = "1Gi"
 
 
-class Mischief:
+class NodeFaults:
     """Flaps and shrinks the nodes of one cluster."""
 
     def __init__(self, client: Client, *, seed: int) -> None:
@@ -32,7 +32,7 @@ class Mischief:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Go on until told to stop; nodes are well at the end."""
-        while not await _told(stop, self._draw.uniform(*_PAUSE_S)):
+        while not await _stopped_within(stop, self._draw.uniform(*_PAUSE_S)):
             try:
                 node = self._draw.choice(await self._client.list_raw(NODES))
             except (KubeError, IndexError):
@@ -42,9 +42,9 @@ class Mischief:
                 bad, good = _ready(False), _ready(True)
             else:
                 self.shrinks += 1
-                bad, good = _memory(_LITTLE), _memory(node["status"]["allocatable"]["memory"])
+                bad, good = _memory(_SHRUNK_MEMORY), _memory(node["status"]["allocatable"]["memory"])
             await self._write(node["metadata"]["name"], bad)
-            await _told(stop, self._draw.uniform(*_LASTS_S))
+            await _stopped_within(stop, self._draw.uniform(*_DURATION_S))
             await self._write(node["metadata"]["name"], good)
 
     async def _write(self, node: str, status: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ def _memory(amount: str) -> dict[str, Any]:
     return {"allocatable": {"memory": amount}}
 
 
-async def _told(stop: asyncio.Event, seconds: float) -> bool:
+async def _stopped_within(stop: asyncio.Event, seconds: float) -> bool:
     """Wait that long, at most until told to stop."""
     try:
         await asyncio.wait_for(stop.wait(), seconds)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 #: how long a process may take to end when it is asked to
-_PATIENCE_S = 15.0
+_STOP_TIMEOUT_S = 15.0
 
 
 class SoakFailed(Exception):
@@ -23,7 +23,7 @@ class Processes:
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self._folder = folder
-        self._say = say
+        self._log = say
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self, name: str, module: str, arguments: Sequence[str]) -> None:
@@ -35,12 +35,12 @@ class Processes:
 
     async def kill(self, name: str) -> None:
         """End a program at once, without a word; raises `SoakFailed` if it has ended before."""
-        self.must_live(name)
+        self.check_alive(name)
         process = self._running[name]
         process.kill()
         await process.wait()
 
-    def must_live(self, *names: str) -> None:
+    def check_alive(self, *names: str) -> None:
         """Raise `SoakFailed` if one of these, or any if none is named, has ended by itself."""
         for name in names or list(self._running):
             code = self._running[name].returncode
@@ -58,8 +58,8 @@ class Processes:
             if process.returncode is None:
                 process.terminate()
                 try:
-                    await asyncio.wait_for(process.wait(), _PATIENCE_S)
+                    await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
                 except TimeoutError:
-                    self._say(f"{name} did not stop and is killed")
+                    self._log(f"{name} did not stop and is killed")
                     process.kill()
                     await process.wait()

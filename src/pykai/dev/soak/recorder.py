@@ -24,12 +24,12 @@ from pykai.kube.resources import BIND_REQUESTS, JOBS, NODES, POD_GROUPS, PODS, R
 from pykai.kube.store import Change, Store
 
 #: what is recorded
-RECORDED: tuple[Resource, ...] = (NODES, PODS, POD_GROUPS, BIND_REQUESTS, JOBS)
+RECORDED_RESOURCES: tuple[Resource, ...] = (NODES, PODS, POD_GROUPS, BIND_REQUESTS, JOBS)
 #: written into the file when the first lists are in
 READY = "ready"
 
 
-class Recorded(Store[dict[str, Any]]):
+class RecordingStore(Store[dict[str, Any]]):
     """Objects of one kind, whose changes go to a file."""
 
     def __init__(self, resource: Resource, out: TextIO, began_s: float) -> None:
@@ -54,13 +54,13 @@ class Recorded(Store[dict[str, Any]]):
         for line in lines[:-1]:
             line["more"] = True
         for line in lines:
-            _line(self._out, line)
+            _write_line(self._out, line)
 
     def _changed(self, change: Change[dict[str, Any]]) -> None:
         at_s, plural = time.monotonic() - self._began_s, self.resource.plural
-        line = {"at": at_s, "resource": plural, "key": change.key, "object": _plain(change.new)}
+        line = {"at": at_s, "resource": plural, "key": change.key, "object": _without_managed_fields(change.new)}
         if self._list is None:
-            _line(self._out, line)
+            _write_line(self._out, line)
         else:
             self._list.append(line)
 
@@ -69,23 +69,23 @@ async def record(client: Client, path: Path, stop: asyncio.Event) -> None:
     """Record until told to stop, or until the server no longer knows us."""
     began_s = time.monotonic()
     with path.open("a", encoding="utf-8") as out:
-        stores = [Recorded(resource, out, began_s) for resource in RECORDED]
+        stores = [RecordingStore(resource, out, began_s) for resource in RECORDED_RESOURCES]
         tasks = [asyncio.create_task(Reflector(client, WatchSelection(each.resource), each).run()) for each in stores]
-        told = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(stop.wait())
         try:
             for store in stores:
                 await store.synced.wait()
-            _line(out, {"at": time.monotonic() - began_s, "resource": READY, "key": "", "object": None})
-            ended, _ = await asyncio.wait((*tasks, told), return_when=asyncio.FIRST_COMPLETED)
+            _write_line(out, {"at": time.monotonic() - began_s, "resource": READY, "key": "", "object": None})
+            ended, _ = await asyncio.wait((*tasks, stopping), return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
                 task.result()
         finally:
-            for task in (*tasks, told):
+            for task in (*tasks, stopping):
                 task.cancel()
-            await asyncio.gather(*tasks, told, return_exceptions=True)
+            await asyncio.gather(*tasks, stopping, return_exceptions=True)
 
 
-def _plain(document: dict[Any, Any] | None) -> dict[Any, Any] | None:
+def _without_managed_fields(document: dict[Any, Any] | None) -> dict[Any, Any] | None:
     """Without the notes of the server on who wrote which field: half of an object, and nobody reads them."""
     if document is None or "managedFields" not in document.get("metadata", {}):
         return document
@@ -93,7 +93,7 @@ def _plain(document: dict[Any, Any] | None) -> dict[Any, Any] | None:
     return {**document, "metadata": metadata}
 
 
-def _line(out: TextIO, document: dict[str, Any]) -> None:
+def _write_line(out: TextIO, document: dict[str, Any]) -> None:
     out.write(json.dumps(document, separators=(",", ":")) + "\n")
     out.flush()
 

@@ -21,32 +21,32 @@ from typing import Any
 
 from pykai.api.timestamp import format_timestamp
 from pykai.dev.soak import workload
-from pykai.dev.soak.controlplanes import KAI, Plane, free_port
-from pykai.dev.soak.invariants import Seen, check, is_complete, read_recording
-from pykai.dev.soak.memorygrowth import Life, Sampler, judge
-from pykai.dev.soak.nodefaults import Mischief
+from pykai.dev.soak.controlplanes import KAI_MODULE, SoakControlPlane, free_port
+from pykai.dev.soak.invariants import RecordedChange, check_recording, is_complete, read_recording
+from pykai.dev.soak.memorygrowth import MemorySampler, ProcessMemory, memory_by_process
+from pykai.dev.soak.nodefaults import NodeFaults
 from pykai.dev.soak.processes import Processes
 from pykai.dev.soak.recorder import READY
-from pykai.dev.soak.users import Users
+from pykai.dev.soak.users import LoadUsers
 from pykai.kube.client import Client
 from pykai.kube.credentials import connect
 from pykai.kube.resources import BIND_REQUESTS, JOBS, NODES, POD_GROUPS, PODS, QUEUES, RUNTIME_CLASSES, Resource
-from pykai.lab.machines.nodes import lab_objects
+from pykai.lab.machines.nodes import machine_objects
 from pykai.lab.story import machine_kind, queue_object
 
 _RECORDER = "pykai.dev.soak.recorder"
 
 #: a gang may be half started that long: the default stale grace period of the scheduler
-GRACE_S = 60.0
+GANG_GRACE_S = 60.0
 #: wall seconds without any change, after the end of the load, until what is left is taken for stuck
-PATIENCE_S = 300.0
+NO_PROGRESS_S = 300.0
 #: from then on changes are no excuse any more
-_LONGEST_S = 1800.0
+_MAX_DRAIN_S = 1800.0
 #: with faults: the part of requests that fail, of pods that kubelets refuse, how wrong clocks are, and how much longer
 #: a gang may be half started
-_SPOILT, _REFUSED, _SKEW_S, _FAULTY_S = 0.02, 0.03, 3600.0, 20.0
+_FAULT_RATE, _REJECTION_RATE, _SKEW_S, _FAULT_GRACE_S = 0.02, 0.03, 3600.0, 20.0
 #: from this many seconds on, kills fall into the first third of a run, and the rest shows what memory does
-_LONG_S = 900.0
+_LONG_RUN_S = 900.0
 
 
 @dataclass(slots=True)
@@ -60,11 +60,11 @@ class SoakReport:
     jobs: int
     given_up: int
     scaled: int
-    lines: int
+    changes: int
     seconds: float
-    memory: list[Life]
+    memory: list[ProcessMemory]
     #: how often nodes flapped and shrank; None: faults were off
-    mischief: tuple[int, int] | None = None
+    node_faults: tuple[int, int] | None = None
 
     def text(self) -> str:
         """For people."""
@@ -73,8 +73,8 @@ class SoakReport:
             [
                 f"{sum(self.kills.values())} kills ({killed}), {self.restarts} restarts of the API server, "
                 f"{self.jobs} jobs of which {self.given_up} were given up, {self.scaled} times a service was scaled, "
-                f"{self.lines} changes seen, {self.seconds:.0f} s",
-                *([_mischief(*self.mischief)] if self.mischief is not None else ()),
+                f"{self.changes} changes seen, {self.seconds:.0f} s",
+                *([_fault_summary(*self.node_faults)] if self.node_faults is not None else ()),
                 *(f"  {life}" for life in self.memory),
                 *(f"  {problem}" for problem in self.problems),
                 f"{len(self.problems)} promises were broken." if self.problems else "Every promise was kept.",
@@ -82,10 +82,10 @@ class SoakReport:
         )
 
 
-def _mischief(flaps: int, shrinks: int) -> str:
+def _fault_summary(flaps: int, shrinks: int) -> str:
     return (
-        f"{_SPOILT:.0%} of all requests and watches failed, kubelets refused {_REFUSED:.0%} of all pods, clocks were "
-        f"up to {_SKEW_S / 3600:g} h wrong, nodes flapped {flaps} times and shrank {shrinks} times"
+        f"{_FAULT_RATE:.0%} of all requests and watches failed, kubelets refused {_REJECTION_RATE:.0%} of all pods, "
+        f"clocks were up to {_SKEW_S / 3600:g} h wrong, nodes flapped {flaps} times and shrank {shrinks} times"
     )
 
 
@@ -94,7 +94,7 @@ class Soak:
     """One run; everything it writes goes below `folder`."""
 
     folder: Path
-    plane: Plane
+    plane: SoakControlPlane
     kills: int
     restarts: int = 0
     #: how long the load lasts
@@ -107,7 +107,7 @@ class Soak:
     say: Callable[[str], None] = lambda text: None
     _killed: dict[str, int] = field(default_factory=dict)
     _ports: dict[str, int] = field(default_factory=dict)
-    _mischief: Mischief | None = None
+    _node_faults: NodeFaults | None = None
 
     async def run(self) -> SoakReport:
         """Start, kill, wait until all work is done, stop, and check the recording."""
@@ -118,11 +118,11 @@ class Soak:
             await self.plane.start()
             client = Client(connect(self.plane.kubeconfig()))
             try:
-                users = Users(client, seed=self.seed, at_once=self.at_once)
+                users = LoadUsers(client, seed=self.seed, at_once=self.at_once)
                 if self.faults:
-                    self._mischief = Mischief(client, seed=self.seed)
-                await self._begin(processes, users)
-                await self._under_load(processes, users)
+                    self._node_faults = NodeFaults(client, seed=self.seed)
+                await self._set_up(processes, users)
+                await self._run_load(processes, users)
                 await self._finish(processes, users)
             finally:
                 await client.close()
@@ -131,17 +131,17 @@ class Soak:
             await self.plane.stop()
         lines = 0
 
-        def counted() -> Iterator[Seen]:
+        def counted() -> Iterator[RecordedChange]:
             nonlocal lines
             for seen in read_recording(self._recording):
                 lines += 1
                 yield seen
 
         self.say("checking the recording")
-        problems = check(counted(), grace_s=self._grace_s, submitted=users.submitted, given_up=users.given_up)
-        memory = judge(self._memory)
-        problems += [f"memory grows: {life}" for life in memory if life.judged and not life.flat]
-        done = self._mischief
+        problems = check_recording(counted(), grace_s=self._grace_s, submitted=users.submitted, given_up=users.given_up)
+        memory = memory_by_process(self._memory)
+        problems += [f"memory grows: {life}" for life in memory if life.is_long_enough and not life.is_flat]
+        done = self._node_faults
         return SoakReport(
             problems,
             dict(sorted(self._killed.items())),
@@ -158,7 +158,7 @@ class Soak:
     @property
     def _grace_s(self) -> float:
         """How long a gang may be half started: with faults, its eviction may have to be tried a few times."""
-        return GRACE_S + (_FAULTY_S if self.faults else 0.0)
+        return GANG_GRACE_S + (_FAULT_GRACE_S if self.faults else 0.0)
 
     @property
     def _recording(self) -> Path:
@@ -168,8 +168,8 @@ class Soak:
     def _memory(self) -> Path:
         return self.folder / "memory.jsonl"
 
-    async def _begin(self, processes: Processes, users: Users) -> None:
-        for document in lab_objects(map(machine_kind, workload.machines()), format_timestamp(time.time_ns())):
+    async def _set_up(self, processes: Processes, users: LoadUsers) -> None:
+        for document in machine_objects(map(machine_kind, workload.machines()), format_timestamp(time.time_ns())):
             await users.create(RUNTIME_CLASSES if document["kind"] == "RuntimeClass" else NODES, document)
         for entry in workload.QUEUES:
             await users.create(QUEUES, queue_object(entry))
@@ -178,22 +178,24 @@ class Soak:
         for part in self.plane.flags:
             await self._start(processes, part)
         while not (self._recording.exists() and _has_line_of(self._recording, READY)):
-            processes.must_live("recorder")
+            processes.check_alive("recorder")
             await asyncio.sleep(0.1)
 
-    async def _under_load(self, processes: Processes, users: Users) -> None:
+    async def _run_load(self, processes: Processes, users: LoadUsers) -> None:
         def pids() -> Mapping[str, int]:
             return {**processes.pids(), **self.plane.pids()}
 
         ends = asyncio.Event()
         working = asyncio.create_task(users.work(ends))
-        sampling = asyncio.create_task(Sampler(self._memory, pids).run())
-        playing = asyncio.create_task(self._mischief.run(ends) if self._mischief is not None else asyncio.sleep(0))
+        sampling = asyncio.create_task(MemorySampler(self._memory, pids).run())
+        playing = asyncio.create_task(
+            self._node_faults.run(ends) if self._node_faults is not None else asyncio.sleep(0)
+        )
         ends_s = time.monotonic() + self.seconds
         try:
             await self._kill_in_turn(processes)
             while (left_s := ends_s - time.monotonic()) > 0:
-                self._all_live(processes)
+                self._check_alive(processes)
                 await asyncio.wait((working, sampling), timeout=min(1.0, left_s), return_when=asyncio.FIRST_COMPLETED)
                 for task in (working, sampling):
                     if task.done():
@@ -210,14 +212,14 @@ class Soak:
         """Spread kills and restarts evenly; every part is killed in turn, in which order is drawn."""
         draw = random.Random(self.seed)
         count = self.kills + self.restarts
-        span_s = self.seconds / 3 if self.seconds >= _LONG_S else self.seconds * 0.9
+        span_s = self.seconds / 3 if self.seconds >= _LONG_RUN_S else self.seconds * 0.9
         parts = sorted(self.plane.flags)
         restarts = {round((number + 1) * count / (self.restarts + 1)) - 1 for number in range(self.restarts)}
         began_s, order, kills = time.monotonic(), list[str](), 0
         for number in range(count):
             at_s = began_s + span_s * (number + draw.uniform(0.1, 0.9)) / count
             await asyncio.sleep(max(0.0, at_s - time.monotonic()))
-            self._all_live(processes)
+            self._check_alive(processes)
             pause_s = draw.uniform(0.0, 2.0)
             if number in restarts:
                 self.say(f"{time.monotonic() - began_s:.0f} s: the API server is killed and started again")
@@ -232,41 +234,44 @@ class Soak:
             await asyncio.sleep(pause_s)
             await self._start(processes, part)
 
-    async def _finish(self, processes: Processes, users: Users) -> None:
+    async def _finish(self, processes: Processes, users: LoadUsers) -> None:
         """Wait until every Job has completed, delete them, and wait until nothing of them is left."""
-        await users.leave()
+        await users.delete_services()
         self.say("waiting until every job has completed")
-        await self._until(processes, partial(_all, users, JOBS, is_complete), "jobs that do not complete")
-        for job in await users.listed(JOBS):
+        await self._wait_until(processes, partial(_all, users, JOBS, is_complete), "jobs that do not complete")
+        for job in await users.list_all(JOBS):
             await users.delete(JOBS, job["metadata"]["name"])
         self.say("waiting until everything is cleaned up")
         for resource in (JOBS, PODS, BIND_REQUESTS, POD_GROUPS):
             gone = partial(_all, users, resource, lambda each: False)
-            await self._until(processes, gone, f"{resource.plural} that stay")
+            await self._wait_until(processes, gone, f"{resource.plural} that stay")
         # The recorder sees the last deletion a moment later.
         await asyncio.sleep(1.0)
 
-    async def _until(self, processes: Processes, holds: Callable[[], Awaitable[bool]], what: str) -> None:
+    async def _wait_until(self, processes: Processes, holds: Callable[[], Awaitable[bool]], what: str) -> None:
         # What goes on is waited for: a busy machine is no broken promise.
         began_s = time.monotonic()
-        lines, deadline_s = self._size(), began_s + PATIENCE_S
+        lines, deadline_s = self._recording_size(), began_s + NO_PROGRESS_S
         while not await holds():
-            self._all_live(processes)
-            if self._size() > lines:
-                lines, deadline_s = self._size(), min(time.monotonic(), began_s + _LONGEST_S) + PATIENCE_S
+            self._check_alive(processes)
+            if self._recording_size() > lines:
+                lines, deadline_s = (
+                    self._recording_size(),
+                    min(time.monotonic(), began_s + _MAX_DRAIN_S) + NO_PROGRESS_S,
+                )
             if time.monotonic() > deadline_s:
                 # Not raised: the checker names what is left, with all the rest.
-                self.say(f"gave up after {PATIENCE_S:g} s without a change: {what}")
+                self.say(f"gave up after {NO_PROGRESS_S:g} s without a change: {what}")
                 return
             await asyncio.sleep(0.3)
 
-    def _size(self) -> int:
+    def _recording_size(self) -> int:
         """Grows with every change that the recorder sees."""
         return self._recording.stat().st_size
 
-    def _all_live(self, processes: Processes) -> None:
-        processes.must_live()
-        self.plane.must_live()
+    def _check_alive(self, processes: Processes) -> None:
+        processes.check_alive()
+        self.plane.check_alive()
 
     async def _start(self, processes: Processes, part: str) -> None:
         arguments = ["run", part, "--kubeconfig", str(self.plane.kubeconfig(part)), *self.plane.flags[part]]
@@ -274,19 +279,19 @@ class Soak:
             port = self._ports.setdefault(part, free_port())
             arguments += ["--listen-address", "", "--plugin-server-port", str(port)]
         if self.faults:
-            arguments += self._faults_of(part)
-        await processes.start(part, KAI, arguments)
+            arguments += self._fault_flags(part)
+        await processes.start(part, KAI_MODULE, arguments)
 
-    def _faults_of(self, part: str) -> list[str]:
+    def _fault_flags(self, part: str) -> list[str]:
         """What goes wrong with a service; the machines stand for Kubernetes, and only their kubelets refuse."""
         if part == "machines":
-            return ["--refused-pods", str(_REFUSED)]
+            return ["--refused-pods", str(_REJECTION_RATE)]
         ahead_s = random.Random(f"{self.seed}/{part}").uniform(-_SKEW_S, _SKEW_S)
-        return ["--inject-faults", str(_SPOILT), "--clock-ahead", f"{ahead_s:.0f}"]
+        return ["--inject-faults", str(_FAULT_RATE), "--clock-ahead", f"{ahead_s:.0f}"]
 
 
-async def _all(users: Users, resource: Resource, holds: Callable[[dict[str, Any]], bool]) -> bool:
-    return all(holds(each) for each in await users.listed(resource))
+async def _all(users: LoadUsers, resource: Resource, holds: Callable[[dict[str, Any]], bool]) -> bool:
+    return all(holds(each) for each in await users.list_all(resource))
 
 
 def _has_line_of(recording: Path, resource: str) -> bool:

@@ -17,21 +17,21 @@ from pykai.kube.resources import DEPLOYMENTS, JOBS, Resource
 
 _NAMESPACE = "default"
 #: seconds between two looks at what is open
-_LOOK_S = 0.5
+_POLL_INTERVAL_S = 0.5
 #: chances, at each look, that a running job is given up and that a service is scaled
 _GIVE_UP, _SCALE = 0.03, 0.08
 #: worth another try
-_PASSING = (ConnectionLost, ServerError, TooManyRequests)
-_AGAIN_S = 0.1
+_TRANSIENT_ERRORS = (ConnectionLost, ServerError, TooManyRequests)
+_RETRY_DELAY_S = 0.1
 
 
-class Users:
+class LoadUsers:
     """Users of one cluster; `at_once` is how many jobs they have open."""
 
     def __init__(self, client: Client, *, seed: int, at_once: int) -> None:
         self._client = client
         self._at_once = at_once
-        self._wishes = workload.Wishes(seed)
+        self._generator = workload.WorkloadGenerator(seed)
         #: keys of the Jobs that were submitted, and of those that were deleted before their end
         self.submitted: set[str] = set()
         self.given_up: set[str] = set()
@@ -43,23 +43,23 @@ class Users:
             await self.create(DEPLOYMENTS, service)
         while not stop.is_set():
             jobs = [
-                each for each in await self.listed(JOBS) if not is_complete(each) and _key(each) not in self.given_up
+                each for each in await self.list_all(JOBS) if not is_complete(each) and _key(each) not in self.given_up
             ]
             for _ in range(self._at_once - len(jobs)):
-                job = self._wishes.job()
+                job = self._generator.job()
                 self.submitted.add(_key(job))
                 await self.create(JOBS, job)
             active = [each["metadata"]["name"] for each in jobs if each.get("status", {}).get("active")]
-            if active and self._wishes.happens(_GIVE_UP):
-                await self._give_up(self._wishes.one_of(active))
-            if self._wishes.happens(_SCALE):
-                await self._scale(*self._wishes.scale())
+            if active and self._generator.happens(_GIVE_UP):
+                await self._give_up(self._generator.one_of(active))
+            if self._generator.happens(_SCALE):
+                await self._scale(*self._generator.scale())
             try:
-                await asyncio.wait_for(stop.wait(), _LOOK_S)
+                await asyncio.wait_for(stop.wait(), _POLL_INTERVAL_S)
             except TimeoutError:
                 continue
 
-    async def leave(self) -> None:
+    async def delete_services(self) -> None:
         """Take the services down; Jobs run to their ends."""
         for service in workload.services():
             await self.delete(DEPLOYMENTS, service["metadata"]["name"])
@@ -67,26 +67,28 @@ class Users:
     async def create(self, resource: Resource, document: dict[str, Any]) -> None:
         """Create an object, however often the server dies meanwhile."""
         namespace = _NAMESPACE if resource.namespaced else ""
-        await _insist(lambda: self._client.create(resource, document, namespace))
+        await _retry_until_answered(lambda: self._client.create(resource, document, namespace))
 
     async def delete(self, resource: Resource, name: str) -> None:
         """Delete an object and what belongs to it."""
-        await _insist(lambda: self._client.delete(resource, name, _NAMESPACE, propagation="Background"))
+        await _retry_until_answered(lambda: self._client.delete(resource, name, _NAMESPACE, propagation="Background"))
 
-    async def listed(self, resource: Resource) -> list[dict[str, Any]]:
+    async def list_all(self, resource: Resource) -> list[dict[str, Any]]:
         """All objects of a kind."""
         while True:
             try:
                 return await self._client.list_raw(resource)
-            except _PASSING:
-                await asyncio.sleep(_AGAIN_S)
+            except _TRANSIENT_ERRORS:
+                await asyncio.sleep(_RETRY_DELAY_S)
 
     async def _give_up(self, name: str) -> None:
         self.given_up.add(f"{_NAMESPACE}/{name}")
         await self.delete(JOBS, name)
 
     async def _scale(self, name: str, replicas: int) -> None:
-        await _insist(lambda: self._client.patch(DEPLOYMENTS, name, {"spec": {"replicas": replicas}}, _NAMESPACE))
+        await _retry_until_answered(
+            lambda: self._client.patch(DEPLOYMENTS, name, {"spec": {"replicas": replicas}}, _NAMESPACE)
+        )
         self.scaled += 1
 
 
@@ -94,13 +96,13 @@ def _key(job: dict[str, Any]) -> str:
     return f"{_NAMESPACE}/{job['metadata']['name']}"
 
 
-async def _insist(ask: Callable[[], Awaitable[Any]]) -> None:
+async def _retry_until_answered(send: Callable[[], Awaitable[Any]]) -> None:
     """Ask until there is an answer, which may be that what was wanted is so already."""
     while True:
         try:
-            await ask()
+            await send()
             return
         except (AlreadyExists, NotFound):
             return
-        except _PASSING:
-            await asyncio.sleep(_AGAIN_S)
+        except _TRANSIENT_ERRORS:
+            await asyncio.sleep(_RETRY_DELAY_S)

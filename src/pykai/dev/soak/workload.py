@@ -15,25 +15,25 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from pykai.lab.story import JobEntry, Machines, QueueEntry, ServiceEntry, Share, job_object, service_object
+from pykai.lab.story import JobEntry, MachineEntry, QueueEntry, ResourceShare, ServiceEntry, job_object, service_object
 
 QUEUES = (
-    QueueEntry(name="soak", gpu=Share(quota=32)),
-    QueueEntry(name="gangs", parent="soak", gpu=Share(quota=16, weight=1)),
-    QueueEntry(name="shared", parent="soak", gpu=Share(quota=8, weight=1)),
-    QueueEntry(name="services", parent="soak", gpu=Share(quota=8, weight=1)),
+    QueueEntry(name="soak", gpu=ResourceShare(quota=32)),
+    QueueEntry(name="gangs", parent="soak", gpu=ResourceShare(quota=16, weight=1)),
+    QueueEntry(name="shared", parent="soak", gpu=ResourceShare(quota=8, weight=1)),
+    QueueEntry(name="services", parent="soak", gpu=ResourceShare(quota=8, weight=1)),
 )
 #: seconds that a finished Job stays; a recorder that was cut off from the server must find it still there
-LIVES_ON_S = 30
+JOB_TTL_S = 30
 
 _SHAPES = ((2, 4), (3, 2), (4, 1), (2, 8), (6, 1), (4, 2), (8, 1), (12, 1), (16, 1))
 _PRIORITIES = ("", "", "", "", "", "", "train", "build-preemptible")
 _SERVICES = (("chat", 0.5, 8), ("search", 0.25, 8), ("vision", 0.0, 4))
 
 
-def machines() -> list[Machines]:
+def machines() -> list[MachineEntry]:
     """Four nodes of eight GPUs."""
-    return [Machines(name="soak", count=4, gpus=8, memory_mib=40_960)]
+    return [MachineEntry(name="soak", count=4, gpus=8, memory_mib=40_960)]
 
 
 def services() -> list[dict[str, Any]]:
@@ -44,17 +44,17 @@ def services() -> list[dict[str, Any]]:
     ]
 
 
-class Wishes:
+class WorkloadGenerator:
     """What users want next."""
 
     def __init__(self, seed: int) -> None:
-        self._draw = random.Random(seed)
+        self._random = random.Random(seed)
         #: Jobs wished for so far
         self.jobs = 0
 
     def job(self) -> dict[str, Any]:
         """One more Job: two of three are gangs of whole GPUs, some of them elastic, the third shares GPUs."""
-        draw, number = self._draw, self.jobs
+        draw, number = self._random, self.jobs
         self.jobs += 1
         runs = f"{draw.randint(2, 6)}s..{draw.randint(7, 12)}s"
         if number % 3 == 2:
@@ -81,18 +81,18 @@ class Wishes:
         job["spec"]["podFailurePolicy"] = {"rules": [{"action": "Ignore", "onPodConditions": [evicted]}]}
         job["spec"]["completionMode"] = "Indexed"
         job["spec"]["backoffLimitPerIndex"] = 100
-        job["spec"]["ttlSecondsAfterFinished"] = LIVES_ON_S
+        job["spec"]["ttlSecondsAfterFinished"] = JOB_TTL_S
         return job
 
     def scale(self) -> tuple[str, int]:
         """A service and the number of its pods from now on."""
-        name, _, most = self._draw.choice(_SERVICES)
-        return name, self._draw.randint(0, most)
+        name, _, most = self._random.choice(_SERVICES)
+        return name, self._random.randint(0, most)
 
     def happens(self, chance: float) -> bool:
         """Whether something with this chance happens now."""
-        return self._draw.random() < chance
+        return self._random.random() < chance
 
     def one_of(self, names: list[str]) -> str:
         """Any of them."""
-        return self._draw.choice(names)
+        return self._random.choice(names)

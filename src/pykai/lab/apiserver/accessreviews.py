@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pykai.lab.apiserver import apierrors
-from pykai.lab.apiserver.rbac import Authorizer, Rule
+from pykai.lab.apiserver.rbac import Authorizer, PolicyRule
 from pykai.lab.apiserver.users import User
 
 JsonObject = dict[str, Any]
@@ -19,7 +19,7 @@ KINDS: Final = (
 )
 
 
-def reviewed(
+def answer_review(
     group: str, version: str, plural: str, body: Any, user: User, method: str, authorizer: Authorizer
 ) -> JsonObject:
     """The review with its status."""
@@ -44,26 +44,26 @@ def reviewed(
             "incomplete": False,
         }
     else:
-        review["status"] = _access(_map(review, "spec"), user, authorizer)
+        review["status"] = _access_status(_map(review, "spec"), user, authorizer)
     return review
 
 
-def _access(spec: JsonObject, user: User, authorizer: Authorizer) -> JsonObject:
+def _access_status(spec: JsonObject, user: User, authorizer: Authorizer) -> JsonObject:
     if path := _map(spec, "nonResourceAttributes"):
         return {"allowed": authorizer.allowed_path(user, str(path.get("verb", "")), str(path.get("path", "")))}
-    asked = {key: str(value) for key, value in _map(spec, "resourceAttributes").items()}
-    resource = asked.get("resource", "")
-    if asked.get("subresource"):
-        resource = f"{resource}/{asked['subresource']}"
-    about = (asked.get("verb", ""), asked.get("group", ""), resource)
-    where = {"namespace": asked.get("namespace", ""), "name": asked.get("name", "")}
-    if not authorizer.allowed(user, *about, **where):
+    attributes = {key: str(value) for key, value in _map(spec, "resourceAttributes").items()}
+    resource = attributes.get("resource", "")
+    if attributes.get("subresource"):
+        resource = f"{resource}/{attributes['subresource']}"
+    permission = (attributes.get("verb", ""), attributes.get("group", ""), resource)
+    where = {"namespace": attributes.get("namespace", ""), "name": attributes.get("name", "")}
+    if not authorizer.allowed(user, *permission, **where):
         return {"allowed": False}
-    reason = authorizer.reason(user, *about, **where)
+    reason = authorizer.reason(user, *permission, **where)
     return {"allowed": True, "reason": reason} if reason else {"allowed": True}
 
 
-def _resource_rule(rule: Rule) -> JsonObject:
+def _resource_rule(rule: PolicyRule) -> JsonObject:
     made = {"verbs": sorted(rule.verbs), "apiGroups": sorted(rule.groups), "resources": sorted(rule.resources)}
     return {**made, "resourceNames": sorted(rule.names)} if rule.names else made
 

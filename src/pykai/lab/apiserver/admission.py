@@ -34,14 +34,14 @@ import msgspec
 from pykai.kube import errors
 from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.kinds import StoreKey
-from pykai.lab.apiserver.matchconditions import holds
+from pykai.lab.apiserver.matchconditions import evaluate_condition
 from pykai.lab.apiserver.metadata import new_uid
 from pykai.lab.apiserver.patches import PatchError, json_patch
-from pykai.lab.apiserver.policyenforcer import Guards
+from pykai.lab.apiserver.policyenforcer import PolicyEnforcer
 from pykai.lab.apiserver.rbac import GROUP as RBAC_GROUP
 from pykai.lab.apiserver.rbac import Authorizer
-from pykai.lab.apiserver.selectors import matches
-from pykai.lab.apiserver.storage import Storage
+from pykai.lab.apiserver.selectors import selector_matches
+from pykai.lab.apiserver.storage import ObjectStorage
 from pykai.lab.apiserver.users import MASTERS
 
 JsonObject = dict[str, Any]
@@ -88,11 +88,11 @@ class Webhook:
     url: str
     #: why it cannot be asked at all
     unreachable: str
-    authority: str
+    ca_bundle: str
     rules: tuple[Mapping[str, Any], ...]
-    namespaces: Mapping[str, Any]
-    objects: Mapping[str, Any]
-    conditions: tuple[Mapping[str, Any], ...]
+    namespace_selector: Mapping[str, Any]
+    object_selector: Mapping[str, Any]
+    match_conditions: tuple[Mapping[str, Any], ...]
     fails_open: bool
     timeout_s: float
     side_effects: str
@@ -102,22 +102,22 @@ class Admission:
     """In-process admission and webhooks."""
 
     def __init__(
-        self, storage: Storage, mutators: Iterable[Mutator] = (), validators: Iterable[Validator] = ()
+        self, storage: ObjectStorage, mutators: Iterable[Mutator] = (), validators: Iterable[Validator] = ()
     ) -> None:
         self._storage = storage
         self.authorizer = Authorizer(storage)
-        self._guards = Guards(storage, self.authorizer)
+        self._guards = PolicyEnforcer(storage, self.authorizer)
         self._mutators = tuple(mutators)
         self._validators = tuple(validators)
         self._webhooks: dict[StoreKey, tuple[Webhook, ...]] = {MUTATING: (), VALIDATING: ()}
         self._session: aiohttp.ClientSession | None = None
         for store in (MUTATING, VALIDATING):
-            self._read(store)
-            storage.collection(store).listeners.append(lambda _, store=store: self._read(store))  # type: ignore[misc]
+            self._load_webhooks(store)
+            storage.collection(store).listeners.append(lambda _, store=store: self._load_webhooks(store))  # type: ignore[misc]
 
-    def concerns(self, call: Call) -> bool:
+    def is_needed(self, call: Call) -> bool:
         """Whether anybody has to be asked about this write."""
-        if self._guards.concern(call) or (call.kind.group == RBAC_GROUP and MASTERS not in call.user.groups):
+        if self._guards.is_needed(call) or (call.kind.group == RBAC_GROUP and MASTERS not in call.user.groups):
             return True
         if self._webhooks[MUTATING] or self._webhooks[VALIDATING]:
             return call.kind.store not in (MUTATING, VALIDATING)
@@ -132,8 +132,8 @@ class Admission:
                     obj = changed
         for webhook in self._webhooks[MUTATING]:
             request = _request(call, obj, old)
-            if await self._is_for(webhook, request, call):
-                obj = await self._ask(webhook, request, call) or obj
+            if await self._matches(webhook, request, call):
+                obj = await self._call(webhook, request, call) or obj
         return obj
 
     async def validate(self, call: Call, obj: JsonObject | None, old: JsonObject | None) -> None:
@@ -147,11 +147,11 @@ class Admission:
                 validator(request)
         if obj is None:
             for webhook in self._webhooks[MUTATING]:
-                if await self._is_for(webhook, request, call):
-                    await self._ask(webhook, request, call)
+                if await self._matches(webhook, request, call):
+                    await self._call(webhook, request, call)
         for webhook in self._webhooks[VALIDATING]:
-            if await self._is_for(webhook, request, call):
-                await self._ask(webhook, request, call)
+            if await self._matches(webhook, request, call):
+                await self._call(webhook, request, call)
 
     def check_subresource(self, call: Call) -> None:
         """403 where a policy refuses a binding or an eviction; no webhook is asked about these."""
@@ -162,43 +162,45 @@ class Admission:
         if self._session is not None:
             await self._session.close()
 
-    def _read(self, store: StoreKey) -> None:
+    def _load_webhooks(self, store: StoreKey) -> None:
         collection = self._storage.collection(store)
-        found: list[Webhook] = []
+        webhooks: list[Webhook] = []
         for key in collection.keys:
             for entry in collection.records[key].object().get("webhooks") or ():
                 try:
-                    found.append(_webhook(entry))
+                    webhooks.append(_webhook(entry))
                 except (TypeError, ValueError, AttributeError) as error:
                     _log.warning("a webhook of %s is ignored: %s", key, error)
-        self._webhooks[store] = tuple(found)
+        self._webhooks[store] = tuple(webhooks)
 
-    async def _is_for(self, webhook: Webhook, request: AdmissionRequest, call: Call) -> bool:
+    async def _matches(self, webhook: Webhook, request: AdmissionRequest, call: Call) -> bool:
         if not any(_rule_matches(rule, request, call.kind.namespaced) for rule in webhook.rules):
             return False
-        if webhook.namespaces and (request.namespace or request.resource == "namespaces"):
+        if webhook.namespace_selector and (request.namespace or request.resource == "namespaces"):
             name = request.namespace or request.name
             namespace = self._storage.get(("", "namespaces"), name)
             labels = namespace.labels if namespace is not None else _labels(request.object or request.old_object)
-            if not matches(webhook.namespaces, labels):
+            if not selector_matches(webhook.namespace_selector, labels):
                 return False
-        if webhook.objects and not any(
-            matches(webhook.objects, _labels(obj)) for obj in (request.object, request.old_object) if obj is not None
+        if webhook.object_selector and not any(
+            selector_matches(webhook.object_selector, _labels(obj))
+            for obj in (request.object, request.old_object)
+            if obj is not None
         ):
             return False
-        for condition in webhook.conditions:
+        for condition in webhook.match_conditions:
             try:
-                if not holds(str(condition.get("expression", "")), _variables(request)):
+                if not evaluate_condition(str(condition.get("expression", "")), _variables(request)):
                     return False
             except ValueError as error:
                 text = f"match condition {condition.get('name')!r} cannot be evaluated: {error}"
                 if webhook.fails_open:
                     _log.warning("webhook %s is not asked: %s", webhook.name, text)
                     return False
-                raise _failed(webhook, text) from None
+                raise _call_failed(webhook, text) from None
         return True
 
-    async def _ask(self, webhook: Webhook, request: AdmissionRequest, call: Call) -> JsonObject | None:
+    async def _call(self, webhook: Webhook, request: AdmissionRequest, call: Call) -> JsonObject | None:
         """The changed object, or None; raises the refusal."""
         if call.dry_run and webhook.side_effects not in ("None", "NoneOnDryRun"):
             text = f'admission webhook "{webhook.name}" does not support dry run'
@@ -215,7 +217,7 @@ class Admission:
                 raise ValueError("the answer is for another request (its uid differs)")
             call.warnings += [str(text) for text in response.get("warnings") or ()]
             if response.get("allowed") is not True:
-                raise _refused(webhook, response.get("status") or {})
+                raise _denied(webhook, response.get("status") or {})
             if response.get("patch") and request.object is not None:
                 patch = json.loads(base64.b64decode(response["patch"], validate=True))
                 return json_patch(request.object, patch)
@@ -225,14 +227,14 @@ class Admission:
             if webhook.fails_open:
                 _log.warning("webhook %s failed and is passed over (failurePolicy Ignore): %s", webhook.name, text)
                 return None
-            raise _failed(webhook, text) from None
+            raise _call_failed(webhook, text) from None
 
     async def _post(self, webhook: Webhook, review: JsonObject) -> Any:
         if self._session is None:
             self._session = aiohttp.ClientSession()
         async with asyncio.timeout(webhook.timeout_s):
             async with self._session.post(
-                webhook.url, json=review, ssl=_context(webhook.authority), allow_redirects=False
+                webhook.url, json=review, ssl=_tls_context(webhook.ca_bundle), allow_redirects=False
             ) as response:
                 if response.status != 200:
                     raise ValueError(f"the webhook answered with HTTP {response.status}")
@@ -240,7 +242,7 @@ class Admission:
 
 
 @lru_cache(maxsize=32)
-def _context(authority: str) -> ssl.SSLContext:
+def _tls_context(authority: str) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=authority or None)
 
 
@@ -330,7 +332,7 @@ def _variables(request: AdmissionRequest) -> JsonObject:
 def _review(uid: str, request: AdmissionRequest, call: Call) -> JsonObject:
     kind = {"group": request.group, "version": request.version, "kind": request.kind}
     resource = {"group": request.group, "version": request.version, "resource": request.resource}
-    asked: JsonObject = {
+    review_request: JsonObject = {
         "uid": uid,
         "kind": kind,
         "resource": resource,
@@ -345,13 +347,13 @@ def _review(uid: str, request: AdmissionRequest, call: Call) -> JsonObject:
         "options": None,
     }
     if request.namespace:
-        asked["namespace"] = request.namespace
+        review_request["namespace"] = request.namespace
     if request.subresource:
-        asked["subResource"] = asked["requestSubResource"] = request.subresource
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+        review_request["subResource"] = review_request["requestSubResource"] = request.subresource
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": review_request}
 
 
-def _refused(webhook: Webhook, status: Mapping[str, Any]) -> errors.ApiError:
+def _denied(webhook: Webhook, status: Mapping[str, Any]) -> errors.ApiError:
     code = status.get("code")
     code = code if isinstance(code, int) and 400 <= code < 600 else 400
     why = status.get("message") or status.get("reason")
@@ -361,7 +363,7 @@ def _refused(webhook: Webhook, status: Mapping[str, Any]) -> errors.ApiError:
     return errors.from_status(code, {"reason": reason, "message": text, "details": status.get("details")})
 
 
-def _failed(webhook: Webhook, text: str) -> errors.ApiError:
+def _call_failed(webhook: Webhook, text: str) -> errors.ApiError:
     message = f'Internal error occurred: failed calling webhook "{webhook.name}": {text}'
     return errors.ServerError(500, "InternalError", message)
 

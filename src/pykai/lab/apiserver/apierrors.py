@@ -17,7 +17,7 @@ JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class StatusCause:
     """One field that breaks a rule."""
 
     field: str
@@ -27,30 +27,30 @@ class Cause:
     text: str
 
 
-def required(field: str, text: str = "") -> Cause:
+def required_value(field: str, text: str = "") -> StatusCause:
     """A field that must be there."""
-    return Cause(field, "FieldValueRequired", f"Required value{': ' + text if text else ''}")
+    return StatusCause(field, "FieldValueRequired", f"Required value{': ' + text if text else ''}")
 
 
-def wrong(field: str, value: object, text: str) -> Cause:
+def invalid_value(field: str, value: object, text: str) -> StatusCause:
     """A field whose value breaks a rule."""
     shown = f'"{value}"' if isinstance(value, str) else str(value)
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {text}")
+    return StatusCause(field, "FieldValueInvalid", f"Invalid value: {shown}: {text}")
 
 
-def unsupported(field: str, value: object, *supported: str) -> Cause:
+def unsupported_value(field: str, value: object, *supported: str) -> StatusCause:
     """A field whose value is none of those there are."""
     listed = ", ".join(f'"{each}"' for each in supported)
     shown = f'"{value}"' if isinstance(value, str) else str(value)
-    return Cause(field, "FieldValueNotSupported", f"Unsupported value: {shown}: supported values: {listed}")
+    return StatusCause(field, "FieldValueNotSupported", f"Unsupported value: {shown}: supported values: {listed}")
 
 
-def forbidden_field(field: str, text: str) -> Cause:
+def forbidden_field(field: str, text: str) -> StatusCause:
     """A field that must not be there, or not be changed."""
-    return Cause(field, "FieldValueForbidden", f"Forbidden: {text}")
+    return StatusCause(field, "FieldValueForbidden", f"Forbidden: {text}")
 
 
-def qualified(group: str, plural: str) -> str:
+def qualified_resource(group: str, plural: str) -> str:
     """`pods`, or `jobs.batch`."""
     return f"{plural}.{group}" if group else plural
 
@@ -64,7 +64,7 @@ def _details(group: str, plural: str, name: str, **more: Any) -> JsonObject:
 
 def not_found(group: str, plural: str, name: str) -> errors.NotFound:
     """No object of this name."""
-    text = f'{qualified(group, plural)} "{name}" not found'
+    text = f'{qualified_resource(group, plural)} "{name}" not found'
     return errors.NotFound(404, "NotFound", text, details=_details(group, plural, name))
 
 
@@ -75,14 +75,14 @@ def no_such_path() -> errors.NotFound:
 
 def already_exists(group: str, plural: str, name: str) -> errors.AlreadyExists:
     """The name is taken."""
-    text = f'{qualified(group, plural)} "{name}" already exists'
+    text = f'{qualified_resource(group, plural)} "{name}" already exists'
     return errors.AlreadyExists(409, "AlreadyExists", text, details=_details(group, plural, name))
 
 
 def conflict(group: str, plural: str, name: str, text: str = "") -> errors.Conflict:
     """The object is not what the writer thinks it is."""
     text = text or "the object has been modified; please apply your changes to the latest version and try again"
-    message = f'Operation cannot be fulfilled on {qualified(group, plural)} "{name}": {text}'
+    message = f'Operation cannot be fulfilled on {qualified_resource(group, plural)} "{name}": {text}'
     return errors.Conflict(409, "Conflict", message, details=_details(group, plural, name))
 
 
@@ -95,12 +95,12 @@ def forbidden(
     return errors.Forbidden(
         403,
         "Forbidden",
-        f"{qualified(group, plural)}{quoted} is forbidden: {text}",
+        f"{qualified_resource(group, plural)}{quoted} is forbidden: {text}",
         details=_details(group, plural, name, **more),
     )
 
 
-def invalid(group: str, kind: str, name: str, causes: Iterable[Cause]) -> errors.Invalid:
+def invalid(group: str, kind: str, name: str, causes: Iterable[StatusCause]) -> errors.Invalid:
     """Fields break rules; the message names all of them."""
     causes = list(causes)
     texts = [f"{cause.field}: {cause.text}" for cause in causes]
@@ -114,7 +114,7 @@ def invalid(group: str, kind: str, name: str, causes: Iterable[Cause]) -> errors
     )
 
 
-def invalid_options(kind: str, cause: Cause) -> errors.Invalid:
+def invalid_options(kind: str, cause: StatusCause) -> errors.Invalid:
     """What is wrong is in the query of the request: ListOptions, CreateOptions, ..."""
     return invalid("meta.k8s.io", kind, "", [cause])
 
@@ -129,12 +129,12 @@ def expired(text: str = "The resourceVersion for the provided watch is too old."
     return errors.Gone(410, "Expired", text)
 
 
-def too_large_revision(asked: int, current: int) -> errors.ServerError:
+def too_large_revision(requested: int, current: int) -> errors.ServerError:
     """A revision that has not happened yet."""
     return errors.ServerError(
         504,
         "Timeout",
-        f"Timeout: Too large resource version: {asked}, current: {current}",
+        f"Timeout: Too large resource version: {requested}, current: {current}",
         details={
             "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
             "retryAfterSeconds": 1,

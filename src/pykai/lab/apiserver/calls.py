@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pykai.lab.apiserver.apierrors import Cause, bad_request, invalid, invalid_options, unsupported
-from pykai.lab.apiserver.kinds import Kind
+from pykai.lab.apiserver.apierrors import StatusCause, bad_request, invalid, invalid_options, unsupported_value
+from pykai.lab.apiserver.kinds import ResourceKind
 from pykai.lab.apiserver.users import ADMIN, User
 
 #: longest name of a field manager
 _MANAGER_LENGTH: Final = 128
 #: metadata that is text or absent
 _OPTIONS: Final = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
-_TEXTS: Final = ("name", "generateName", "namespace", "uid", "resourceVersion")
+_STRING_FIELDS: Final = ("name", "generateName", "namespace", "uid", "resourceVersion")
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Call:
 
     #: get, list, watch, create, update, patch, apply, delete, deletecollection
     verb: str
-    kind: Kind
+    kind: ResourceKind
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -54,26 +54,26 @@ def read_options(call: Call, agent: str = "") -> None:
     options = _OPTIONS.get(call.verb, "DeleteOptions")
     dry_run = query.get("dryRun", "")
     if dry_run not in ("", "All"):
-        raise invalid_options(options, unsupported("dryRun", dry_run, "All"))
+        raise invalid_options(options, unsupported_value("dryRun", dry_run, "All"))
     call.dry_run = dry_run == "All"
     manager = query.get("fieldManager", "") or agent.partition("/")[0]
     if len(manager) > _MANAGER_LENGTH:
         text = f"Too long: may not be more than {_MANAGER_LENGTH} bytes"
-        raise invalid_options(options, Cause("fieldManager", "FieldValueTooLong", text))
+        raise invalid_options(options, StatusCause("fieldManager", "FieldValueTooLong", text))
     call.manager = manager or "unknown"
     validation = query.get("fieldValidation", "")
     if validation not in ("", "Ignore", "Warn", "Strict"):
-        raise invalid_options(options, unsupported("fieldValidation", validation, "", "Ignore", "Strict", "Warn"))
+        raise invalid_options(options, unsupported_value("fieldValidation", validation, "", "Ignore", "Strict", "Warn"))
     call.field_validation = validation or "Warn"
 
 
-def check_type(call: Call, obj: Any) -> dict[str, Any]:
+def check_object_type(call: Call, obj: Any) -> dict[str, Any]:
     """The body as an object of the call's kind; apiVersion and kind may be left out of built-in kinds."""
     if not isinstance(obj, dict):
         raise bad_request(f"the body must be an object of kind {call.kind.kind}, not {type(obj).__name__}")
     api_version, kind = obj.get("apiVersion"), obj.get("kind")
     expected = call.kind.api_version
-    if call.kind.custom and call.verb in ("create", "update") and not (api_version and kind):
+    if call.kind.is_custom and call.verb in ("create", "update") and not (api_version and kind):
         missing = "apiVersion" if kind else "Kind"
         raise bad_request(
             f"the object provided is unrecognized (must be of type {call.kind.kind}): Object '{missing}' is missing"
@@ -90,7 +90,7 @@ def check_type(call: Call, obj: Any) -> dict[str, Any]:
     elif not isinstance(metadata, dict):
         raise bad_request("metadata must be an object")
     metadata = dict(metadata)
-    for name in _TEXTS:
+    for name in _STRING_FIELDS:
         value = metadata.get(name, "")
         if value is None:
             del metadata[name]
@@ -99,19 +99,19 @@ def check_type(call: Call, obj: Any) -> dict[str, Any]:
     return {**obj, "apiVersion": expected, "kind": call.kind.kind, "metadata": metadata}
 
 
-def unhandled(call: Call, error: str) -> str:
+def decode_failure_text(call: Call, error: str) -> str:
     """The text for a body that is no object of its kind."""
     kind = call.kind
     return f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error}'
 
 
-def report_unknown(call: Call, unknown: list[str]) -> None:
+def report_unknown_fields(call: Call, unknown: list[str]) -> None:
     """Fields that the schema does not know: refused, told or ignored, as the call wants it."""
-    texts = [f'unknown field "{path}"' for path in (sorted(unknown) if call.kind.custom else unknown)]
+    texts = [f'unknown field "{path}"' for path in (sorted(unknown) if call.kind.is_custom else unknown)]
     if call.field_validation == "Strict":
         error = f"strict decoding error: {', '.join(texts)}"
         if call.verb == "patch":
-            raise invalid("", "", "", [Cause("patch", "FieldValueInvalid", f"Invalid value: {error}")])
-        raise bad_request(unhandled(call, error))
+            raise invalid("", "", "", [StatusCause("patch", "FieldValueInvalid", f"Invalid value: {error}")])
+        raise bad_request(decode_failure_text(call, error))
     if call.field_validation == "Warn":
         call.warnings += [text for text in texts if text not in call.warnings]

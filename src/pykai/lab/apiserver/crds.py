@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from pykai.lab.apiserver.apierrors import Cause, forbidden_field, required, wrong
+from pykai.lab.apiserver.apierrors import StatusCause, forbidden_field, invalid_value, required_value
 from pykai.lab.apiserver.calls import Call
-from pykai.lab.apiserver.kinds import Kind, Registry, StoreKey
-from pykai.lab.apiserver.schema.table import schema_of_crd
-from pykai.lab.apiserver.storage import DELETED, Event, Storage
+from pykai.lab.apiserver.kinds import KindRegistry, ResourceKind, StoreKey
+from pykai.lab.apiserver.schema.table import crd_schema
+from pykai.lab.apiserver.storage import DELETED, ObjectStorage, StorageEvent
 
 if TYPE_CHECKING:
-    from pykai.lab.apiserver.writer import Writer
+    from pykai.lab.apiserver.writer import ObjectWriter
 
 JsonObject = dict[str, Any]
 
@@ -25,7 +25,7 @@ CRDS: Final[StoreKey] = ("apiextensions.k8s.io", "customresourcedefinitions")
 _log = logging.getLogger(__name__)
 
 
-def _completed(obj: JsonObject) -> JsonObject:
+def _with_default_names(obj: JsonObject) -> JsonObject:
     spec = obj.get("spec")
     if not isinstance(spec, dict) or not isinstance(spec.get("names"), dict):
         return obj
@@ -36,19 +36,19 @@ def _completed(obj: JsonObject) -> JsonObject:
     return {**obj, "spec": {**spec, "names": names, "conversion": spec.get("conversion") or {"strategy": "None"}}}
 
 
-def prepare_create(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+def prepare_create(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
     """A new definition is established from the beginning."""
-    return _with_status(writer, _completed(obj), {})
+    return _with_status(writer, _with_default_names(obj), {})
 
 
-def prepare_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+def prepare_update(writer: ObjectWriter, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
     """The status follows the names and versions."""
     if call.subresource == "status":
         return obj
-    return _with_status(writer, _completed(obj), before.get("status") or {})
+    return _with_status(writer, _with_default_names(obj), before.get("status") or {})
 
 
-def _with_status(writer: Writer, obj: JsonObject, status: JsonObject) -> JsonObject:
+def _with_status(writer: ObjectWriter, obj: JsonObject, status: JsonObject) -> JsonObject:
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return obj
@@ -72,62 +72,66 @@ def _with_status(writer: Writer, obj: JsonObject, status: JsonObject) -> JsonObj
     }
 
 
-def problems_of(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+def validate(writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     """What a definition needs to be served."""
     if call.subresource == "status":
         return []
     spec = obj.get("spec")
     if not isinstance(spec, dict):
-        return [required("spec")]
-    found: list[Cause] = []
+        return [required_value("spec")]
+    causes: list[StatusCause] = []
     names = spec.get("names")
     if not isinstance(names, dict) or not names.get("plural") or not names.get("kind"):
-        return [required("spec.names", "plural and kind are needed")]
+        return [required_value("spec.names", "plural and kind are needed")]
     group, plural = spec.get("group"), names["plural"]
     if not group:
-        found.append(required("spec.group"))
+        causes.append(required_value("spec.group"))
     if obj["metadata"]["name"] != f"{plural}.{group}":
-        found.append(wrong("metadata.name", obj["metadata"]["name"], 'must be spec.names.plural+"."+spec.group'))
+        causes.append(
+            invalid_value("metadata.name", obj["metadata"]["name"], 'must be spec.names.plural+"."+spec.group')
+        )
     if spec.get("scope") not in ("Cluster", "Namespaced"):
-        found.append(
-            Cause(
+        causes.append(
+            StatusCause(
                 "spec.scope", "FieldValueNotSupported", 'Unsupported value: supported values: "Cluster", "Namespaced"'
             )
         )
     versions = spec.get("versions")
     if not isinstance(versions, list) or not versions:
-        return [*found, required("spec.versions")]
-    storing = 0
+        return [*causes, required_value("spec.versions")]
+    storage_versions = 0
     for at, version in enumerate(versions):
         path = f"spec.versions[{at}]"
         if not isinstance(version, dict) or not version.get("name"):
-            found.append(required(f"{path}.name"))
+            causes.append(required_value(f"{path}.name"))
             continue
-        storing += version.get("storage") is True
+        storage_versions += version.get("storage") is True
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if not isinstance(schema, dict):
-            found.append(required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
+            causes.append(required_value(f"{path}.schema.openAPIV3Schema", "schemas are required"))
             continue
         try:
-            schema_of_crd(schema)
+            crd_schema(schema)
         except Exception as error:
-            found.append(wrong(f"{path}.schema.openAPIV3Schema", "", str(error)))
-    if storing != 1:
-        found.append(wrong("spec.versions", storing, "must have exactly one version marked as storage version"))
+            causes.append(invalid_value(f"{path}.schema.openAPIV3Schema", "", str(error)))
+    if storage_versions != 1:
+        causes.append(
+            invalid_value("spec.versions", storage_versions, "must have exactly one version marked as storage version")
+        )
     if before is not None:
         old = before.get("spec") or {}
         for field in ("group", "scope"):
             if old.get(field) != spec.get(field):
-                found.append(wrong(f"spec.{field}", spec.get(field), "field is immutable"))
+                causes.append(invalid_value(f"spec.{field}", spec.get(field), "field is immutable"))
         if (old.get("names") or {}).get("plural") != plural:
-            found.append(forbidden_field("spec.names.plural", "field is immutable"))
-    holder = writer.registry.stored((str(group), str(plural)))
-    if holder is not None and not holder.custom:
-        found.append(wrong("spec.group", group, "is a group of the server's own"))
-    return found
+            causes.append(forbidden_field("spec.names.plural", "field is immutable"))
+    holder = writer.registry.storage_kind((str(group), str(plural)))
+    if holder is not None and not holder.is_custom:
+        causes.append(invalid_value("spec.group", group, "is a group of the server's own"))
+    return causes
 
 
-def kinds_of(definition: JsonObject) -> list[Kind]:
+def served_kinds(definition: JsonObject) -> list[ResourceKind]:
     """The kinds a definition serves, one per version."""
     spec = definition["spec"]
     names = spec["names"]
@@ -141,7 +145,7 @@ def kinds_of(definition: JsonObject) -> list[Kind]:
         schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
         selectable = [str(f.get("jsonPath", "")).lstrip(".") for f in version.get("selectableFields") or () if f]
         kinds.append(
-            Kind(
+            ResourceKind(
                 spec["group"],
                 version["name"],
                 names["plural"],
@@ -153,10 +157,10 @@ def kinds_of(definition: JsonObject) -> list[Kind]:
                 categories=tuple(names.get("categories") or ()),
                 status="status" in subresources,
                 scale=subresources.get("scale"),
-                fields=tuple(selectable),
-                schema=schema_of_crd(schema),
-                columns=tuple(version.get("additionalPrinterColumns") or ()),
-                custom=True,
+                selectable_fields=tuple(selectable),
+                schema=crd_schema(schema),
+                printer_columns=tuple(version.get("additionalPrinterColumns") or ()),
+                is_custom=True,
                 storage_version=storage,
             )
         )
@@ -166,38 +170,38 @@ def kinds_of(definition: JsonObject) -> list[Kind]:
 class Definitions:
     """Keeps the registry in step with the stored definitions."""
 
-    def __init__(self, storage: Storage, registry: Registry) -> None:
+    def __init__(self, storage: ObjectStorage, registry: KindRegistry) -> None:
         self._storage = storage
         self._registry = registry
-        self._served: dict[str, list[Kind]] = {}
+        self._kinds_by_crd: dict[str, list[ResourceKind]] = {}
         for record in storage.collection(CRDS).records.values():
-            self._serve(record.key, record.object())
-        storage.collection(CRDS).listeners.append(self._follow)
+            self._register(record.key, record.object())
+        storage.collection(CRDS).listeners.append(self._on_event)
 
-    def _follow(self, event: Event) -> None:
+    def _on_event(self, event: StorageEvent) -> None:
         name = event.record.key
         if event.type != DELETED:
             if event.old is None or event.old.object().get("spec") != event.record.object().get("spec"):
-                self._serve(name, event.record.object())
+                self._register(name, event.record.object())
             return
-        kinds = self._served.get(name, [])
+        kinds = self._kinds_by_crd.get(name, [])
         for store in {kind.store for kind in kinds}:
             for key in list(self._storage.collection(store).keys):
                 self._storage.remove(store, key)
-        self._withdraw(name)
+        self._unregister(name)
 
-    def _serve(self, name: str, definition: JsonObject) -> None:
+    def _register(self, name: str, definition: JsonObject) -> None:
         try:
-            kinds = kinds_of(definition)
+            kinds = served_kinds(definition)
         except Exception:
             # Checked when it was written; what is left is a stored definition of an older server.
             _log.exception("the CustomResourceDefinition %s cannot be served; correct its spec", name)
             return
-        self._withdraw(name)
-        self._served[name] = kinds
+        self._unregister(name)
+        self._kinds_by_crd[name] = kinds
         for kind in kinds:
             self._registry.add(kind)
 
-    def _withdraw(self, name: str) -> None:
-        for kind in self._served.pop(name, []):
+    def _unregister(self, name: str) -> None:
+        for kind in self._kinds_by_crd.pop(name, []):
             self._registry.remove(kind)

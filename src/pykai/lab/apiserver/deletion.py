@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pykai.lab.apiserver import apierrors
-from pykai.lab.apiserver.apierrors import Cause
-from pykai.lab.apiserver.kinds import Kind
+from pykai.lab.apiserver.apierrors import StatusCause
+from pykai.lab.apiserver.kinds import ResourceKind
 
 JsonObject = dict[str, Any]
 
@@ -27,14 +27,14 @@ _DEFAULT_GRACE_S: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PendingDeletion:
     """An object that is to go and cannot go yet."""
 
     finalizers: list[str]
     grace_s: int
 
 
-def check_preconditions(kind: Kind, name: str, obj: JsonObject, options: Mapping[str, Any]) -> None:
+def check_preconditions(kind: ResourceKind, name: str, obj: JsonObject, options: Mapping[str, Any]) -> None:
     """409 where another object or version is meant."""
     preconditions = options.get("preconditions") or {}
     meta = obj["metadata"]
@@ -64,7 +64,7 @@ def read_options(query: Mapping[str, str], body: Any) -> JsonObject:
     if query.get("orphanDependents") or options.get("orphanDependents") is not None:
         if options.get("propagationPolicy"):
             text = "orphanDependents and deletionPropagation cannot be both set"
-            cause = apierrors.wrong("propagationPolicy", options["propagationPolicy"], text)
+            cause = apierrors.invalid_value("propagationPolicy", options["propagationPolicy"], text)
             raise apierrors.invalid_options("DeleteOptions", cause)
         orphan = str(query.get("orphanDependents", options.get("orphanDependents"))).lower() == "true"
         options.setdefault("propagationPolicy", "Orphan" if orphan else "Background")
@@ -75,11 +75,13 @@ def read_options(query: Mapping[str, str], body: Any) -> JsonObject:
     policy = options.get("propagationPolicy")
     if policy not in (None, "", "Orphan", "Background", "Foreground"):
         supported = ("Foreground", "Background", "Orphan", "nil")
-        raise apierrors.invalid_options("DeleteOptions", apierrors.unsupported("propagationPolicy", policy, *supported))
+        raise apierrors.invalid_options(
+            "DeleteOptions", apierrors.unsupported_value("propagationPolicy", policy, *supported)
+        )
     return options
 
 
-def planned(kind: Kind, obj: JsonObject, options: Mapping[str, Any]) -> Plan | None:
+def pending_deletion(kind: ResourceKind, obj: JsonObject, options: Mapping[str, Any]) -> PendingDeletion | None:
     """What keeps the object; None where it goes at once."""
     finalizers = list(obj["metadata"].get("finalizers") or ())
     policy = options.get("propagationPolicy")
@@ -90,19 +92,19 @@ def planned(kind: Kind, obj: JsonObject, options: Mapping[str, Any]) -> Plan | N
         elif policy == "Orphan":
             finalizers.append(ORPHAN)
     grace_s = _grace_s(kind, obj, options.get("gracePeriodSeconds"))
-    if not finalizers and grace_s == 0 and not _has_content(kind, obj):
+    if not finalizers and grace_s == 0 and not _is_nonempty_namespace(kind, obj):
         return None
-    return Plan(finalizers, grace_s)
+    return PendingDeletion(finalizers, grace_s)
 
 
-def is_over(kind: Kind, obj: JsonObject) -> bool:
+def is_ready_to_remove(kind: ResourceKind, obj: JsonObject) -> bool:
     """Whether an object that is being deleted and has no finalizer waits for nothing else."""
-    if _has_content(kind, obj):
+    if _is_nonempty_namespace(kind, obj):
         return False
     return not int(obj["metadata"].get("deletionGracePeriodSeconds") or 0)
 
 
-def finalizer_problems(before: JsonObject, new: JsonObject) -> list[Cause]:
+def validate_finalizers(before: JsonObject, new: JsonObject) -> list[StatusCause]:
     """Finalizers cannot be added to what is being deleted."""
     added = [name for name in new.get("finalizers") or () if name not in (before.get("finalizers") or ())]
     if not added:
@@ -111,23 +113,23 @@ def finalizer_problems(before: JsonObject, new: JsonObject) -> list[Cause]:
     return [apierrors.forbidden_field("metadata.finalizers", text)]
 
 
-def _grace_s(kind: Kind, obj: JsonObject, asked: int | None) -> int:
+def _grace_s(kind: ResourceKind, obj: JsonObject, requested_s: int | None) -> int:
     if kind.store != ("", "pods"):
         return 0
-    spec, status = _record(obj.get("spec")), _record(obj.get("status"))
+    spec, status = _dict_or_empty(obj.get("spec")), _dict_or_empty(obj.get("status"))
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
-    grace = asked if asked is not None else spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_S)
+    grace = requested_s if requested_s is not None else spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_S)
     grace = 1 if grace < 0 else int(grace)
     left = obj["metadata"].get("deletionGracePeriodSeconds")
     # A second delete can only shorten the wait.
     return grace if left is None else min(grace, int(left))
 
 
-def _record(value: Any) -> JsonObject:
+def _dict_or_empty(value: Any) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def _has_content(kind: Kind, obj: JsonObject) -> bool:
+def _is_nonempty_namespace(kind: ResourceKind, obj: JsonObject) -> bool:
     """Namespaces are emptied first; `spec.finalizers` says so until it is done."""
-    return kind.store == ("", "namespaces") and bool(_record(obj.get("spec")).get("finalizers"))
+    return kind.store == ("", "namespaces") and bool(_dict_or_empty(obj.get("spec")).get("finalizers"))

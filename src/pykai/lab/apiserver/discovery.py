@@ -12,8 +12,8 @@ from typing import Any, Final
 from pykai import __version__
 from pykai.kube.transport import Request, Response
 from pykai.lab.apiserver import accessreviews, apierrors, openapi
-from pykai.lab.apiserver.kinds import Kind, Registry
-from pykai.lab.apiserver.negotiation import accepted
+from pykai.lab.apiserver.kinds import KindRegistry, ResourceKind
+from pykai.lab.apiserver.negotiation import response_format
 from pykai.lab.apiserver.storage import encode
 
 JsonObject = dict[str, Any]
@@ -46,9 +46,9 @@ VERSION: Final = {
 class Discovery:
     """Answers everything that is no resource."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: KindRegistry) -> None:
         self._registry = registry
-        self._made: dict[str, bytes] = {}
+        self._documents: dict[str, bytes] = {}
         self._generation = -1
 
     def answer(self, request: Request, parts: list[str]) -> Response:
@@ -58,15 +58,15 @@ class Discovery:
         if parts[0] in ("healthz", "livez", "readyz"):
             return Response(200, b"ok", {"Content-Type": "text/plain"})
         if self._generation != self._registry.generation:
-            self._made.clear()
+            self._documents.clear()
             self._generation = self._registry.generation
         if parts == ["openapi", "v2"] and openapi.V2_ACCEPTED in request.accept:
-            return Response(200, openapi.without_schemas(), {"Content-Type": openapi.V2_CONTENT_TYPE})
-        aggregated = parts in (["api"], ["apis"]) and accepted(request.accept).kind == "APIGroupDiscoveryList"
+            return Response(200, openapi.empty_v2_document(), {"Content-Type": openapi.V2_CONTENT_TYPE})
+        aggregated = parts in (["api"], ["apis"]) and response_format(request.accept).kind == "APIGroupDiscoveryList"
         key = f"{'/'.join(parts)}{' aggregated' if aggregated else ''}"
-        body = self._made.get(key)
+        body = self._documents.get(key)
         if body is None:
-            body = self._made[key] = encode(self._document(parts, aggregated))
+            body = self._documents[key] = encode(self._document(parts, aggregated))
         return Response(200, body, {"Content-Type": _AGGREGATED if aggregated else "application/json"})
 
     def _document(self, parts: list[str], aggregated: bool) -> JsonObject:
@@ -89,7 +89,7 @@ class Discovery:
             case ["apis", group, version] if version in self._groups().get(group, ()):
                 return self._resources(group, version)
             case ["openapi", "v3"]:
-                return openapi.root(self._openapi_paths(), self._openapi_marks())
+                return openapi.index_document(self._openapi_paths(), self._openapi_digests())
             case ["openapi", "v3", "api", "v1"]:
                 return self._openapi("", "v1")
             case ["openapi", "v3", "apis", group, version] if version in self._groups().get(group, ()):
@@ -109,29 +109,29 @@ class Discovery:
                 versions.append(kind.version)
         for group, _, _ in accessreviews.KINDS:
             groups.setdefault(group, ["v1"])
-        return {group: sorted(versions, key=_age, reverse=True) for group, versions in groups.items()}
+        return {group: sorted(versions, key=_version_order, reverse=True) for group, versions in groups.items()}
 
-    def _kinds(self, group: str, version: str) -> list[Kind]:
+    def _kinds(self, group: str, version: str) -> list[ResourceKind]:
         return [kind for kind in self._registry if (kind.group, kind.version) == (group, version)]
 
     def _openapi_paths(self) -> list[str]:
         return [f"apis/{g}/{v}" if g else f"api/{v}" for g, versions in self._groups().items() for v in versions]
 
-    def _openapi_marks(self) -> dict[str, str]:
+    def _openapi_digests(self) -> dict[str, str]:
         """Of documents that may change while the server runs or from one server to the next: what is in them."""
-        marks = {}
-        for group, version in {(kind.group, kind.version) for kind in self._registry if kind.custom}:
+        digests = {}
+        for group, version in {(kind.group, kind.version) for kind in self._registry if kind.is_custom}:
             raw = encode(self._openapi(group, version))
-            marks[f"apis/{group}/{version}"] = hashlib.sha256(raw).hexdigest()
-        return marks
+            digests[f"apis/{group}/{version}"] = hashlib.sha256(raw).hexdigest()
+        return digests
 
     def _openapi(self, group: str, version: str) -> JsonObject:
-        return openapi.document(group, version, self._kinds(group, version))
+        return openapi.group_version_document(group, version, self._kinds(group, version))
 
     def _resources(self, group: str, version: str) -> JsonObject:
-        found: list[JsonObject] = []
+        resources: list[JsonObject] = []
         for kind in self._kinds(group, version):
-            found.append(
+            resources.append(
                 {
                     "name": kind.plural,
                     "singularName": kind.singular or kind.kind.lower(),
@@ -152,10 +152,10 @@ class Discovery:
                 }
                 if (g, v) != (kind.group, kind.version):
                     entry |= {"group": g, "version": v}
-                found.append(entry)
+                resources.append(entry)
         for g, plural, name in accessreviews.KINDS:
             if (g, "v1") == (group, version):
-                found.append(
+                resources.append(
                     {
                         "name": plural,
                         "singularName": name.lower(),
@@ -165,7 +165,7 @@ class Discovery:
                     }
                 )
         version_name = f"{group}/{version}" if group else version
-        return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version_name, "resources": found}
+        return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version_name, "resources": resources}
 
     def _aggregated(self, core: bool) -> JsonObject:
         items = []
@@ -185,7 +185,7 @@ class Discovery:
         }
 
     def _aggregated_resources(self, group: str, version: str) -> list[JsonObject]:
-        found: list[JsonObject] = []
+        resources: list[JsonObject] = []
         for kind in self._kinds(group, version):
             entry: JsonObject = {
                 "resource": kind.plural,
@@ -204,10 +204,10 @@ class Discovery:
             ]
             if below:
                 entry["subresources"] = below
-            found.append(entry)
+            resources.append(entry)
         for g, plural, name in accessreviews.KINDS:
             if (g, "v1") == (group, version):
-                found.append(
+                resources.append(
                     {
                         "resource": plural,
                         "responseKind": {"group": g, "version": "v1", "kind": name},
@@ -216,16 +216,16 @@ class Discovery:
                         "verbs": ["create"],
                     }
                 )
-        return found
+        return resources
 
 
-def _subresources(kind: Kind) -> list[tuple[str, tuple[str, str, str, list[str]]]]:
-    found = [(name, _SUBRESOURCES[name]) for name in kind.subresources if name in _SUBRESOURCES]
+def _subresources(kind: ResourceKind) -> list[tuple[str, tuple[str, str, str, list[str]]]]:
+    subresources = [(name, _SUBRESOURCES[name]) for name in kind.subresources if name in _SUBRESOURCES]
     if kind.status:
-        found.append(("status", (kind.group, kind.version, kind.kind, ["get", "patch", "update"])))
+        subresources.append(("status", (kind.group, kind.version, kind.kind, ["get", "patch", "update"])))
     if kind.scale is not None:
-        found.append(("scale", ("autoscaling", "v1", "Scale", ["get", "patch", "update"])))
-    return sorted(found)
+        subresources.append(("scale", ("autoscaling", "v1", "Scale", ["get", "patch", "update"])))
+    return sorted(subresources)
 
 
 def _group(name: str, versions: list[str]) -> JsonObject:
@@ -233,7 +233,7 @@ def _group(name: str, versions: list[str]) -> JsonObject:
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
-def _age(version: str) -> tuple[int, int, int]:
+def _version_order(version: str) -> tuple[int, int, int]:
     """Kubernetes' order of versions: v2 before v1 before v1beta2 before v1alpha1."""
     stage = 2
     major, minor = version.lstrip("v"), "0"

@@ -20,16 +20,16 @@ from pykai.kube.transport import Request, Response
 from pykai.lab.apiserver import accessreviews, apierrors, deletion, pods, rbac
 from pykai.lab.apiserver.calls import Call, read_options
 from pykai.lab.apiserver.discovery import Discovery
-from pykai.lab.apiserver.kinds import Registry
-from pykai.lab.apiserver.negotiation import Form, accepted, body_of
-from pykai.lab.apiserver.patchrequests import change_of
+from pykai.lab.apiserver.kinds import KindRegistry
+from pykai.lab.apiserver.negotiation import ResponseFormat, read_request_body, response_format
+from pykai.lab.apiserver.patchrequests import patch_function
 from pykai.lab.apiserver.rbac import Authorizer
-from pykai.lab.apiserver.reader import Reader
+from pykai.lab.apiserver.reader import ObjectReader
 from pykai.lab.apiserver.scale import read_scale, scale_change
-from pykai.lab.apiserver.storage import Record, Storage, encode
+from pykai.lab.apiserver.storage import ObjectStorage, StoredObject, encode
 from pykai.lab.apiserver.users import MASTERS, User
 from pykai.lab.apiserver.watches import Watch
-from pykai.lab.apiserver.writer import Writer
+from pykai.lab.apiserver.writer import ObjectWriter
 
 JsonObject = dict[str, Any]
 
@@ -42,7 +42,7 @@ _NO_CONTAINER: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Streaming:
+class StreamingResponse:
     """An answer that goes on: the watch to read from."""
 
     watch: Watch
@@ -50,7 +50,7 @@ class Streaming:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RequestTarget:
     """What a path asks for, whether or not there is such a kind."""
 
     #: as a role names it; empty where the method is none of the API's
@@ -70,7 +70,7 @@ class _Asked:
         return f"{self.rest[0]}/{self.rest[2]}" if len(self.rest) > 2 else self.rest[0]
 
 
-def _asked(request: Request) -> _Asked | str:
+def _request_target(request: Request) -> _RequestTarget | str:
     """The resource that a request is about, or the path where it is about none."""
     path = unquote(request.path) if "%" in request.path else request.path
     parts = path.strip("/").split("/")
@@ -88,7 +88,7 @@ def _asked(request: Request) -> _Asked | str:
         verb = "watch" if request.query.get("watch") in ("true", "1") else "list"
     elif verb == "delete" and len(rest) == 1:
         verb = "deletecollection"
-    return _Asked(verb, group, version, namespace, rest)
+    return _RequestTarget(verb, group, version, namespace, rest)
 
 
 def _selected_name(selector: str) -> str:
@@ -100,15 +100,15 @@ def _selected_name(selector: str) -> str:
     return ""
 
 
-class Handler:
+class RequestHandler:
     """Answers requests."""
 
     def __init__(
         self,
-        storage: Storage,
-        registry: Registry,
-        reader: Reader,
-        writer: Writer,
+        storage: ObjectStorage,
+        registry: KindRegistry,
+        reader: ObjectReader,
+        writer: ObjectWriter,
         discovery: Discovery,
         authorizer: Authorizer,
     ) -> None:
@@ -119,11 +119,13 @@ class Handler:
         self._writer = writer
         self._discovery = discovery
 
-    async def handle(self, request: Request, user: User, *, tracked: bool, agent: str = "") -> Response | Streaming:
+    async def handle(
+        self, request: Request, user: User, *, tracked: bool, agent: str = ""
+    ) -> Response | StreamingResponse:
         """The answer; `tracked` says whether plain writes are noted in managedFields."""
         warnings: list[str] = []
         try:
-            answer = await self._answer(request, user, tracked, agent, warnings)
+            answer = await self._dispatch(request, user, tracked, agent, warnings)
         except errors.ApiError as error:
             headers = dict(_JSON)
             if error.retry_after_s is not None:
@@ -139,53 +141,53 @@ class Handler:
             answer = Response(answer.status, answer.body, {**answer.headers, "Warning": shown})
         return answer
 
-    def refused(self, request: Request, user: User) -> Response | None:
+    def authorization_failure(self, request: Request, user: User) -> Response | None:
         """403 where the user may not do this whatever the body says; None where the body decides."""
         try:
-            self._authorize(_asked(request), user, request)
+            self._authorize(_request_target(request), user, request)
         except errors.Forbidden as error:
             return Response(error.code, encode(apierrors.status_object(error)), _JSON)
         return None
 
-    def _authorize(self, asked: _Asked | str, user: User, request: Request) -> None:
+    def _authorize(self, target: _RequestTarget | str, user: User, request: Request) -> None:
         """403 where no role of the user allows the request."""
         if MASTERS in user.groups:
             return
-        if isinstance(asked, str):
+        if isinstance(target, str):
             verb = request.method.lower()
-            if not self._authorizer.allowed_path(user, verb, asked):
-                raise rbac.path_refusal(user, verb, asked)
+            if not self._authorizer.allowed_path(user, verb, target):
+                raise rbac.forbidden_path(user, verb, target)
             return
-        namespace, name = asked.namespace, asked.name
-        if (asked.group, asked.rest[0]) == ("", "namespaces") and name:
+        namespace, name = target.namespace, target.name
+        if (target.group, target.rest[0]) == ("", "namespaces") and name:
             # A role in a namespace may allow to read that namespace.
             namespace = name
         elif not name:
             name = _selected_name(request.query.get("fieldSelector", ""))
-        verb = asked.verb or request.method.lower()
-        if not self._authorizer.allowed(user, verb, asked.group, asked.resource, namespace=namespace, name=name):
-            raise rbac.refusal(user, verb, asked.group, asked.resource, namespace=namespace, name=name)
+        verb = target.verb or request.method.lower()
+        if not self._authorizer.allowed(user, verb, target.group, target.resource, namespace=namespace, name=name):
+            raise rbac.forbidden_resource(user, verb, target.group, target.resource, namespace=namespace, name=name)
 
-    async def _answer(
+    async def _dispatch(
         self, request: Request, user: User, tracked: bool, agent: str, warnings: list[str]
-    ) -> Response | Streaming:
-        asked = _asked(request)
-        self._authorize(asked, user, request)
-        if isinstance(asked, str):
-            return self._discovery.answer(request, asked.strip("/").split("/"))
-        group, version, rest = asked.group, asked.version, asked.rest
+    ) -> Response | StreamingResponse:
+        target = _request_target(request)
+        self._authorize(target, user, request)
+        if isinstance(target, str):
+            return self._discovery.answer(request, target.strip("/").split("/"))
+        group, version, rest = target.group, target.version, target.rest
         if group in accessreviews.GROUPS:
-            body = await body_of(request)
-            review = accessreviews.reviewed(group, version, rest[0], body, user, request.method, self._authorizer)
-            return _answered(201, encode(review))
+            body = await read_request_body(request)
+            review = accessreviews.answer_review(group, version, rest[0], body, user, request.method, self._authorizer)
+            return _json_response(201, encode(review))
         kind = self._registry.find(group, version, rest[0])
-        if kind is None or len(rest) > 3 or (asked.namespace and not kind.namespaced):
+        if kind is None or len(rest) > 3 or (target.namespace and not kind.namespaced):
             raise apierrors.no_such_path()
         call = Call(
-            asked.verb,
+            target.verb,
             kind,
-            asked.namespace,
-            asked.name,
+            target.namespace,
+            target.name,
             rest[2] if len(rest) > 2 else "",
             request.query,
             user,
@@ -199,33 +201,33 @@ class Handler:
         read_options(call, agent)
         return await self._write(call, request)
 
-    async def _read(self, call: Call, request: Request) -> Response | Streaming:
-        form = accepted(request.accept)
+    async def _read(self, call: Call, request: Request) -> Response | StreamingResponse:
+        form = response_format(request.accept)
         if call.verb == "watch":
-            return Streaming(self._reader.watch(call, form))
+            return StreamingResponse(self._reader.watch(call, form))
         if call.verb == "list":
-            body, revision = self._reader.page(call, form)
-            await self._storage.durable(revision)
+            body, revision = self._reader.list_page(call, form)
+            await self._storage.wait_durable(revision)
             return Response(200, body, _JSON)
         if call.subresource == "scale" and call.kind.scale is not None:
             return Response(200, encode(read_scale(call, self._reader.record(call).object())), _JSON)
         if call.subresource and not (call.subresource == "status" and call.kind.status):
-            raise self._no_subresource(call)
+            raise self._subresource_not_found(call)
         record = self._reader.record(call)
-        await self._storage.durable(record.revision)
-        return Response(200, self._reader.shaped(call, form, record), _JSON)
+        await self._storage.wait_durable(record.revision)
+        return Response(200, self._reader.encode_object(call, form, record), _JSON)
 
-    def _no_subresource(self, call: Call) -> errors.ApiError:
+    def _subresource_not_found(self, call: Call) -> errors.ApiError:
         if call.kind.store == ("", "pods") and call.subresource in ("log", "exec", "attach", "portforward"):
             self._reader.record(call)
             what = "`kubectl logs`" if call.subresource == "log" else f"`{call.subresource}`"
             return errors.ServerError(501, "NotImplemented", _NO_CONTAINER.format(what=what))
-        if call.kind.custom and call.name:
+        if call.kind.is_custom and call.name:
             return apierrors.not_found(call.kind.group, call.kind.plural, call.name)
         return apierrors.no_such_path()
 
     async def _write(self, call: Call, request: Request) -> Response:
-        form = accepted(request.accept)
+        form = response_format(request.accept)
         kind, writer = call.kind, self._writer
         if kind.namespaced and not call.namespace:
             raise apierrors.method_not_allowed()
@@ -238,73 +240,73 @@ class Handler:
         if call.verb == "create":
             if call.name:
                 raise apierrors.method_not_allowed()
-            record = await writer.create(call, await body_of(request))
-            return await self._written(call, form, record, 201)
+            record = await writer.create(call, await read_request_body(request))
+            return await self._object_response(call, form, record, 201)
         if call.verb == "update":
-            body = await body_of(request)
-            record = await writer.update(call, lambda _: body, unconditional=not kind.custom)
-            return await self._written(call, form, record)
+            body = await read_request_body(request)
+            record = await writer.update(call, lambda _: body, unconditional=not kind.is_custom)
+            return await self._object_response(call, form, record)
         if call.verb == "patch":
             return await self._patch(call, request, form)
-        options = deletion.read_options(call.query, await body_of(request))
+        options = deletion.read_options(call.query, await read_request_body(request))
         deleted = await writer.delete(call, options)
-        if deleted.gone:
-            await self._storage.durable(deleted.record.revision)
-            return _answered(200, encode(_success(call, deleted.record)))
-        return await self._written(call, form, deleted.record)
+        if deleted.is_removed:
+            await self._storage.wait_durable(deleted.record.revision)
+            return _json_response(200, encode(_success_status(call, deleted.record)))
+        return await self._object_response(call, form, deleted.record)
 
-    async def _patch(self, call: Call, request: Request, form: Form) -> Response:
-        patch = await body_of(request)
+    async def _patch(self, call: Call, request: Request, form: ResponseFormat) -> Response:
+        patch = await read_request_body(request)
         media = request.content_type.partition(";")[0].strip()
-        change = change_of(call, media, patch, self._writer.now)
+        change = patch_function(call, media, patch, self._writer.now)
         if call.verb == "apply" and self._storage.get(call.kind.store, call.key) is None:
             if call.subresource:
                 raise apierrors.not_found(call.kind.group, call.kind.plural, call.name)
-            self._may_create(call)
+            self._check_create_right(call)
             created = await self._writer.create(call, change(None))
-            return await self._written(call, form, created, 201)
+            return await self._object_response(call, form, created, 201)
         record = await self._writer.update(call, change)
-        return await self._written(call, form, record)
+        return await self._object_response(call, form, record)
 
-    def _may_create(self, call: Call) -> None:
+    def _check_create_right(self, call: Call) -> None:
         """403 where an apply would make an object that its user may only change."""
         kind, where = call.kind, {"namespace": call.namespace, "name": call.name}
         if not self._authorizer.allowed(call.user, "create", kind.group, kind.plural, **where):
-            raise rbac.refusal(call.user, "create", kind.group, kind.plural, **where)
+            raise rbac.forbidden_resource(call.user, "create", kind.group, kind.plural, **where)
 
-    async def _write_subresource(self, call: Call, request: Request, form: Form) -> Response:
+    async def _write_subresource(self, call: Call, request: Request, form: ResponseFormat) -> Response:
         kind, writer = call.kind, self._writer
         pod = kind.store == ("", "pods")
         if call.subresource == "scale" and kind.scale is not None and call.verb in ("update", "patch"):
-            body = await body_of(request)
+            body = await read_request_body(request)
             change = scale_change(call, body, request.content_type)
             call.subresource = ""
             call.verb = "patch"
             record = await writer.update(call, change)
-            await self._storage.durable(record.revision)
-            return _answered(200, encode(read_scale(call, record.object())))
+            await self._storage.wait_durable(record.revision)
+            return _json_response(200, encode(read_scale(call, record.object())))
         if pod and call.subresource == "binding" and call.verb == "create":
-            body = await body_of(request)
+            body = await read_request_body(request)
             writer.admission.check_subresource(call)
-            record = pods.bound(writer, call, body if isinstance(body, dict) else {})
-            await self._storage.durable(record.revision)
-            return _answered(201, _SUCCESS_CREATED)
+            record = pods.bind(writer, call, body if isinstance(body, dict) else {})
+            await self._storage.wait_durable(record.revision)
+            return _json_response(201, _SUCCESS_CREATED)
         if pod and call.subresource == "eviction" and call.verb == "create":
-            body = await body_of(request)
+            body = await read_request_body(request)
             record = self._reader.record(call)
             writer.admission.check_subresource(call)
             pods.check_eviction(writer, record, dry_run=call.dry_run)
             options = body.get("deleteOptions") if isinstance(body, dict) else None
             deleted = writer.delete_now(call, deletion.read_options(call.query, options))
-            await self._storage.durable(deleted.record.revision)
-            return _answered(201, _SUCCESS_CREATED)
+            await self._storage.wait_durable(deleted.record.revision)
+            return _json_response(201, _SUCCESS_CREATED)
         if pod and call.subresource in ("resize", "ephemeralcontainers") and call.verb in ("update", "patch"):
             raise errors.ServerError(501, "NotImplemented", f"{call.subresource} of a running pod is not served here")
-        raise self._no_subresource(call)
+        raise self._subresource_not_found(call)
 
-    async def _delete_collection(self, call: Call, request: Request, form: Form) -> Response:
-        options = deletion.read_options(call.query, await body_of(request))
-        records = self._reader.selected(call)
+    async def _delete_collection(self, call: Call, request: Request, form: ResponseFormat) -> Response:
+        options = deletion.read_options(call.query, await read_request_body(request))
+        records = self._reader.matching_records(call)
         for record in records:
             one = Call(
                 "delete",
@@ -322,15 +324,17 @@ class Handler:
                 # Somebody else was faster.
                 continue
         revision = self._storage.revision
-        await self._storage.durable(revision)
-        return _answered(200, self._reader.listing(call, form, records, revision))
+        await self._storage.wait_durable(revision)
+        return _json_response(200, self._reader.encode_list(call, form, records, revision))
 
-    async def _written(self, call: Call, form: Form, record: Record, code: int = 200) -> Response:
-        await self._storage.durable(record.revision)
-        return Response(code, self._reader.shaped(call, form, record), _JSON)
+    async def _object_response(
+        self, call: Call, form: ResponseFormat, record: StoredObject, code: int = 200
+    ) -> Response:
+        await self._storage.wait_durable(record.revision)
+        return Response(code, self._reader.encode_object(call, form, record), _JSON)
 
 
-def _answered(code: int, body: bytes) -> Response:
+def _json_response(code: int, body: bytes) -> Response:
     return Response(code, body, _JSON)
 
 
@@ -339,7 +343,7 @@ _SUCCESS_CREATED: Final = encode(
 )
 
 
-def _success(call: Call, record: Record) -> JsonObject:
+def _success_status(call: Call, record: StoredObject) -> JsonObject:
     details = {"name": call.name, "kind": call.kind.plural, "uid": record.uid}
     if call.kind.group:
         details["group"] = call.kind.group

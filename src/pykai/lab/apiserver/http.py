@@ -23,7 +23,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from pykai.kube import errors
 from pykai.kube.transport import JSON, Request, Response
 from pykai.lab.apiserver.apierrors import status_object
-from pykai.lab.apiserver.handler import Handler
+from pykai.lab.apiserver.handler import RequestHandler
 from pykai.lab.apiserver.negotiation import MAX_BODY
 from pykai.lab.apiserver.storage import encode
 from pykai.lab.apiserver.users import ANONYMOUS, Tokens, User
@@ -36,13 +36,15 @@ _IDLE_S: Final = 300.0
 _BODY_S: Final = 60.0
 #: seconds in which the rest of a refused body may still come, so that its sender reads the answer
 _LINGER_S: Final = 5.0
-_OPEN = frozenset({"/version", "/healthz", "/livez", "/readyz"})
+_ANONYMOUS_PATHS = frozenset({"/version", "/healthz", "/livez", "/readyz"})
 
 
 class HttpServer:
     """An HTTPS port of the server."""
 
-    def __init__(self, handler: Handler, tokens: Tokens, *, idle_s: float = _IDLE_S, body_s: float = _BODY_S) -> None:
+    def __init__(
+        self, handler: RequestHandler, tokens: Tokens, *, idle_s: float = _IDLE_S, body_s: float = _BODY_S
+    ) -> None:
         self._handler = handler
         self._tokens = tokens
         self._idle_s = idle_s
@@ -77,15 +79,15 @@ class HttpServer:
     def _user(self, request: web.Request) -> User | None:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if not scheme:
-            return ANONYMOUS if request.path in _OPEN else None
+            return ANONYMOUS if request.path in _ANONYMOUS_PATHS else None
         return self._tokens.user(token.strip()) if scheme.lower() == "bearer" else None
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
         if user is None:
             unknown = errors.Unauthorized(401, "Unauthorized", "Unauthorized")
-            return _answer(Response(401, encode(status_object(unknown)), {"Content-Type": JSON}))
-        asked = Request(
+            return _web_response(Response(401, encode(status_object(unknown)), {"Content-Type": JSON}))
+        api_request = Request(
             request.method,
             request.path,
             dict(request.query),
@@ -93,8 +95,8 @@ class HttpServer:
             request.headers.get("Content-Type", JSON),
             accept=request.headers.get("Accept", JSON),
         )
-        if (forbidden := self._handler.refused(asked, user)) is not None:
-            refused = _answer(forbidden)
+        if (forbidden := self._handler.authorization_failure(api_request, user)) is not None:
+            refused = _web_response(forbidden)
             if request.can_read_body:
                 # Its body is not read, so the connection cannot be used again.
                 refused.force_close()
@@ -107,13 +109,15 @@ class HttpServer:
         except web.HTTPRequestEntityTooLarge:
             return _too_large()
         except web.RequestPayloadError as error:
-            return _refused(400, "BadRequest", f"the body cannot be read: {error}")
+            return _error_response(400, "BadRequest", f"the body cannot be read: {error}")
         except TimeoutError:
-            return _refused(408, "Timeout", f"the body did not come within {self._body_s:g} seconds")
-        asked = msgspec.structs.replace(asked, body=body)
-        answer = await self._handler.handle(asked, user, tracked=True, agent=request.headers.get("User-Agent", ""))
+            return _error_response(408, "Timeout", f"the body did not come within {self._body_s:g} seconds")
+        api_request = msgspec.structs.replace(api_request, body=body)
+        answer = await self._handler.handle(
+            api_request, user, tracked=True, agent=request.headers.get("User-Agent", "")
+        )
         if isinstance(answer, Response):
-            return _answer(answer)
+            return _web_response(answer)
         response = web.StreamResponse(headers=dict(answer.headers))
         response.enable_chunked_encoding()
         try:
@@ -128,7 +132,7 @@ class HttpServer:
         return response
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
+def _is_server_fault(record: logging.LogRecord) -> bool:
     """Whether a record of the HTTP library tells of a failure here; what others send wrongly is no error of ours."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
@@ -137,20 +141,20 @@ def _is_ours(record: logging.LogRecord) -> bool:
     return True
 
 
-_wire_log.addFilter(_is_ours)
+_wire_log.addFilter(_is_server_fault)
 
 
 def _too_large() -> web.Response:
-    return _refused(413, "RequestEntityTooLarge", f"the body is larger than {MAX_BODY} bytes")
+    return _error_response(413, "RequestEntityTooLarge", f"the body is larger than {MAX_BODY} bytes")
 
 
-def _refused(code: int, reason: str, message: str) -> web.Response:
+def _error_response(code: int, reason: str, message: str) -> web.Response:
     """An answer to a request whose body is not read to its end; the connection cannot be used again."""
     refused = errors.ApiError(code, reason, message)
-    response = _answer(Response(code, encode(status_object(refused)), {"Content-Type": JSON}))
+    response = _web_response(Response(code, encode(status_object(refused)), {"Content-Type": JSON}))
     response.force_close()
     return response
 
 
-def _answer(answer: Response) -> web.Response:
+def _web_response(answer: Response) -> web.Response:
     return web.Response(status=answer.status, body=answer.body, headers=dict(answer.headers))

@@ -3,7 +3,7 @@
 A `Kind` is one resource in one version, as a path names it.  Versions of one resource share their stored objects: the
 store is keyed by `Kind.store` (group and plural) and holds every object in its storage version.
 
-Subtle: `fields` are the paths a field selector may name besides metadata.name and metadata.namespace.
+Subtle: `selectable_fields` are the paths a field selector may name besides metadata.name and metadata.namespace.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykai.lab.apiserver.schema.model import Schema
-from pykai.lab.apiserver.schema.table import schema_for
+from pykai.lab.apiserver.schema.model import SchemaNode
+from pykai.lab.apiserver.schema.table import builtin_schema
 
 #: group and plural: where the objects of a resource are kept, whatever the version
 StoreKey = tuple[str, str]
@@ -22,7 +22,7 @@ METADATA_FIELDS: Final = ("metadata.name", "metadata.namespace")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class ResourceKind:
     """One resource in one version."""
 
     group: str
@@ -40,14 +40,14 @@ class Kind:
     scale: Mapping[str, str] | None = None
     #: other subresources: binding, eviction, log, ...
     subresources: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
+    selectable_fields: tuple[str, ...] = ()
     #: counts metadata.generation on changes outside of metadata and status
     generation: bool = True
-    schema: Schema | None = None
+    schema: SchemaNode | None = None
     #: additionalPrinterColumns of a custom kind
-    columns: tuple[Mapping[str, Any], ...] = ()
+    printer_columns: tuple[Mapping[str, Any], ...] = ()
     #: came by a CustomResourceDefinition
-    custom: bool = False
+    is_custom: bool = False
     storage_version: str = ""
 
     @property
@@ -95,12 +95,25 @@ _EVENT_FIELDS: Final = (
     "source",
     "type",
 )
-_STREAMS: Final = ("binding", "eviction", "log", "exec", "attach", "portforward", "ephemeralcontainers", "resize")
+_POD_SUBRESOURCES: Final = (
+    "binding",
+    "eviction",
+    "log",
+    "exec",
+    "attach",
+    "portforward",
+    "ephemeralcontainers",
+    "resize",
+)
 
 
-def _builtin() -> Iterator[Kind]:
-    def kind(group: str, plural: str, name: str, namespaced: bool = True, version: str = "v1", **more: Any) -> Kind:
-        return Kind(group, version, plural, name, namespaced, schema=schema_for(group, version, name), **more)
+def _builtin() -> Iterator[ResourceKind]:
+    def kind(
+        group: str, plural: str, name: str, namespaced: bool = True, version: str = "v1", **more: Any
+    ) -> ResourceKind:
+        return ResourceKind(
+            group, version, plural, name, namespaced, schema=builtin_schema(group, version, name), **more
+        )
 
     yield kind(
         "",
@@ -109,11 +122,18 @@ def _builtin() -> Iterator[Kind]:
         short_names=("po",),
         categories=("all",),
         status=True,
-        fields=_POD_FIELDS,
-        subresources=_STREAMS,
+        selectable_fields=_POD_FIELDS,
+        subresources=_POD_SUBRESOURCES,
     )
     yield kind(
-        "", "nodes", "Node", False, short_names=("no",), status=True, fields=("spec.unschedulable",), generation=False
+        "",
+        "nodes",
+        "Node",
+        False,
+        short_names=("no",),
+        status=True,
+        selectable_fields=("spec.unschedulable",),
+        generation=False,
     )
     yield kind(
         "",
@@ -122,12 +142,12 @@ def _builtin() -> Iterator[Kind]:
         False,
         short_names=("ns",),
         status=True,
-        fields=("status.phase",),
+        selectable_fields=("status.phase",),
         generation=False,
         subresources=("finalize",),
     )
     yield kind("", "configmaps", "ConfigMap", short_names=("cm",), generation=False)
-    yield kind("", "secrets", "Secret", fields=("type",), generation=False)
+    yield kind("", "secrets", "Secret", selectable_fields=("type",), generation=False)
     yield kind(
         "",
         "services",
@@ -135,7 +155,7 @@ def _builtin() -> Iterator[Kind]:
         short_names=("svc",),
         categories=("all",),
         status=True,
-        fields=("spec.clusterIP", "spec.type"),
+        selectable_fields=("spec.clusterIP", "spec.type"),
         generation=False,
     )
     yield kind("", "serviceaccounts", "ServiceAccount", short_names=("sa",), generation=False)
@@ -143,7 +163,7 @@ def _builtin() -> Iterator[Kind]:
     yield kind(
         "", "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), status=True, generation=False
     )
-    yield kind("", "events", "Event", short_names=("ev",), fields=_EVENT_FIELDS, generation=False)
+    yield kind("", "events", "Event", short_names=("ev",), selectable_fields=_EVENT_FIELDS, generation=False)
     yield kind(
         "apps", "deployments", "Deployment", short_names=("deploy",), categories=("all",), status=True, scale=_SCALE
     )
@@ -155,13 +175,13 @@ def _builtin() -> Iterator[Kind]:
         categories=("all",),
         status=True,
         scale=_SCALE,
-        fields=("status.replicas",),
+        selectable_fields=("status.replicas",),
     )
     yield kind(
         "apps", "statefulsets", "StatefulSet", short_names=("sts",), categories=("all",), status=True, scale=_SCALE
     )
     yield kind("apps", "controllerrevisions", "ControllerRevision", generation=False)
-    yield kind("batch", "jobs", "Job", categories=("all",), status=True, fields=("status.successful",))
+    yield kind("batch", "jobs", "Job", categories=("all",), status=True, selectable_fields=("status.successful",))
     yield kind("batch", "cronjobs", "CronJob", short_names=("cj",), categories=("all",), status=True)
     yield kind("coordination.k8s.io", "leases", "Lease", generation=False)
     yield kind("node.k8s.io", "runtimeclasses", "RuntimeClass", False, generation=False)
@@ -169,7 +189,9 @@ def _builtin() -> Iterator[Kind]:
     yield kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",), status=True)
     yield kind("resource.k8s.io", "resourceclaims", "ResourceClaim", status=True, generation=False)
     yield kind("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate", generation=False)
-    yield kind("resource.k8s.io", "resourceslices", "ResourceSlice", False, fields=("spec.nodeName", "spec.driver"))
+    yield kind(
+        "resource.k8s.io", "resourceslices", "ResourceSlice", False, selectable_fields=("spec.nodeName", "spec.driver")
+    )
     yield kind("resource.k8s.io", "deviceclasses", "DeviceClass", False)
     yield kind("storage.k8s.io", "storageclasses", "StorageClass", False, short_names=("sc",), generation=False)
     yield kind("storage.k8s.io", "csinodes", "CSINode", False, generation=False)
@@ -219,39 +241,39 @@ def _builtin() -> Iterator[Kind]:
     )
 
 
-class Registry:
+class KindRegistry:
     """The kinds that are served now."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[str, str, str], Kind] = {}
-        self._by_kind: dict[tuple[str, str, str], Kind] = {}
+        self._kinds: dict[tuple[str, str, str], ResourceKind] = {}
+        self._by_kind: dict[tuple[str, str, str], ResourceKind] = {}
         #: grows whenever a kind comes, changes or goes: discovery and documents made from it are remade
         self.generation = 0
         for kind in _builtin():
             self.add(kind)
 
-    def add(self, kind: Kind) -> None:
+    def add(self, kind: ResourceKind) -> None:
         """Serve this kind, in place of one of the same path."""
         self._kinds[kind.group, kind.version, kind.plural] = kind
         self._by_kind[kind.group, kind.version, kind.kind] = kind
         self.generation += 1
 
-    def remove(self, kind: Kind) -> None:
+    def remove(self, kind: ResourceKind) -> None:
         """Serve it no longer."""
         if self._kinds.pop((kind.group, kind.version, kind.plural), None) is not None:
             self._by_kind.pop((kind.group, kind.version, kind.kind), None)
             self.generation += 1
 
-    def find(self, group: str, version: str, plural: str) -> Kind | None:
+    def find(self, group: str, version: str, plural: str) -> ResourceKind | None:
         """The kind at this path."""
         return self._kinds.get((group, version, plural))
 
-    def named(self, api_version: str, kind: str) -> Kind | None:
+    def by_kind(self, api_version: str, kind: str) -> ResourceKind | None:
         """The kind an object says it is of."""
         group, _, version = api_version.rpartition("/")
         return self._by_kind.get((group, version, kind))
 
-    def stored(self, store: StoreKey) -> Kind | None:
+    def storage_kind(self, store: StoreKey) -> ResourceKind | None:
         """The kind, in its storage version, of what is kept there (any served version if that is not served)."""
         any_version = None
         for kind in self._kinds.values():
@@ -261,5 +283,5 @@ class Registry:
                 any_version = kind
         return any_version
 
-    def __iter__(self) -> Iterator[Kind]:
+    def __iter__(self) -> Iterator[ResourceKind]:
         return iter(list(self._kinds.values()))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.transport import Request, Response, Stream
-from pykai.lab.apiserver.handler import Streaming
+from pykai.lab.apiserver.handler import StreamingResponse
 from pykai.lab.apiserver.users import User
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class LocalStream:
     """A watch, or an error where one was wanted."""
 
-    def __init__(self, answer: Response | Streaming) -> None:
+    def __init__(self, answer: Response | StreamingResponse) -> None:
         self._answer = answer
 
     @property
@@ -53,7 +53,7 @@ class LocalTransport:
 
     async def send(self, request: Request) -> Response:
         """Send and wait for the whole answer."""
-        answer = await self._ask(request)
+        answer = await self._handle(request)
         if isinstance(answer, Response):
             return answer
         body = b"".join([lines async for lines in answer.watch.lines()])
@@ -62,17 +62,17 @@ class LocalTransport:
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         """Send, and read the answer as it comes."""
-        answer = await self._ask(request)
+        answer = await self._handle(request)
         try:
             yield LocalStream(answer)
         finally:
-            if isinstance(answer, Streaming):
+            if isinstance(answer, StreamingResponse):
                 answer.watch.end()
 
     async def close(self) -> None:
         """Nothing is held."""
 
-    async def _ask(self, request: Request) -> Response | Streaming:
+    async def _handle(self, request: Request) -> Response | StreamingResponse:
         if self._server.closed:
             raise ConnectionLost("the embedded API server has been closed")
         return await self._server.handler.handle(request, self._user, tracked=False)

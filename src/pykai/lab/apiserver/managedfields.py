@@ -4,9 +4,9 @@
     track_update(schema, old, new, manager, now, api_version, subresource)     -> new, with its managedFields
 
 An applier names the fields it cares for.  It gets them, unless that changes a field of another manager: that is a
-conflict, and `Conflicts` names the fields; with `force` it takes them.  A field it named last time and no longer names
-goes, unless somebody else owns it too.  Any other write owns what it changed.  Which parts of an object are one field
-and which are many is the schema's matter: `schema.fieldsets`.
+conflict, and `ApplyConflicts` names the fields; with `force` it takes them.  A field it named last time and no longer
+names goes, unless somebody else owns it too.  Any other write owns what it changed.  Which parts of an object are one
+field and which are many is the schema's matter: `schema.fieldsets`.
 
 Subtle: an entry is told apart by manager, operation and subresource, of updates also by apiVersion.  Nothing changes,
 not even a time, when an apply says what is already so.  An object that nobody tracked (its managedFields were removed)
@@ -27,9 +27,9 @@ from pykai.api.names import LAST_APPLIED_ANNOTATION
 from pykai.lab.apiserver.patches import PatchError
 from pykai.lab.apiserver.schema import fieldsets
 from pykai.lab.apiserver.schema.fieldsets import FieldSet, Path
-from pykai.lab.apiserver.schema.model import Schema
+from pykai.lab.apiserver.schema.model import SchemaNode
 
-Object = dict[str, Any]
+JsonObject = dict[str, Any]
 
 _APPLY: Final = "Apply"
 _UPDATE: Final = "Update"
@@ -37,9 +37,9 @@ _BEFORE: Final = "before-first-apply"
 _ANCIENT: Final = "ancient-changes"
 _KUBECTL: Final = "kubectl"
 #: Entries of updates that are kept apart; the oldest beyond are put together.
-_MOST_UPDATERS: Final = 10
+_MAX_UPDATERS: Final = 10
 #: What identifies an object or is the server's own is nobody's field.
-_NOBODYS: Final[FieldSet] = {
+_UNMANAGED_FIELDS: Final[FieldSet] = {
     ("f:apiVersion",),
     ("f:kind",),
     ("f:metadata",),
@@ -61,7 +61,7 @@ _NOBODYS: Final[FieldSet] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Who:
+class _FieldManager:
     manager: str
     operation: str
     #: empty for appliers, which own a field in any version
@@ -76,132 +76,136 @@ class _Who:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _ManagedEntry:
     fields: FieldSet
     time: str
     api_version: str
 
 
-_Managers = dict[_Who, _Entry]
+_ManagersByIdentity = dict[_FieldManager, _ManagedEntry]
 
 
-class Conflicts(Exception):
+class ApplyConflicts(Exception):
     """Other managers own fields that an apply would change; the text is Kubernetes'."""
 
-    def __init__(self, conflicts: Iterable[tuple[_Who, Path]]) -> None:
-        found = sorted(((str(who), fieldsets.shown(path)) for who, path in conflicts))
+    def __init__(self, conflicts: Iterable[tuple[_FieldManager, Path]]) -> None:
+        conflicting_fields = sorted(((str(who), fieldsets.format_path(path)) for who, path in conflicts))
         #: causes of the Status, one a field
         self.causes = [
             {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": field}
-            for who, field in found
+            for who, field in conflicting_fields
         ]
-        if len(found) == 1:
-            who, field = found[0]
+        if len(conflicting_fields) == 1:
+            who, field = conflicting_fields[0]
             super().__init__(f"Apply failed with 1 conflict: conflict with {who}: {field}")
             return
         lines = []
-        for who in dict.fromkeys(who for who, _ in found):
+        for who in dict.fromkeys(who for who, _ in conflicting_fields):
             lines.append(f"conflicts with {who}:")
-            lines += [f"- {field}" for other, field in found if other == who]
-        super().__init__(f"Apply failed with {len(found)} conflicts: " + "\n".join(lines))
+            lines += [f"- {field}" for other, field in conflicting_fields if other == who]
+        super().__init__(f"Apply failed with {len(conflicting_fields)} conflicts: " + "\n".join(lines))
 
 
 def apply(
-    schema: Schema | None,
-    live: Object | None,
+    schema: SchemaNode | None,
+    live: JsonObject | None,
     config: Mapping[str, Any],
     manager: str,
     force: bool,
     now: str,
     api_version: str,
     subresource: str = "",
-) -> Object:
+) -> JsonObject:
     """The object after an apply; the live object itself when that changes nothing."""
     if (config.get("metadata") or {}).get("managedFields"):
         raise PatchError("metadata.managedFields must be nil", 400)
-    before = _without_record(live) if live is not None else {}
-    managers = _recorded(live)
+    before = _without_managed_fields(live) if live is not None else {}
+    managers = _decoded_managers(live)
     if live is not None and not managers:
-        fields = fieldsets.difference(schema, {}, before).added - _NOBODYS
-        managers[_Who(_BEFORE, _UPDATE, api_version, "")] = _Entry(fields, now, api_version)
-    who = _Who(manager or "unknown", _APPLY, "", subresource)
+        fields = fieldsets.difference(schema, {}, before).added - _UNMANAGED_FIELDS
+        managers[_FieldManager(_BEFORE, _UPDATE, api_version, "")] = _ManagedEntry(fields, now, api_version)
+    who = _FieldManager(manager or "unknown", _APPLY, "", subresource)
     last = managers.get(who)
-    wanted = fieldsets.fields_of(schema, config)
+    applied_fields = fieldsets.applied_fields(schema, config)
     try:
-        after = fieldsets.merged(schema, before, config)
+        after = fieldsets.merge(schema, before, config)
     except fieldsets.DuplicateKey as error:
         raise PatchError(str(error)) from None
     others = {other: entry for other, entry in managers.items() if other != who}
     if last is not None:
-        kept = wanted.union(*(entry.fields for entry in others.values()))
-        after = fieldsets.pruned_of(schema, after, last.fields, kept)
+        still_owned = applied_fields.union(*(entry.fields for entry in others.values()))
+        after = fieldsets.remove_fields(schema, after, last.fields, still_owned)
     changes = fieldsets.difference(schema, before, after)
     contested = changes.added | changes.modified
     conflicts = [(other, path) for other, entry in others.items() for path in entry.fields & contested]
-    if conflicts and not force and not _was_mine(schema, before, manager, {path for _, path in conflicts}):
-        raise Conflicts(conflicts)
+    if (
+        conflicts
+        and not force
+        and not _was_set_by_client_side_apply(schema, before, manager, {path for _, path in conflicts})
+    ):
+        raise ApplyConflicts(conflicts)
     after = _with_last_applied(before, after, config, manager)
-    owned = wanted - _NOBODYS
+    owned = applied_fields - _UNMANAGED_FIELDS
     same_object = not (changes.added or changes.modified or changes.removed) and after == before
     if live is not None and same_object and last is not None and last.fields == owned:
         return live
     time = last.time if last is not None and same_object else now
-    result = _reduced(others, contested | changes.removed)
+    result = _without_fields(others, contested | changes.removed)
     if owned:
-        result[who] = _Entry(owned, time, api_version)
-    return _with_record(after, result)
+        result[who] = _ManagedEntry(owned, time, api_version)
+    return _with_managers(after, result)
 
 
 def track_update(
-    schema: Schema | None,
-    old: Object | None,
-    new: Object,
+    schema: SchemaNode | None,
+    old: JsonObject | None,
+    new: JsonObject,
     manager: str,
     now: str,
     api_version: str,
     subresource: str = "",
-) -> Object:
+) -> JsonObject:
     """The new object with managedFields that say who changed what; the caller's `new` may carry its own record."""
-    given = _record_of(new)
-    after = _without_record(new)
+    given = _managed_fields_of(new)
+    after = _without_managed_fields(new)
     if subresource or not given:
         wiped = given is not None and not subresource
-        record = [] if wiped else _record_of(old) or []
+        record = [] if wiped else _managed_fields_of(old) or []
     else:
         record = given if any(given) else []
     if old is None:
-        fields = _nobodys_left_out(fieldsets.created(schema, after))
+        fields = _without_unmanaged_fields(fieldsets.created_fields(schema, after))
         if not fields:
             return after
-        return _with_entries(after, [_line(manager, _UPDATE, api_version, now, fields, subresource)])
+        return _with_managed_entries(after, [_managed_entry(manager, _UPDATE, api_version, now, fields, subresource)])
     if not record:
         return after
-    changes = fieldsets.difference(schema, _without_record(old), after)
+    changes = fieldsets.difference(schema, _without_managed_fields(old), after)
     changed = changes.added | changes.modified
     if not changed and not changes.removed:
-        return _with_entries(after, record)
-    lost = fieldsets.encoded(changed | changes.removed)
-    taken = fieldsets.encoded(changed - _NOBODYS)
+        return _with_managed_entries(after, record)
+    lost = fieldsets.encode_fields(changed | changes.removed)
+    changed_fields = fieldsets.encode_fields(changed - _UNMANAGED_FIELDS)
     entries = []
-    mine: Object | None = None
+    own_fields: JsonObject | None = None
     who = (manager or "unknown", _UPDATE, api_version, subresource)
     for entry in record:
         if not isinstance(entry, dict) or not isinstance(entry.get("fieldsV1"), dict):
             continue
-        left = fieldsets.minus(entry["fieldsV1"], lost)
-        if _identity(entry) == who and taken:
-            mine = left
+        left = fieldsets.subtract_fields(entry["fieldsV1"], lost)
+        if _identity(entry) == who and changed_fields:
+            own_fields = left
         elif left is entry["fieldsV1"]:
             entries.append(entry)
         elif left:
             entries.append({**entry, "fieldsV1": left})
-    if taken:
-        fields = fieldsets.plus(mine or {}, taken)
-        entries.append(_line(manager, _UPDATE, api_version, now, fields, subresource))
-    return _with_entries(after, _capped(entries))
+    if changed_fields:
+        fields = fieldsets.add_fields(own_fields or {}, changed_fields)
+        entries.append(_managed_entry(manager, _UPDATE, api_version, now, fields, subresource))
+    return _with_managed_entries(after, _merge_oldest_updaters(entries))
 
 
-def _identity(entry: Object) -> tuple[str, str, str, str]:
+def _identity(entry: JsonObject) -> tuple[str, str, str, str]:
     return (
         str(entry.get("manager") or "unknown"),
         str(entry.get("operation") or _UPDATE),
@@ -210,16 +214,18 @@ def _identity(entry: Object) -> tuple[str, str, str, str]:
     )
 
 
-def _nobodys_left_out(fields: Object) -> Object:
+def _without_unmanaged_fields(fields: JsonObject) -> JsonObject:
     """FieldsV1 of a new object without what is nobody's."""
-    kept = {name: node for name, node in fields.items() if (name,) not in _NOBODYS}
+    kept = {name: node for name, node in fields.items() if (name,) not in _UNMANAGED_FIELDS}
     metadata = {
-        name: node for name, node in fields.get("f:metadata", {}).items() if ("f:metadata", name) not in _NOBODYS
+        name: node
+        for name, node in fields.get("f:metadata", {}).items()
+        if ("f:metadata", name) not in _UNMANAGED_FIELDS
     }
     return {"f:metadata": metadata, **kept} if metadata else kept
 
 
-def _was_mine(schema: Schema | None, live: Object, manager: str, paths: FieldSet) -> bool:
+def _was_set_by_client_side_apply(schema: SchemaNode | None, live: JsonObject, manager: str, paths: FieldSet) -> bool:
     """Whether kubectl set these fields itself, by an apply on the client's side, and nobody changed them since."""
     try:
         applied = json.loads(_last_applied(live)) if manager == _KUBECTL else None
@@ -228,15 +234,15 @@ def _was_mine(schema: Schema | None, live: Object, manager: str, paths: FieldSet
     if not isinstance(applied, dict):
         return False
     changes = fieldsets.difference(schema, applied, live)
-    return paths <= fieldsets.fields_of(schema, applied) - changes.added - changes.modified - changes.removed
+    return paths <= fieldsets.applied_fields(schema, applied) - changes.added - changes.modified - changes.removed
 
 
-def _last_applied(obj: Object) -> str:
+def _last_applied(obj: JsonObject) -> str:
     annotations = (obj.get("metadata") or {}).get("annotations")
     return str(annotations.get(LAST_APPLIED_ANNOTATION) or "") if isinstance(annotations, dict) else ""
 
 
-def _with_last_applied(before: Object, after: Object, config: Mapping[str, Any], manager: str) -> Object:
+def _with_last_applied(before: JsonObject, after: JsonObject, config: Mapping[str, Any], manager: str) -> JsonObject:
     """kubectl's own note of what it applied last, kept true where there is one, so that both ways of apply agree."""
     if manager != _KUBECTL or not _last_applied(before):
         return after
@@ -250,76 +256,85 @@ def _with_last_applied(before: Object, after: Object, config: Mapping[str, Any],
     return {**after, "metadata": {**after["metadata"], "annotations": annotations}}
 
 
-def _reduced(managers: _Managers, lost: FieldSet) -> _Managers:
+def _without_fields(managers: _ManagersByIdentity, lost: FieldSet) -> _ManagersByIdentity:
     """The entries without these fields; an entry without any is gone."""
-    result: _Managers = {}
+    result: _ManagersByIdentity = {}
     for who, entry in managers.items():
         left = entry.fields - lost
         if left:
-            result[who] = entry if len(left) == len(entry.fields) else _Entry(left, entry.time, entry.api_version)
+            result[who] = (
+                entry if len(left) == len(entry.fields) else _ManagedEntry(left, entry.time, entry.api_version)
+            )
     return result
 
 
-def _capped(entries: list[Object]) -> list[Object]:
+def _merge_oldest_updaters(entries: list[JsonObject]) -> list[JsonObject]:
     """The entries, with the oldest of too many updaters put together, those of one version into one."""
     updaters = [entry for entry in entries if entry.get("operation") == _UPDATE]
-    if len(updaters) <= _MOST_UPDATERS:
+    if len(updaters) <= _MAX_UPDATERS:
         return entries
     updaters.sort(key=lambda entry: (str(entry.get("time") or ""), str(entry.get("manager"))))
-    oldest = updaters[: len(updaters) - _MOST_UPDATERS + 1]
-    buckets: dict[str, Object] = {}
+    oldest = updaters[: len(updaters) - _MAX_UPDATERS + 1]
+    buckets: dict[str, JsonObject] = {}
     for entry in oldest:
         version = str(entry.get("apiVersion") or "")
         present = buckets.get(version)
-        fields = fieldsets.plus(present["fieldsV1"], entry["fieldsV1"]) if present else entry["fieldsV1"]
-        buckets[version] = _line(_ANCIENT, _UPDATE, version, str(entry.get("time") or ""), fields, "")
+        fields = fieldsets.add_fields(present["fieldsV1"], entry["fieldsV1"]) if present else entry["fieldsV1"]
+        buckets[version] = _managed_entry(_ANCIENT, _UPDATE, version, str(entry.get("time") or ""), fields, "")
     kept = [entry for entry in entries if not any(entry is old for old in oldest)]
     return [*kept, *buckets.values()]
 
 
-def _record_of(obj: Object | None) -> list[Any] | None:
+def _managed_fields_of(obj: JsonObject | None) -> list[Any] | None:
     metadata = obj.get("metadata") if obj is not None else None
     record = metadata.get("managedFields") if isinstance(metadata, dict) else None
     return record if isinstance(record, list) else None
 
 
-def _recorded(obj: Object | None) -> _Managers:
+def _decoded_managers(obj: JsonObject | None) -> _ManagersByIdentity:
     """The managers of an object; a record that cannot be read counts as none."""
-    managers: _Managers = {}
-    for entry in _record_of(obj) or ():
+    managers: _ManagersByIdentity = {}
+    for entry in _managed_fields_of(obj) or ():
         if not isinstance(entry, dict) or not isinstance(entry.get("fieldsV1"), dict):
             continue
         version = str(entry.get("apiVersion") or "")
         operation = _APPLY if entry.get("operation") == _APPLY else _UPDATE
-        who = _Who(
+        who = _FieldManager(
             str(entry.get("manager") or "unknown"),
             operation,
             "" if operation == _APPLY else version,
             str(entry.get("subresource") or ""),
         )
-        managers[who] = _Entry(fieldsets.decoded(entry["fieldsV1"]), str(entry.get("time") or ""), version)
+        managers[who] = _ManagedEntry(fieldsets.decode_fields(entry["fieldsV1"]), str(entry.get("time") or ""), version)
     return managers
 
 
-def _without_record(obj: Object) -> Object:
+def _without_managed_fields(obj: JsonObject) -> JsonObject:
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict) or "managedFields" not in metadata:
         return obj
     return {**obj, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
 
 
-def _with_record(obj: Object, managers: _Managers) -> Object:
-    lines = [
-        _line(
-            who.manager, who.operation, entry.api_version, entry.time, fieldsets.encoded(entry.fields), who.subresource
+def _with_managers(obj: JsonObject, managers: _ManagersByIdentity) -> JsonObject:
+    entries = [
+        _managed_entry(
+            who.manager,
+            who.operation,
+            entry.api_version,
+            entry.time,
+            fieldsets.encode_fields(entry.fields),
+            who.subresource,
         )
         for who, entry in managers.items()
     ]
-    return _with_entries(obj, lines)
+    return _with_managed_entries(obj, entries)
 
 
-def _line(manager: str, operation: str, api_version: str, time: str, fields: Object, subresource: str) -> Object:
-    line: Object = {
+def _managed_entry(
+    manager: str, operation: str, api_version: str, time: str, fields: JsonObject, subresource: str
+) -> JsonObject:
+    entry: JsonObject = {
         "manager": manager or "unknown",
         "operation": operation,
         "apiVersion": api_version,
@@ -328,17 +343,17 @@ def _line(manager: str, operation: str, api_version: str, time: str, fields: Obj
         "fieldsV1": fields,
     }
     if not time:
-        del line["time"]
+        del entry["time"]
     if subresource:
-        line["subresource"] = subresource
-    return line
+        entry["subresource"] = subresource
+    return entry
 
 
-def _with_entries(obj: Object, entries: list[Object]) -> Object:
+def _with_managed_entries(obj: JsonObject, entries: list[JsonObject]) -> JsonObject:
     if not entries:
         return obj
 
-    def order(entry: Object) -> tuple[str, ...]:
+    def order(entry: JsonObject) -> tuple[str, ...]:
         names = ("operation", "time", "manager", "apiVersion", "subresource")
         return tuple(str(entry.get(name) or "") for name in names)
 

@@ -11,17 +11,17 @@ from functools import cache, lru_cache
 from typing import Any
 
 
-def holds(expression: str, variables: Mapping[str, Any]) -> bool:
+def evaluate_condition(expression: str, variables: Mapping[str, Any]) -> bool:
     """Whether the condition is met; ValueError where that cannot be said."""
     program = _compiled(expression)
     try:
         answer = program.eval(data=dict(variables))
-        found = answer.value() if answer.type().name() == "BOOL" else None
+        result = answer.value() if answer.type().name() == "BOOL" else None
     except (RuntimeError, TypeError) as error:
         raise ValueError(str(error).split("\n")[0]) from None
-    if found is None:
+    if result is None:
         raise ValueError(str(answer.value()))
-    return found is True
+    return result is True
 
 
 @lru_cache(maxsize=256)

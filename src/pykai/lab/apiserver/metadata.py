@@ -14,8 +14,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from pykai.lab.apiserver.apierrors import Cause, required, wrong
-from pykai.lab.apiserver.kinds import Kind
+from pykai.lab.apiserver.apierrors import StatusCause, invalid_value, required_value
+from pykai.lab.apiserver.kinds import ResourceKind
 
 JsonObject = dict[str, Any]
 
@@ -53,9 +53,9 @@ _KEY_TEXT: Final = (
 )
 
 
-def timestamp(moment: datetime) -> str:
+def format_rfc3339(at: datetime) -> str:
     """RFC 3339 in whole seconds, as Kubernetes writes it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def new_uid() -> str:
@@ -71,102 +71,108 @@ def generated_name(prefix: str) -> str:
     return prefix[: _MAX_LABEL - _SUFFIX_LENGTH] + "".join(random.choices(_LETTERS, k=_SUFFIX_LENGTH))
 
 
-def name_problems(kind: Kind, name: str) -> list[Cause]:
+def validate_name(kind: ResourceKind, name: str) -> list[StatusCause]:
     """What is wrong with the name of an object of this kind."""
     if not name:
-        return [required("metadata.name", "name or generateName is required")]
+        return [required_value("metadata.name", "name or generateName is required")]
     if kind.plural in _PATH_NAMED:
         bad = name in (".", "..") or "/" in name or "%" in name
-        return [wrong("metadata.name", name, "may not be '.' or '..' or contain '/' or '%'")] if bad else []
+        return [invalid_value("metadata.name", name, "may not be '.' or '..' or contain '/' or '%'")] if bad else []
     if kind.plural in _LABEL_NAMED and not kind.group:
         if not _LABEL.fullmatch(name):
-            return [wrong("metadata.name", name, _LABEL_TEXT)]
+            return [invalid_value("metadata.name", name, _LABEL_TEXT)]
         if len(name) > _MAX_LABEL:
-            return [wrong("metadata.name", name, f"must be no more than {_MAX_LABEL} bytes")]
+            return [invalid_value("metadata.name", name, f"must be no more than {_MAX_LABEL} bytes")]
         return []
     if not _SUBDOMAIN.fullmatch(name):
-        return [wrong("metadata.name", name, _SUBDOMAIN_TEXT)]
+        return [invalid_value("metadata.name", name, _SUBDOMAIN_TEXT)]
     if len(name) > _MAX_NAME:
-        return [wrong("metadata.name", name, f"must be no more than {_MAX_NAME} bytes")]
+        return [invalid_value("metadata.name", name, f"must be no more than {_MAX_NAME} bytes")]
     return []
 
 
 @lru_cache(maxsize=1 << 14)
-def _label_problems(key: str, value: str, value_is_label: bool, field: str) -> tuple[Cause, ...]:
-    found = []
+def _validate_label(key: str, value: str, value_is_label: bool, field: str) -> tuple[StatusCause, ...]:
+    causes = []
     prefix, slash, rest = key.rpartition("/")
     if slash and (not _SUBDOMAIN.fullmatch(prefix) or len(prefix) > _MAX_NAME):
-        found.append(wrong(field, key, f"prefix part {_SUBDOMAIN_TEXT}"))
+        causes.append(invalid_value(field, key, f"prefix part {_SUBDOMAIN_TEXT}"))
     if not _QUALIFIED.fullmatch(rest) or len(rest) > _MAX_LABEL:
-        found.append(wrong(field, key, _KEY_TEXT))
+        causes.append(invalid_value(field, key, _KEY_TEXT))
     if value_is_label and value and (not _QUALIFIED.fullmatch(value) or len(value) > _MAX_LABEL):
         text = f"must be no more than {_MAX_LABEL} bytes" if len(value) > _MAX_LABEL else _VALUE_TEXT
-        found.append(wrong(field, value, text))
-    return tuple(found)
+        causes.append(invalid_value(field, value, text))
+    return tuple(causes)
 
 
-def label_problems(labels: Any, field: str = "metadata.labels") -> list[Cause]:
+def validate_labels(labels: Any, field: str = "metadata.labels") -> list[StatusCause]:
     """What is wrong with a map of labels."""
     if not labels:
         return []
     if not isinstance(labels, Mapping):
-        return [wrong(field, labels, "must be a map of strings")]
-    found: list[Cause] = []
+        return [invalid_value(field, labels, "must be a map of strings")]
+    causes: list[StatusCause] = []
     for key, value in labels.items():
         if not isinstance(value, str):
-            found.append(wrong(field, value, f"the value of {key!r} must be a string"))
+            causes.append(invalid_value(field, value, f"the value of {key!r} must be a string"))
         else:
-            found += _label_problems(key, value, True, field)
-    return found
+            causes += _validate_label(key, value, True, field)
+    return causes
 
 
-def metadata_problems(metadata: JsonObject, before: JsonObject) -> list[Cause]:
+def validate_metadata(metadata: JsonObject, before: JsonObject) -> list[StatusCause]:
     """What is wrong with the metadata of an object; what is `before`'s own is taken to be in order."""
     labels, annotations = metadata.get("labels"), metadata.get("annotations")
-    found = label_problems(labels) if labels is not before.get("labels") else []
+    causes = validate_labels(labels) if labels is not before.get("labels") else []
     if annotations and annotations is not before.get("annotations"):
         if not isinstance(annotations, Mapping):
-            found.append(wrong("metadata.annotations", annotations, "must be a map of strings"))
+            causes.append(invalid_value("metadata.annotations", annotations, "must be a map of strings"))
         else:
             size = 0
             for key, value in annotations.items():
                 if not isinstance(value, str):
-                    found.append(wrong("metadata.annotations", value, f"the value of {key!r} must be a string"))
+                    causes.append(
+                        invalid_value("metadata.annotations", value, f"the value of {key!r} must be a string")
+                    )
                     continue
                 size += len(key) + len(value)
-                found += _label_problems(key.lower(), "", False, "metadata.annotations")
+                causes += _validate_label(key.lower(), "", False, "metadata.annotations")
             if size > 256 << 10:
-                found.append(
-                    Cause("metadata.annotations", "FieldValueTooLong", "Too long: may not be more than 262144 bytes")
+                causes.append(
+                    StatusCause(
+                        "metadata.annotations", "FieldValueTooLong", "Too long: may not be more than 262144 bytes"
+                    )
                 )
     owners = metadata.get("ownerReferences")
     if owners:
-        found += _owner_problems(owners)
+        causes += _validate_owner_references(owners)
     finalizers = metadata.get("finalizers")
     if finalizers and not (isinstance(finalizers, list) and all(isinstance(f, str) and f for f in finalizers)):
-        found.append(wrong("metadata.finalizers", finalizers, "must be a list of names"))
-    return found
+        causes.append(invalid_value("metadata.finalizers", finalizers, "must be a list of names"))
+    return causes
 
 
-def _owner_problems(owners: Any) -> list[Cause]:
+def _validate_owner_references(owners: Any) -> list[StatusCause]:
     if not isinstance(owners, list):
-        return [wrong("metadata.ownerReferences", owners, "must be a list")]
-    found: list[Cause] = []
+        return [invalid_value("metadata.ownerReferences", owners, "must be a list")]
+    causes: list[StatusCause] = []
     controllers = 0
     for at, owner in enumerate(owners):
         path = f"metadata.ownerReferences[{at}]"
         if not isinstance(owner, dict):
-            found.append(wrong(path, owner, "must be an object"))
+            causes.append(invalid_value(path, owner, "must be an object"))
             continue
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field) or not isinstance(owner[field], str):
-                found.append(required(f"{path}.{field}", "must not be empty"))
+                causes.append(required_value(f"{path}.{field}", "must not be empty"))
         controllers += owner.get("controller") is True
     if controllers > 1:
-        found.append(
-            wrong("metadata.ownerReferences", controllers, "Only one reference can have Controller set to true.")
+        causes.append(
+            invalid_value(
+                "metadata.ownerReferences", controllers, "Only one reference can have Controller set to true."
+            )
         )
-    return found
+    return causes
 
 
 _ALIASES: Final = {
@@ -181,7 +187,7 @@ _DEFAULTS: Final = {
 }
 
 
-def _text(value: Any) -> str:
+def _field_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -190,20 +196,22 @@ def _text(value: Any) -> str:
 
 
 @lru_cache(maxsize=256)
-def fields_of(kind: Kind) -> Callable[[JsonObject], Mapping[str, str]]:
+def selectable_field_reader(kind: ResourceKind) -> Callable[[JsonObject], Mapping[str, str]]:
     """A function that reads the fields by which objects of this kind can be selected."""
-    paths = [(path, _ALIASES.get(path) or tuple(path.split(".")), _DEFAULTS.get(path, "")) for path in kind.fields]
+    paths = [
+        (path, _ALIASES.get(path) or tuple(path.split(".")), _DEFAULTS.get(path, "")) for path in kind.selectable_fields
+    ]
 
     def read(obj: JsonObject) -> Mapping[str, str]:
         metadata = obj["metadata"]
-        found = {"metadata.name": metadata["name"]}
+        values = {"metadata.name": metadata["name"]}
         if "namespace" in metadata:
-            found["metadata.namespace"] = metadata["namespace"]
+            values["metadata.namespace"] = metadata["namespace"]
         for path, steps, default in paths:
             value: Any = obj
             for step in steps:
                 value = value.get(step) if isinstance(value, dict) else None
-            found[path] = default if value is None else _text(value)
-        return found
+            values[path] = default if value is None else _field_text(value)
+        return values
 
     return read

@@ -29,21 +29,21 @@ PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 MAX_BODY: Final = 3 << 20
 
 #: characters that a body of YAML may stand for, where each value counts as so many
-_MOST_MEANT: Final = 2 * MAX_BODY
-_VALUE: Final = 32
+_MAX_EXPANDED_SIZE: Final = 2 * MAX_BODY
+_VALUE_SIZE: Final = 32
 
 #: bytes from which on a body is read beside the event loop
-_LARGE: Final = 64 << 10
+_THREADED_READ_SIZE: Final = 64 << 10
 
 #: levels of objects and lists in a body
-_DEEPEST: Final = 200
+_MAX_DEPTH: Final = 200
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _decode_json = msgspec.json.Decoder().decode
 _encode_json = msgspec.json.Encoder().encode
 
 
-class _TextLoader(_Loader):  # type: ignore[misc]
+class _TextLoader(_YamlLoader):  # type: ignore[misc]
     """YAML as Kubernetes reads it: timestamps and numbers to the base of sixty (`1:30`) stay text."""
 
     def construct_number(self, node: yaml.ScalarNode) -> Any:
@@ -57,10 +57,10 @@ class _TextLoader(_Loader):  # type: ignore[misc]
 
 _INT: Final = "tag:yaml.org,2002:int"
 _FLOAT: Final = "tag:yaml.org,2002:float"
-_LEFT_OUT: Final = (_INT, _FLOAT, "tag:yaml.org,2002:timestamp")
+_EXCLUDED_TAGS: Final = (_INT, _FLOAT, "tag:yaml.org,2002:timestamp")
 _TextLoader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if tag not in _LEFT_OUT]
-    for letter, resolvers in _Loader.yaml_implicit_resolvers.items()
+    letter: [(tag, pattern) for tag, pattern in resolvers if tag not in _EXCLUDED_TAGS]
+    for letter, resolvers in _YamlLoader.yaml_implicit_resolvers.items()
 }
 # As the YAML library of Kubernetes has them; the first that matches counts.
 _TextLoader.add_implicit_resolver(
@@ -81,22 +81,22 @@ for _tag in (_INT, _FLOAT):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ResponseFormat:
     """How an answer is written."""
 
     #: empty (as it is), Table, PartialObjectMetadata or PartialObjectMetadataList, APIGroupDiscoveryList
     kind: str = ""
 
 
-_PLAIN: Final = Form()
+_UNCHANGED: Final = ResponseFormat()
 _SUPPORTED: Final = frozenset({"Table", "PartialObjectMetadata", "PartialObjectMetadataList", "APIGroupDiscoveryList"})
 
 
 @lru_cache(maxsize=256)
-def accepted(header: str) -> Form:
+def response_format(header: str) -> ResponseFormat:
     """The first form in an Accept header that the server writes; 406 where there is none."""
     if header in ("", "application/json", "*/*"):
-        return _PLAIN
+        return _UNCHANGED
     for choice in header.split(","):
         media, *parameters = [part.strip() for part in choice.split(";")]
         options = dict(part.partition("=")[::2] for part in parameters)
@@ -104,9 +104,9 @@ def accepted(header: str) -> Form:
             continue
         wanted = options.get("as", "")
         if not wanted:
-            return _PLAIN
+            return _UNCHANGED
         if wanted in _SUPPORTED and options.get("v", "v1") in ("v1", "v2"):
-            return Form(wanted)
+            return ResponseFormat(wanted)
     raise not_acceptable(
         "only the following media types are accepted: application/json (this server writes no protobuf and no YAML)"
     )
@@ -118,52 +118,52 @@ def _check_yaml(body: bytes) -> None:
     #: where each open collection began, and its anchor
     opened: list[tuple[int, str | None]] = []
     #: anchor -> how much it stands for
-    meant: dict[str, int] = {}
-    for event in yaml.parse(body, Loader=_Loader):
+    expanded_sizes: dict[str, int] = {}
+    for event in yaml.parse(body, Loader=_YamlLoader):
         if isinstance(event, yaml.AliasEvent):
             aliases = True
             # One that is still open contains itself.
-            size += meant.get(event.anchor or "", _MOST_MEANT)
+            size += expanded_sizes.get(event.anchor or "", _MAX_EXPANDED_SIZE)
         elif isinstance(event, yaml.ScalarEvent):
-            own = _VALUE + len(event.value)
-            size += own
+            scalar_size = _VALUE_SIZE + len(event.value)
+            size += scalar_size
             if event.anchor is not None:
-                meant[event.anchor] = own
+                expanded_sizes[event.anchor] = scalar_size
         elif isinstance(event, yaml.CollectionStartEvent):
             if event.anchor is not None:
-                meant.pop(event.anchor, None)
+                expanded_sizes.pop(event.anchor, None)
             opened.append((size, event.anchor))
-            size += _VALUE
-            if len(opened) > _DEEPEST:
-                raise bad_request(f"the body is nested more than {_DEEPEST} levels deep")
+            size += _VALUE_SIZE
+            if len(opened) > _MAX_DEPTH:
+                raise bad_request(f"the body is nested more than {_MAX_DEPTH} levels deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             began, anchor = opened.pop()
             if anchor is not None:
-                meant[anchor] = size - began
-        if size > _MOST_MEANT:
+                expanded_sizes[anchor] = size - began
+        if size > _MAX_EXPANDED_SIZE:
             if aliases:
                 raise ValueError("its aliases stand for too much; write out what is needed")
             raise too_large("the YAML body holds too many values; send it as JSON")
 
 
 #: one body at a time, so that readers never take more than a share of the interpreter
-_READER: Final = ThreadPoolExecutor(1, "pykai-body")
+_BODY_READER_POOL: Final = ThreadPoolExecutor(1, "pykai-body")
 
 
-async def body_of(request: Request) -> Any:
+async def read_request_body(request: Request) -> Any:
     """The value that the body of a request holds; others are served while a large one is read."""
     body = request.body
-    if body is None or len(body) < _LARGE:
+    if body is None or len(body) < _THREADED_READ_SIZE:
         return read_body(body, request.content_type)
-    return await asyncio.get_running_loop().run_in_executor(_READER, read_body, body, request.content_type)
+    return await asyncio.get_running_loop().run_in_executor(_BODY_READER_POOL, read_body, body, request.content_type)
 
 
 def read_body(body: bytes | None, content_type: str) -> Any:
     """The value that a body holds."""
     if not body:
         return None
-    value = _read(body, content_type)
-    if body.count(b"{") + body.count(b"[") > _DEEPEST or body[:1] != b"{":
+    value = _decode_body(body, content_type)
+    if body.count(b"{") + body.count(b"[") > _MAX_DEPTH or body[:1] != b"{":
         _check_depth(value)
     return value
 
@@ -171,15 +171,15 @@ def read_body(body: bytes | None, content_type: str) -> Any:
 def _check_depth(value: Any) -> None:
     """Refuse what is nested so deeply that those who walk through it would not come to its end."""
     level: list[Any] = [value]
-    for _ in range(_DEEPEST + 1):
+    for _ in range(_MAX_DEPTH + 1):
         level = [each for each in level if isinstance(each, (dict, list))]
         if not level:
             return
         level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
-    raise bad_request(f"the body is nested more than {_DEEPEST} levels deep")
+    raise bad_request(f"the body is nested more than {_MAX_DEPTH} levels deep")
 
 
-def _read(body: bytes, content_type: str) -> Any:
+def _decode_body(body: bytes, content_type: str) -> Any:
     if len(body) > MAX_BODY:
         raise too_large(f"the body is larger than {MAX_BODY} bytes")
     media = content_type.partition(";")[0].strip().lower()

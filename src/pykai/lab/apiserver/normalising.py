@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from pykai.lab.apiserver.schema.defaulting import RULES
-from pykai.lab.apiserver.schema.model import FieldProblem, Schema
-from pykai.lab.apiserver.schema.validation import problems, pruned, with_defaults
+from pykai.lab.apiserver.schema.defaulting import DEFAULTING_RULES
+from pykai.lab.apiserver.schema.model import FieldProblem, SchemaNode
+from pykai.lab.apiserver.schema.validation import apply_defaults, prune, validate
 from pykai.lab.apiserver.storage import encode
 
 JsonObject = dict[str, Any]
 
 #: specs that are remembered, and the largest one
-_MEMO: Final = 512
-_MEMO_BYTES: Final = 16 << 10
+_MAX_CACHED_SPECS: Final = 512
+_MAX_CACHED_SPEC_BYTES: Final = 16 << 10
 _METADATA: Final = frozenset(
     {
         "annotations",
@@ -40,7 +40,7 @@ _METADATA: Final = frozenset(
 )
 
 
-class Shaped(NamedTuple):
+class NormalisedObject(NamedTuple):
     """What came of it."""
 
     obj: JsonObject
@@ -49,16 +49,16 @@ class Shaped(NamedTuple):
     problems: list[FieldProblem]
 
 
-class Shaper:
+class Normaliser:
     """Shapes objects, and remembers specs."""
 
     def __init__(self) -> None:
-        self._memo: dict[tuple[int, bytes], Any] = {}
+        self._spec_cache: dict[tuple[int, bytes], Any] = {}
 
-    def shape(self, schema: Schema, obj: JsonObject, before: JsonObject | None = None) -> Shaped:
+    def normalise(self, schema: SchemaNode, obj: JsonObject, before: JsonObject | None = None) -> NormalisedObject:
         """The object shaped; fields that are `before`'s own are taken to be in order."""
-        if schema.checks or schema.name in RULES:
-            return _whole(schema, obj)
+        if schema.checks or schema.name in DEFAULTING_RULES:
+            return _normalise_fully(schema, obj)
         result = obj
         fields = schema.fields
         for name, value in obj.items():
@@ -66,20 +66,20 @@ class Shaper:
                 continue
             field = fields.get(name)
             if field is None or value is None:
-                return _whole(schema, obj)
-            if field.scalar:
+                return _normalise_fully(schema, obj)
+            if field.is_scalar:
                 filled = value
-                if problems(field, value):
-                    return _whole(schema, obj)
+                if validate(field, value):
+                    return _normalise_fully(schema, obj)
             elif name == "metadata" and type(value) is dict and value.keys() <= _METADATA:
                 # What is in these fields is checked by `metadata`, whatever the kind.
                 filled = value
             elif name == "spec":
-                filled = self._spec(field, value)
+                filled = self._normalised_spec(field, value)
             else:
-                filled = _changes_in_order(field, value, before.get(name) if before is not None else None)
-            if filled is _OUT_OF_ORDER:
-                return _whole(schema, obj)
+                filled = _normalise_changes(field, value, before.get(name) if before is not None else None)
+            if filled is _INVALID:
+                return _normalise_fully(schema, obj)
             if filled is not value:
                 if result is obj:
                     result = dict(obj)
@@ -87,65 +87,65 @@ class Shaper:
         for name, default in schema.defaults.items():
             if name not in result or result[name] == "":
                 result = {**result, name: default}
-        for name in schema.essential if schema.builtin else schema.required:
+        for name in schema.required_nonempty if schema.builtin else schema.required:
             if not result.get(name):
-                return _whole(schema, obj)
-        return Shaped(result, [], [])
+                return _normalise_fully(schema, obj)
+        return NormalisedObject(result, [], [])
 
-    def _spec(self, schema: Schema, spec: Any) -> Any:
+    def _normalised_spec(self, schema: SchemaNode, spec: Any) -> Any:
         raw = encode(spec)
-        if len(raw) > _MEMO_BYTES:
-            return _in_order(schema, spec)
+        if len(raw) > _MAX_CACHED_SPEC_BYTES:
+            return _normalise_if_valid(schema, spec)
         # Schemas live as long as their kind; a dead one's id could come again, so the memo holds the schema too.
         key = id(schema), raw
-        known = self._memo.get(key)
-        if known is not None and known[0] is schema:
-            return known[1]
-        filled = _in_order(schema, spec)
-        if filled is not _OUT_OF_ORDER:
-            if len(self._memo) >= _MEMO:
-                del self._memo[next(iter(self._memo))]
-            self._memo[key] = schema, filled
+        cached = self._spec_cache.get(key)
+        if cached is not None and cached[0] is schema:
+            return cached[1]
+        filled = _normalise_if_valid(schema, spec)
+        if filled is not _INVALID:
+            if len(self._spec_cache) >= _MAX_CACHED_SPECS:
+                del self._spec_cache[next(iter(self._spec_cache))]
+            self._spec_cache[key] = schema, filled
         return filled
 
 
-_OUT_OF_ORDER: Final = object()
+_INVALID: Final = object()
 
 
-def _in_order(schema: Schema, value: Any) -> Any:
-    value, unknown = pruned(schema, value)
+def _normalise_if_valid(schema: SchemaNode, value: Any) -> Any:
+    value, unknown = prune(schema, value)
     if unknown:
-        return _OUT_OF_ORDER
+        return _INVALID
     try:
-        value = with_defaults(schema, value)
+        value = apply_defaults(schema, value)
     except (TypeError, AttributeError):
-        return _OUT_OF_ORDER
-    return _OUT_OF_ORDER if problems(schema, value) else value
+        return _INVALID
+    return _INVALID if validate(schema, value) else value
 
 
-def _changes_in_order(schema: Schema, value: Any, before: Any) -> Any:
+def _normalise_changes(schema: SchemaNode, value: Any, before: Any) -> Any:
     """The same, where fields that are `before`'s own need no look: a status of which one condition changes."""
     if type(value) is not dict or type(before) is not dict or schema.values is not None or schema.checks:
-        return _in_order(schema, value)
-    if schema.name in RULES:
-        return _in_order(schema, value)
+        return _normalise_if_valid(schema, value)
+    if schema.name in DEFAULTING_RULES:
+        return _normalise_if_valid(schema, value)
     changed = {name: inner for name, inner in value.items() if inner is not before.get(name)}
     if len(changed) == len(value):
-        return _in_order(schema, value)
-    filled = _in_order(schema, changed)
-    if filled is changed or filled is _OUT_OF_ORDER:
+        return _normalise_if_valid(schema, value)
+    filled = _normalise_if_valid(schema, changed)
+    if filled is changed or filled is _INVALID:
         return value if filled is changed else filled
     return {**value, **{name: inner for name, inner in filled.items() if name in changed or name not in value}}
 
 
-def _whole(schema: Schema, obj: JsonObject) -> Shaped:
-    obj, unknown = pruned(schema, obj)
+def _normalise_fully(schema: SchemaNode, obj: JsonObject) -> NormalisedObject:
+    obj, unknown = prune(schema, obj)
     try:
-        filled = with_defaults(schema, obj)
+        filled = apply_defaults(schema, obj)
     except (TypeError, AttributeError):
         # A default that depends on a field of the wrong type; the walk below finds that field.
-        found = problems(schema, obj)
-        if not found:
+        problems_found = validate(schema, obj)
+        if not problems_found:
             raise
-        return Shaped(obj, unknown, found)
-    return Shaped(filled, unknown, problems(schema, filled))
+        return NormalisedObject(obj, unknown, problems_found)
+    return NormalisedObject(filled, unknown, validate(schema, filled))

@@ -18,13 +18,13 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from pykai.lab.apiserver.schema.model import Schema
-from pykai.lab.apiserver.schema.table import definitions, kinds
+from pykai.lab.apiserver.schema.model import SchemaNode
+from pykai.lab.apiserver.schema.table import builtin_kinds, table_entries
 
-Document = dict[str, Any]
+JsonObject = dict[str, Any]
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
-_SHARED: Final[Document] = {
+_SHARED: Final[JsonObject] = {
     f"{_META}.Time": {"type": "string", "format": "date-time"},
     f"{_META}.MicroTime": {"type": "string", "format": "date-time"},
     f"{_META}.Duration": {"type": "string"},
@@ -35,7 +35,7 @@ _SHARED: Final[Document] = {
         "oneOf": [{"type": "integer"}, {"type": "string"}],
     },
 }
-_SCALARS: Final[Mapping[str, Document]] = {
+_SCALARS: Final[Mapping[str, JsonObject]] = {
     "string": {"type": "string"},
     "boolean": {"type": "boolean"},
     "int32": {"type": "integer", "format": "int32"},
@@ -61,7 +61,7 @@ _PATCHES: Final = (
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
-class Served(Protocol):
+class ServedKind(Protocol):
     """A kind as the server serves it."""
 
     @property
@@ -73,27 +73,27 @@ class Served(Protocol):
     @property
     def status(self) -> bool: ...
     @property
-    def schema(self) -> Schema | None: ...
+    def schema(self) -> SchemaNode | None: ...
 
 
-def root(paths: Iterable[str], marks: Mapping[str, str] | None = None) -> Document:
+def index_document(paths: Iterable[str], digests: Mapping[str, str] | None = None) -> JsonObject:
     """The index of documents: paths like `api/v1`; `marks` change where a document does, against caches."""
-    found = {}
+    entries = {}
     for path in paths:
-        mark = hashlib.sha256(f"{path} {(marks or {}).get(path, '')}".encode()).hexdigest()[:32].upper()
-        found[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={mark}"}
-    return {"paths": found}
+        digest = hashlib.sha256(f"{path} {(digests or {}).get(path, '')}".encode()).hexdigest()[:32].upper()
+        entries[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
+    return {"paths": entries}
 
 
-def document(group: str, version: str, kinds_served: Iterable[Served]) -> Document:
+def group_version_document(group: str, version: str, served_kinds: Iterable[ServedKind]) -> JsonObject:
     """The document of one group and version."""
     api_version = f"{group}/{version}" if group else version
     built_in: list[str] = []
-    schemas: Document = {}
-    paths: Document = {}
-    for served in kinds_served:
+    schemas: JsonObject = {}
+    paths: JsonObject = {}
+    for served in served_kinds:
         identity = {"group": group, "version": version, "kind": served.kind}
-        table_name = kinds().get(f"{api_version}/{served.kind}")
+        table_name = builtin_kinds().get(f"{api_version}/{served.kind}")
         if table_name is not None:
             name = full_name(table_name)
             built_in.append(table_name)
@@ -121,19 +121,19 @@ def full_name(table_name: str) -> str:
     return f"io.k8s.api.{package}.{name}"
 
 
-def _reference(name: str) -> Document:
+def _reference(name: str) -> JsonObject:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 @lru_cache(maxsize=64)
-def _built_in_schemas(names: tuple[str, ...], group: str, version: str) -> Document:
-    found: Document = dict(_SHARED)
-    table = definitions([*names, "meta.v1.ObjectMeta", "meta.v1.ListMeta", "meta.v1.Status", "meta.v1.DeleteOptions"])
+def _built_in_schemas(names: tuple[str, ...], group: str, version: str) -> JsonObject:
+    schemas: JsonObject = dict(_SHARED)
+    table = table_entries([*names, "meta.v1.ObjectMeta", "meta.v1.ListMeta", "meta.v1.Status", "meta.v1.DeleteOptions"])
     for name, entry in table.items():
-        properties: Document = {}
+        properties: JsonObject = {}
         required: list[str] = []
         _add_fields(table, entry, properties, required)
-        schema: Document = {"type": "object", "properties": dict(sorted(properties.items()))}
+        schema: JsonObject = {"type": "object", "properties": dict(sorted(properties.items()))}
         if required:
             schema["required"] = sorted(required)
         if entry.get("atomic"):
@@ -141,11 +141,13 @@ def _built_in_schemas(names: tuple[str, ...], group: str, version: str) -> Docum
         if name in names:
             kind = name.rpartition(".")[2]
             schema["x-kubernetes-group-version-kind"] = [{"group": group, "version": version, "kind": kind}]
-        found[full_name(name)] = schema
-    return found
+        schemas[full_name(name)] = schema
+    return schemas
 
 
-def _add_fields(table: Mapping[str, Any], entry: Mapping[str, Any], properties: Document, required: list[str]) -> None:
+def _add_fields(
+    table: Mapping[str, Any], entry: Mapping[str, Any], properties: JsonObject, required: list[str]
+) -> None:
     for _, inner in entry.get("inline", ()):
         _add_fields(table, table[inner], properties, required)
     for field, facts in entry["fields"].items():
@@ -154,9 +156,9 @@ def _add_fields(table: Mapping[str, Any], entry: Mapping[str, Any], properties: 
             required.append(field)
 
 
-def _property(facts: Mapping[str, Any]) -> Document:
-    schema = _typed(facts["t"])
-    extra: Document = {}
+def _property(facts: Mapping[str, Any]) -> JsonObject:
+    schema = _type_schema(facts["t"])
+    extra: JsonObject = {}
     if "d" in facts:
         extra["default"] = facts["d"]
     if "e" in facts:
@@ -177,19 +179,19 @@ def _property(facts: Mapping[str, Any]) -> Document:
     return {"allOf": [schema], **extra} if "$ref" in schema else {**schema, **extra}
 
 
-def _typed(written: str) -> Document:
+def _type_schema(written: str) -> JsonObject:
     if written.startswith("#"):
         return _reference(full_name(written[1:]))
     if written.startswith("<>"):
-        return _typed(written[2:])
+        return _type_schema(written[2:])
     if written.startswith("[]"):
-        return {"type": "array", "items": _typed(written[2:])}
+        return {"type": "array", "items": _type_schema(written[2:])}
     if written.startswith("{}"):
-        return {"type": "object", "additionalProperties": _typed(written[2:])}
+        return {"type": "object", "additionalProperties": _type_schema(written[2:])}
     return dict(_SCALARS[written])
 
 
-def _custom_schema(served: Served, identity: Mapping[str, str]) -> Document:
+def _custom_schema(served: ServedKind, identity: Mapping[str, str]) -> JsonObject:
     source = served.schema.source if served.schema is not None else {}
     return {
         "type": "object",
@@ -204,7 +206,7 @@ def _custom_schema(served: Served, identity: Mapping[str, str]) -> Document:
     }
 
 
-def _list_schema(name: str, identity: Mapping[str, str]) -> Document:
+def _list_schema(name: str, identity: Mapping[str, str]) -> JsonObject:
     return {
         "type": "object",
         "required": ["items"],
@@ -218,7 +220,7 @@ def _list_schema(name: str, identity: Mapping[str, str]) -> Document:
     }
 
 
-def _query(name: str, kind: str = "string") -> Document:
+def _query(name: str, kind: str = "string") -> JsonObject:
     return {"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": True}}
 
 
@@ -238,10 +240,10 @@ _DELETING: Final = [
 
 
 def _add_paths(
-    paths: Document,
+    paths: JsonObject,
     group: str,
     version: str,
-    served: Served,
+    served: ServedKind,
     name: str,
     identity: Mapping[str, str],
     *,
@@ -253,8 +255,8 @@ def _add_paths(
     )
     patches = (*_PATCHES, _STRATEGIC) if built_in else _PATCHES
 
-    def operation(action: str, parameters: list[Document], result: str, body: Iterable[str] = ()) -> Document:
-        made: Document = {
+    def operation(action: str, parameters: list[JsonObject], result: str, body: Iterable[str] = ()) -> JsonObject:
+        described: JsonObject = {
             "tags": [group or "core"],
             "operationId": f"{action}{served.kind}",
             "parameters": parameters,
@@ -264,8 +266,8 @@ def _add_paths(
         }
         if body:
             what = _reference(name) if action in ("post", "put") else {"type": "object"}
-            made["requestBody"] = {"content": {kind: {"schema": what} for kind in body}}
-        return made
+            described["requestBody"] = {"content": {kind: {"schema": what} for kind in body}}
+        return described
 
     place = [{"name": "namespace", "in": "path", "required": True, "schema": {"type": "string"}}]
     within = place if served.namespaced else []
@@ -295,7 +297,7 @@ V2_ACCEPTED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 V2_CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
-def without_schemas() -> bytes:
+def empty_v2_document() -> bytes:
     """A document of OpenAPI version 2 that knows no kind, as protobuf.
 
     kubectl asks for it to check what the server cannot, objects of kind `List`, and lets pass what it does not find.

@@ -20,16 +20,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pykai.lab.apiserver.schema.model import Schema
+from pykai.lab.apiserver.schema.model import SchemaNode
 
 _PATCH: Final = "$patch"
 _RETAIN: Final = "$retainKeys"
 _ORDER: Final = "$setElementOrder/"
 _DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList/"
 #: JSON patches longer than this are refused, as the real server does.
-_MOST_OPERATIONS: Final = 10_000
+_MAX_OPERATIONS: Final = 10_000
 #: How many elements `copy` operations may add up to, against patches that double a document each step.
-_MOST_COPIED: Final = 1_000_000
+_MAX_COPIED_ELEMENTS: Final = 1_000_000
 
 
 class PatchError(ValueError):
@@ -45,9 +45,9 @@ def json_patch(obj: Mapping[str, Any], operations: Any) -> dict[str, Any]:
     """The object after the operations, or PatchError when one of them does not apply."""
     if not isinstance(operations, list):
         raise PatchError("a JSON patch is a list of operations", 400)
-    if len(operations) > _MOST_OPERATIONS:
+    if len(operations) > _MAX_OPERATIONS:
         raise PatchError(
-            f"the allowed maximum operations in a JSON patch is {_MOST_OPERATIONS}, got {len(operations)}", 413
+            f"the allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(operations)}", 413
         )
     document: Any = obj
     copied = 0
@@ -56,10 +56,10 @@ def json_patch(obj: Mapping[str, Any], operations: Any) -> dict[str, Any]:
             raise PatchError("an operation of a JSON patch is an object with op and path", 400)
         source = operation.get("from")
         if operation.get("op") == "copy" and isinstance(source, str):
-            copied += _size(_found(document, _tokens(source), "copy", source))
-            if copied > _MOST_COPIED:
+            copied += _element_count(_lookup(document, _tokens(source), "copy", source))
+            if copied > _MAX_COPIED_ELEMENTS:
                 raise PatchError("the copy operations of the patch make the object too large", 413)
-        document = _operated(document, operation)
+        document = _apply_operation(document, operation)
     if not isinstance(document, dict):
         raise PatchError("the patch turns the object into something that is none")
     return document
@@ -80,7 +80,7 @@ def merge_patch(obj: Any, patch: Any) -> Any:
     return merged
 
 
-def strategic_patch(schema: Schema | None, obj: Mapping[str, Any], patch: Any) -> dict[str, Any]:
+def strategic_patch(schema: SchemaNode | None, obj: Mapping[str, Any], patch: Any) -> dict[str, Any]:
     """The object after a strategic merge patch; kinds without a built-in schema (CRDs) refuse it with 415."""
     if schema is None or not schema.builtin:
         raise PatchError(
@@ -93,7 +93,7 @@ def strategic_patch(schema: Schema | None, obj: Mapping[str, Any], patch: Any) -
     return _merged_map(schema, obj, patch)
 
 
-def _operated(document: Any, operation: dict[str, Any]) -> Any:
+def _apply_operation(document: Any, operation: dict[str, Any]) -> Any:
     op = operation.get("op")
     path = operation["path"]
     tokens = _tokens(path)
@@ -107,19 +107,19 @@ def _operated(document: Any, operation: dict[str, Any]) -> Any:
         return _replaced(document, tokens, operation["value"], path)
     if op == "test":
         try:
-            found = _found(document, tokens, "test", path)
+            current_value = _lookup(document, tokens, "test", path)
         except PatchError:
             if operation["value"] is None:
                 return document
             raise PatchError(f"testing path {path} failed: the path does not exist: test failed") from None
-        if not _same(found, operation["value"]):
+        if not _is_json_equal(current_value, operation["value"]):
             raise PatchError(f"testing value {path} failed: test failed")
         return document
     if op in ("move", "copy"):
         source = operation.get("from")
         if not isinstance(source, str):
             raise PatchError(f"{op} operation for path {path} has no from", 400)
-        value = _found(document, _tokens(source), op, source)
+        value = _lookup(document, _tokens(source), op, source)
         if op == "move":
             if path.startswith(source + "/"):
                 raise PatchError(f"move operation does not apply: {path} lies within {source}")
@@ -153,7 +153,7 @@ def _missing(op: str, path: str) -> PatchError:
     return PatchError(f"{op} operation does not apply: doc is missing path: {path}: missing value")
 
 
-def _found(document: Any, tokens: Sequence[str], op: str, path: str) -> Any:
+def _lookup(document: Any, tokens: Sequence[str], op: str, path: str) -> Any:
     for token in tokens:
         if isinstance(document, dict):
             if token not in document:
@@ -169,9 +169,9 @@ def _found(document: Any, tokens: Sequence[str], op: str, path: str) -> Any:
     return document
 
 
-def _descended(document: Any, tokens: Sequence[str], op: str, path: str) -> tuple[Any, Any]:
+def _copy_and_child(document: Any, tokens: Sequence[str], op: str, path: str) -> tuple[Any, Any]:
     """A copy of the container, and what is inside at the first token (which must exist)."""
-    child = _found(document, tokens[:1], op, path)
+    child = _lookup(document, tokens[:1], op, path)
     return (dict(document) if isinstance(document, dict) else list(document)), child
 
 
@@ -184,7 +184,7 @@ def _added(document: Any, tokens: list[str], value: Any, path: str) -> Any:
     if not tokens:
         return value
     if len(tokens) > 1:
-        container, child = _descended(document, tokens, "add", path)
+        container, child = _copy_and_child(document, tokens, "add", path)
         return _put(container, tokens[0], _added(child, tokens[1:], value, path))
     if isinstance(document, dict):
         return {**document, tokens[0]: value}
@@ -197,7 +197,7 @@ def _added(document: Any, tokens: list[str], value: Any, path: str) -> Any:
 def _removed(document: Any, tokens: list[str], op: str, path: str) -> Any:
     if not tokens:
         raise PatchError(f"{op} operation does not apply: the whole object cannot be removed")
-    container, child = _descended(document, tokens, op, path)
+    container, child = _copy_and_child(document, tokens, op, path)
     if len(tokens) > 1:
         return _put(container, tokens[0], _removed(child, tokens[1:], op, path))
     del container[tokens[0] if isinstance(container, dict) else int(tokens[0])]
@@ -210,26 +210,26 @@ def _replaced(document: Any, tokens: list[str], value: Any, path: str) -> Any:
     if len(tokens) == 1 and isinstance(document, dict):
         # A field that is absent is added, against the letter of RFC 6902: Kubernetes does so.
         return {**document, tokens[0]: value}
-    container, child = _descended(document, tokens, "replace", path)
+    container, child = _copy_and_child(document, tokens, "replace", path)
     return _put(container, tokens[0], _replaced(child, tokens[1:], value, path) if len(tokens) > 1 else value)
 
 
-def _same(left: Any, right: Any) -> bool:
+def _is_json_equal(left: Any, right: Any) -> bool:
     """Equality of JSON: true is not 1, but 1.0 is 1."""
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_same(value, right[name]) for name, value in left.items())
+        return left.keys() == right.keys() and all(_is_json_equal(value, right[name]) for name, value in left.items())
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_same, left, right))
+        return len(left) == len(right) and all(map(_is_json_equal, left, right))
     return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
 
 
-def _size(value: Any) -> int:
+def _element_count(value: Any) -> int:
     if isinstance(value, dict):
-        return 1 + sum(map(_size, value.values()))
-    return 1 + sum(map(_size, value)) if isinstance(value, list) else 1
+        return 1 + sum(map(_element_count, value.values()))
+    return 1 + sum(map(_element_count, value)) if isinstance(value, list) else 1
 
 
-def _merged_map(schema: Schema | None, original: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+def _merged_map(schema: SchemaNode | None, original: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     directive = patch.get(_PATCH)
     if directive is not None:
         if directive == "replace":
@@ -295,7 +295,7 @@ def _delete_primitives(merged: dict[str, Any], directive: str, values: Any) -> N
         merged[name] = [element for element in present if element not in values]
 
 
-def _reorder(merged: dict[str, Any], name: str, order: Any, fields: Mapping[str, Schema]) -> None:
+def _reorder(merged: dict[str, Any], name: str, order: Any, fields: Mapping[str, SchemaNode]) -> None:
     """Order a list that the patch itself does not change."""
     present = merged.get(name)
     child = fields.get(name)
@@ -303,7 +303,7 @@ def _reorder(merged: dict[str, Any], name: str, order: Any, fields: Mapping[str,
         merged[name] = _ordered(present, order, present, child.patch_key)
 
 
-def _merged_list(schema: Schema, original: list[Any], patch: list[Any], order: Any, name: str) -> list[Any]:
+def _merged_list(schema: SchemaNode, original: list[Any], patch: list[Any], order: Any, name: str) -> list[Any]:
     key = schema.patch_key
     if not key:
         if any(isinstance(value, (dict, list)) for value in patch):
@@ -312,7 +312,7 @@ def _merged_list(schema: Schema, original: list[Any], patch: list[Any], order: A
         return _ordered(merged, order if isinstance(order, list) else patch, original, "")
     kept: list[dict[str, Any]] = []
     replacing = False
-    gone: list[Any] = []
+    deleted_keys: list[Any] = []
     for element in patch:
         if not isinstance(element, dict):
             raise PatchError(f"the list {name} holds objects, the patch has {element!r}", 400)
@@ -325,20 +325,20 @@ def _merged_list(schema: Schema, original: list[Any], patch: list[Any], order: A
         elif key not in element:
             raise PatchError(f"an element of {name} does not contain declared merge key: {key}")
         elif directive == "delete":
-            gone.append(element[key])
+            deleted_keys.append(element[key])
         elif directive in (None, "merge"):
             kept.append({field: value for field, value in element.items() if field != _PATCH})
         else:
             raise PatchError(f"unknown patch type: {directive}", 400)
     if replacing:
         return [_without_directives(element) for element in kept]
-    before = [element for element in original if not isinstance(element, dict) or element.get(key) not in gone]
-    places = {element.get(key): place for place, element in enumerate(before) if isinstance(element, dict)}
+    before = [element for element in original if not isinstance(element, dict) or element.get(key) not in deleted_keys]
+    positions = {element.get(key): place for place, element in enumerate(before) if isinstance(element, dict)}
     merged_elements = list(before)
     for element in kept:
-        place = places.get(element[key])
+        place = positions.get(element[key])
         if place is None:
-            places[element[key]] = len(merged_elements)
+            positions[element[key]] = len(merged_elements)
             merged_elements.append(_merged_map(schema.items, {}, element))
         else:
             merged_elements[place] = _merged_map(schema.items, merged_elements[place], element)
@@ -351,22 +351,23 @@ def _ordered(merged: list[Any], order: list[Any], server: list[Any], key: str) -
     def identity(element: Any) -> Any:
         return element.get(key) if key and isinstance(element, dict) else element
 
-    wanted: dict[Any, int] = {}
+    requested_positions: dict[Any, int] = {}
     for element in order:
-        wanted.setdefault(identity(element), len(wanted))
-    places: dict[Any, int] = {}
+        requested_positions.setdefault(identity(element), len(requested_positions))
+    server_positions: dict[Any, int] = {}
     for element in server:
-        places.setdefault(identity(element), len(places))
+        server_positions.setdefault(identity(element), len(server_positions))
     named = sorted(
-        (element for element in merged if identity(element) in wanted), key=lambda element: wanted[identity(element)]
+        (element for element in merged if identity(element) in requested_positions),
+        key=lambda element: requested_positions[identity(element)],
     )
-    others = [element for element in merged if identity(element) not in wanted]
+    others = [element for element in merged if identity(element) not in requested_positions]
     result: list[Any] = []
     at = 0
     for element in others:
-        place = places.get(identity(element))
+        place = server_positions.get(identity(element))
         while at < len(named):
-            named_place = places.get(identity(named[at]))
+            named_place = server_positions.get(identity(named[at]))
             if place is not None and named_place is not None and place < named_place:
                 break
             result.append(named[at])

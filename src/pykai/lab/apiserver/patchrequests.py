@@ -7,14 +7,16 @@ from typing import Any
 
 from pykai.kube import errors
 from pykai.lab.apiserver import apierrors, managedfields
-from pykai.lab.apiserver.calls import Call, check_type
+from pykai.lab.apiserver.calls import Call, check_object_type
 from pykai.lab.apiserver.patches import PatchError, json_patch, merge_patch, strategic_patch
-from pykai.lab.apiserver.schema.validation import pruned
+from pykai.lab.apiserver.schema.validation import prune
 
 JsonObject = dict[str, Any]
 
 
-def change_of(call: Call, media: str, patch: Any, now: Callable[[], str]) -> Callable[[JsonObject | None], JsonObject]:
+def patch_function(
+    call: Call, media: str, patch: Any, now: Callable[[], str]
+) -> Callable[[JsonObject | None], JsonObject]:
     """The function a patch is; an apply sets the call's verb and makes an object out of nothing too."""
     kind = call.kind
     if media == "application/apply-patch+yaml":
@@ -31,7 +33,7 @@ def change_of(call: Call, media: str, patch: Any, now: Callable[[], str]) -> Cal
             return merge_patch(obj, patch)
 
     elif media == "application/strategic-merge-patch+json":
-        if kind.custom:
+        if kind.is_custom:
             raise apierrors.unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include:"
                 " application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
@@ -55,22 +57,22 @@ def change_of(call: Call, media: str, patch: Any, now: Callable[[], str]) -> Cal
         try:
             return change(obj)  # type: ignore[no-any-return]
         except PatchError as error:
-            raise _refused(call, error) from None
+            raise _patch_error(call, error) from None
         except (TypeError, AttributeError) as error:
             raise apierrors.bad_request(f"the patch does not fit the object: {error}") from None
 
     return patched
 
 
-def _refused(call: Call, error: PatchError) -> errors.ApiError:
+def _patch_error(call: Call, error: PatchError) -> errors.ApiError:
     if error.code == 422:
-        cause = apierrors.Cause("patch", "FieldValueInvalid", f"Invalid value: {error.message}")
+        cause = apierrors.StatusCause("patch", "FieldValueInvalid", f"Invalid value: {error.message}")
         return apierrors.invalid(call.kind.group, call.kind.kind, call.name, [cause])
     reason = {400: "BadRequest", 413: "RequestEntityTooLarge", 415: "UnsupportedMediaType"}.get(error.code, "")
     return errors.ApiError(error.code, reason, error.message)
 
 
-def _untyped(call: Call, config: JsonObject, unknown: list[str]) -> errors.ServerError:
+def _undeclared_fields_error(call: Call, config: JsonObject, unknown: list[str]) -> errors.ServerError:
     """An apply of fields that nobody could own."""
     texts = [f".{path}: field not declared in schema" for path in unknown]
     listed = texts[0] if len(texts) == 1 else "errors:" + "".join(f"\n  {text}" for text in texts)
@@ -82,11 +84,11 @@ def _untyped(call: Call, config: JsonObject, unknown: list[str]) -> errors.Serve
 def _apply(call: Call, config: Any, now: Callable[[], str]) -> Callable[[JsonObject | None], JsonObject]:
     kind = call.kind
     if not call.query.get("fieldManager"):
-        cause = apierrors.required("fieldManager", "is required for apply patch")
+        cause = apierrors.required_value("fieldManager", "is required for apply patch")
         raise apierrors.invalid_options("PatchOptions", cause)
     if not isinstance(config, dict) or not config.get("apiVersion") or not config.get("kind"):
         raise apierrors.bad_request("an apply configuration must hold apiVersion and kind")
-    wanted = check_type(call, config)
+    wanted = check_object_type(call, config)
     if wanted["metadata"].get("managedFields"):
         raise apierrors.bad_request("metadata.managedFields must be nil")
     wanted["metadata"].setdefault("name", call.name)
@@ -94,9 +96,9 @@ def _apply(call: Call, config: Any, now: Callable[[], str]) -> Callable[[JsonObj
         wanted["metadata"].setdefault("namespace", call.namespace)
     force = call.query.get("force") in ("true", "1")
     if kind.schema is not None:
-        wanted, unknown = pruned(kind.schema, wanted)
+        wanted, unknown = prune(kind.schema, wanted)
         if unknown:
-            raise _untyped(call, config, unknown)
+            raise _undeclared_fields_error(call, config, unknown)
     if kind.status:
         # What the request may not write, it does not own.
         kept = ("apiVersion", "kind", "metadata")
@@ -115,10 +117,10 @@ def _apply(call: Call, config: Any, now: Callable[[], str]) -> Callable[[JsonObj
                 kind.schema, live, wanted, call.manager, force, now(), kind.api_version, call.subresource
             )
         except PatchError as error:
-            raise _refused(call, error) from None
+            raise _patch_error(call, error) from None
         except (TypeError, AttributeError) as error:
             raise apierrors.bad_request(f"the configuration does not fit the kind: {error}") from None
-        except managedfields.Conflicts as error:
+        except managedfields.ApplyConflicts as error:
             raise errors.Conflict(409, "Conflict", str(error), details={"causes": error.causes}) from None
 
     return applied

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 from pykai.api import names
 from pykai.kube import errors
 from pykai.lab.apiserver import apierrors
-from pykai.lab.apiserver.apierrors import Cause, forbidden_field
+from pykai.lab.apiserver.apierrors import StatusCause, forbidden_field
 from pykai.lab.apiserver.calls import Call
-from pykai.lab.apiserver.metadata import metadata_problems
-from pykai.lab.apiserver.selectors import matches
-from pykai.lab.apiserver.storage import Record
+from pykai.lab.apiserver.metadata import validate_metadata
+from pykai.lab.apiserver.selectors import selector_matches
+from pykai.lab.apiserver.storage import StoredObject
 
 if TYPE_CHECKING:
-    from pykai.lab.apiserver.writer import Writer
+    from pykai.lab.apiserver.writer import ObjectWriter
 
 JsonObject = dict[str, Any]
 
@@ -32,10 +32,10 @@ JsonObject = dict[str, Any]
 _SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _TOLERATION_S: Final = 300
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
-_DISRUPTION_S: Final = 10
+_EVICTION_RETRY_S: Final = 10
 
 
-def prepare_create(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+def prepare_create(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
     """Requests, priority, tolerations, service account, phase and quality of service of a new pod."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
@@ -44,13 +44,13 @@ def prepare_create(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
     for field in ("containers", "initContainers"):
         if isinstance(spec.get(field), list):
             spec[field] = [_with_requests(container) for container in spec[field]]
-    _give_priority(writer, call, spec)
-    _tolerate(spec)
-    _follow_runtime_class(writer, call, spec)
+    _resolve_priority(writer, call, spec)
+    _add_default_tolerations(spec)
+    _apply_runtime_class(writer, call, spec)
     if not spec.get("serviceAccountName"):
         spec["serviceAccountName"] = spec.get("serviceAccount") or "default"
     spec["serviceAccount"] = spec["serviceAccountName"]
-    status: JsonObject = {"phase": "Pending", "qosClass": quality_of_service(spec)}
+    status: JsonObject = {"phase": "Pending", "qosClass": qos_class(spec)}
     if spec.get("schedulingGates"):
         status["conditions"] = [
             {
@@ -65,7 +65,7 @@ def prepare_create(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
     return {**obj, "spec": spec, "status": status}
 
 
-def prepare_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+def prepare_update(writer: ObjectWriter, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
     """What the server set stays, as do the tolerations that every pod has."""
     if call.subresource == "status":
         status, old = obj.get("status"), before.get("status") or {}
@@ -75,86 +75,90 @@ def prepare_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObje
     spec = obj.get("spec") or {}
     if spec.get("tolerations") != (before.get("spec") or {}).get("tolerations"):
         obj = {**obj, "spec": {**spec}}
-        _tolerate(obj["spec"])
+        _add_default_tolerations(obj["spec"])
     return obj
 
 
-def problems_of(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+def validate(writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     """What a pod's update must not change."""
     if before is None or call.subresource == "status":
         return []
     new, old = obj.get("spec") or {}, before.get("spec") or {}
     if new == old:
         return []
-    found = _gate_problems(new.get("schedulingGates"), old.get("schedulingGates"))
-    found += _toleration_problems(new.get("tolerations"), old.get("tolerations"))
-    settled = {**new}
+    causes = _validate_gates(new.get("schedulingGates"), old.get("schedulingGates"))
+    causes += _validate_tolerations(new.get("tolerations"), old.get("tolerations"))
+    immutable_spec = {**new}
     for field in ("activeDeadlineSeconds", "tolerations", "schedulingGates", "terminationGracePeriodSeconds"):
         if field in old:
-            settled[field] = old[field]
+            immutable_spec[field] = old[field]
         else:
-            settled.pop(field, None)
+            immutable_spec.pop(field, None)
     if old.get("schedulingGates"):
         # A gated pod may still be told where not to go.
         for field in ("nodeSelector", "affinity"):
             if field in old:
-                settled[field] = old[field]
+                immutable_spec[field] = old[field]
             else:
-                settled.pop(field, None)
+                immutable_spec.pop(field, None)
     for field in ("containers", "initContainers"):
-        if field in old and isinstance(settled.get(field), list) and len(settled[field]) == len(old[field]):
-            settled[field] = [
+        if (
+            field in old
+            and isinstance(immutable_spec.get(field), list)
+            and len(immutable_spec[field]) == len(old[field])
+        ):
+            immutable_spec[field] = [
                 {**container, "image": past.get("image")} if "image" in past else container
-                for container, past in zip(settled[field], old[field], strict=True)
+                for container, past in zip(immutable_spec[field], old[field], strict=True)
             ]
-    if settled != old:
-        changed = sorted(f for f in settled.keys() | old.keys() if settled.get(f) != old.get(f))
+    if immutable_spec != old:
+        changed = sorted(f for f in immutable_spec.keys() | old.keys() if immutable_spec.get(f) != old.get(f))
         text = (
             "pod updates may not change fields other than `spec.containers[*].image`,"
             "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing"
             " tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
             f" (changed: {', '.join(changed)})"
         )
-        found.append(forbidden_field("spec", text))
-    return found
+        causes.append(forbidden_field("spec", text))
+    return causes
 
 
-def quality_of_service(spec: Mapping[str, Any]) -> str:
+def qos_class(spec: Mapping[str, Any]) -> str:
     """Guaranteed where limits equal requests for cpu and memory everywhere, BestEffort where there is neither."""
-    asks, guaranteed = False, True
+    has_requests, guaranteed = False, True
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
         resources = container.get("resources") if isinstance(container, dict) else None
         resources = resources if isinstance(resources, dict) else {}
         requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
         for name in ("cpu", "memory"):
             request, limit = requests.get(name), limits.get(name)
-            if not _zero(request) or not _zero(limit):
-                asks = True
-            if _zero(limit) or request != limit:
+            if not _is_zero(request) or not _is_zero(limit):
+                has_requests = True
+            if _is_zero(limit) or request != limit:
                 guaranteed = False
-    return "BestEffort" if not asks else "Guaranteed" if guaranteed else "Burstable"
+    return "BestEffort" if not has_requests else "Guaranteed" if guaranteed else "Burstable"
 
 
-def bound(writer: Writer, call: Call, binding: Mapping[str, Any]) -> Record:
+def bind(writer: ObjectWriter, call: Call, binding: Mapping[str, Any]) -> StoredObject:
     """Give a pod its node: once, and only the pod that is meant."""
     kind = call.kind
     record = writer.storage.get(kind.store, call.key)
     if record is None:
         raise apierrors.not_found("", "pods", call.name)
-    target, given = binding.get("target") or {}, binding.get("metadata") or {}
-    if not isinstance(target, dict) or not isinstance(given, dict):
+    target, binding_metadata = binding.get("target") or {}, binding.get("metadata") or {}
+    if not isinstance(target, dict) or not isinstance(binding_metadata, dict):
         raise apierrors.bad_request("target and metadata of a Binding must be objects")
-    if given.get("name") != call.name:
+    if binding_metadata.get("name") != call.name:
         raise apierrors.bad_request("name in URL does not match name in Binding object")
-    found = metadata_problems(given, {})
-    if found:
-        raise apierrors.invalid("", "Binding", call.name, found)
+    causes = validate_metadata(binding_metadata, {})
+    if causes:
+        raise apierrors.invalid("", "Binding", call.name, causes)
     node = target.get("name")
     # A real server does not call these errors Invalid either.
     if not node or not isinstance(node, str):
         raise errors.ServerError(500, "", "target.name: Required value")
     if target.get("kind") not in (None, "", "Node"):
-        cause = apierrors.unsupported("target.kind", target.get("kind"), "Node", "<empty>")
+        cause = apierrors.unsupported_value("target.kind", target.get("kind"), "Node", "<empty>")
         raise errors.ServerError(500, "", f"{cause.field}: {cause.text}")
     pod = record.object()
     meta, spec = pod["metadata"], pod["spec"]
@@ -162,9 +166,11 @@ def bound(writer: Writer, call: Call, binding: Mapping[str, Any]) -> Record:
     def refuse(text: str) -> errors.Conflict:
         return apierrors.conflict("", "pods/binding", call.name, text)
 
-    if given.get("uid") and given["uid"] != meta["uid"]:
-        raise refuse(f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {meta['uid']}")
-    if given.get("resourceVersion") and given["resourceVersion"] != meta["resourceVersion"]:
+    if binding_metadata.get("uid") and binding_metadata["uid"] != meta["uid"]:
+        raise refuse(
+            f"Precondition failed: UID in precondition: {binding_metadata['uid']}, UID in object meta: {meta['uid']}"
+        )
+    if binding_metadata.get("resourceVersion") and binding_metadata["resourceVersion"] != meta["resourceVersion"]:
         raise refuse("the object has been modified; please apply your changes to the latest version and try again")
     if "deletionTimestamp" in meta:
         raise refuse(f"pod {call.name} is being deleted, cannot be assigned to a host")
@@ -185,42 +191,46 @@ def bound(writer: Writer, call: Call, binding: Mapping[str, Any]) -> Record:
     ]
     meta = dict(meta)
     for field in ("annotations", "labels"):
-        if given.get(field):
-            meta[field] = {**(meta.get(field) or {}), **given[field]}
+        if binding_metadata.get(field):
+            meta[field] = {**(meta.get(field) or {}), **binding_metadata[field]}
     new = {**pod, "metadata": meta, "spec": {**spec, "nodeName": node}, "status": status}
     return record if call.dry_run else writer.write(kind, new)
 
 
-def check_eviction(writer: Writer, pod: Record, *, dry_run: bool = False) -> None:
+def check_eviction(writer: ObjectWriter, pod: StoredObject, *, dry_run: bool = False) -> None:
     """429 where a disruption budget does not allow one pod less; one that does allows one less afterwards."""
     budgets = writer.storage.collection(("policy", "poddisruptionbudgets"))
-    begin, end = budgets.span(pod.namespace)
+    begin, end = budgets.namespace_range(pod.namespace)
     status = pod.object().get("status") or {}
     if status.get("phase") in ("Succeeded", "Failed", "Pending"):
         return
-    found = []
+    matching_budgets = []
     for key in budgets.keys[begin:end]:
         budget = budgets.records[key].object()
-        if matches((budget.get("spec") or {}).get("selector"), pod.labels):
-            found.append(budget)
-    if len(found) > 1:
+        if selector_matches((budget.get("spec") or {}).get("selector"), pod.labels):
+            matching_budgets.append(budget)
+    if len(matching_budgets) > 1:
         raise errors.ServerError(
             500,
             "InternalError",
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
         )
-    for budget in found:
-        allowed, wanted, healthy = _allowance(writer, budget, pod.namespace)
+    for budget in matching_budgets:
+        allowed, desired_healthy, healthy = _budget_numbers(writer, budget, pod.namespace)
         always = (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
-        if not _is_ready(pod.object()) and (always or healthy >= wanted > 0):
+        if not _is_ready(pod.object()) and (always or healthy >= desired_healthy > 0):
             # It does not count among the healthy, so nothing is lost with it.
             continue
         meta = budget["metadata"]
-        told = budget.get("status") or {}
-        late = "observedGeneration" in told and int(told["observedGeneration"]) < int(meta.get("generation") or 0)
-        if late or allowed < 1:
-            text = f"The disruption budget {meta['name']} needs {wanted} healthy pods and has {healthy} currently"
-            if late:
+        budget_status = budget.get("status") or {}
+        is_outdated = "observedGeneration" in budget_status and int(budget_status["observedGeneration"]) < int(
+            meta.get("generation") or 0
+        )
+        if is_outdated or allowed < 1:
+            text = (
+                f"The disruption budget {meta['name']} needs {desired_healthy} healthy pods and has {healthy} currently"
+            )
+            if is_outdated:
                 text = f"The disruption budget {meta['name']} is still being processed by the server."
             cause = {"reason": "DisruptionBudget", "message": text}
             raise errors.TooManyRequests(
@@ -228,17 +238,17 @@ def check_eviction(writer: Writer, pod: Record, *, dry_run: bool = False) -> Non
                 "TooManyRequests",
                 "Cannot evict pod as it would violate the pod's disruption budget.",
                 details={"causes": [cause]},
-                retry_after_s=_DISRUPTION_S,
+                retry_after_s=_EVICTION_RETRY_S,
             )
-        if "observedGeneration" in told and not dry_run:
-            gone = {**(told.get("disruptedPods") or {}), pod.key.rpartition("/")[2]: writer.now()}
-            told = {**told, "disruptionsAllowed": allowed - 1, "disruptedPods": gone}
+        if "observedGeneration" in budget_status and not dry_run:
+            disrupted_pods = {**(budget_status.get("disruptedPods") or {}), pod.key.rpartition("/")[2]: writer.now()}
+            budget_status = {**budget_status, "disruptionsAllowed": allowed - 1, "disruptedPods": disrupted_pods}
             kind = writer.registry.find("policy", "v1", "poddisruptionbudgets")
             if kind is not None:
-                writer.write(kind, {**budget, "metadata": dict(meta), "status": told})
+                writer.write(kind, {**budget, "metadata": dict(meta), "status": budget_status})
 
 
-def _allowance(writer: Writer, budget: JsonObject, namespace: str) -> tuple[int, int, int]:
+def _budget_numbers(writer: ObjectWriter, budget: JsonObject, namespace: str) -> tuple[int, int, int]:
     """How many pods of a budget may go now, how many must be healthy, and how many are."""
     status, spec = budget.get("status") or {}, budget.get("spec") or {}
     if "observedGeneration" in status:
@@ -248,19 +258,21 @@ def _allowance(writer: Writer, budget: JsonObject, namespace: str) -> tuple[int,
             int(status.get("currentHealthy") or 0),
         )
     pods = writer.storage.collection(("", "pods"))
-    begin, end = pods.span(namespace)
+    begin, end = pods.namespace_range(namespace)
     members = [
-        r.object() for key in pods.keys[begin:end] if matches(spec.get("selector"), (r := pods.records[key]).labels)
+        r.object()
+        for key in pods.keys[begin:end]
+        if selector_matches(spec.get("selector"), (r := pods.records[key]).labels)
     ]
     healthy = sum(_is_ready(pod) for pod in members)
     if spec.get("maxUnavailable") is not None:
-        wanted = len(members) - _share(spec["maxUnavailable"], len(members))
+        wanted = len(members) - _scaled_count(spec["maxUnavailable"], len(members))
     else:
-        wanted = _share(spec.get("minAvailable", 1), len(members))
+        wanted = _scaled_count(spec.get("minAvailable", 1), len(members))
     return healthy - wanted, wanted, healthy
 
 
-def _share(value: Any, total: int) -> int:
+def _scaled_count(value: Any, total: int) -> int:
     if isinstance(value, str) and value.endswith("%"):
         return -(-int(value[:-1]) * total // 100)
     return int(value)
@@ -286,7 +298,7 @@ def _with_requests(container: Any) -> Any:
     return {**container, "resources": {**resources, "requests": {**limits, **requests}}}
 
 
-def _give_priority(writer: Writer, call: Call, spec: JsonObject) -> None:
+def _resolve_priority(writer: ObjectWriter, call: Call, spec: JsonObject) -> None:
     name = spec.get("priorityClassName") or ""
     classes = writer.storage.collection(("scheduling.k8s.io", "priorityclasses")).records
     value, policy = 0, "PreemptLowerPriority"
@@ -318,7 +330,7 @@ def _give_priority(writer: Writer, call: Call, spec: JsonObject) -> None:
     spec.setdefault("preemptionPolicy", policy)
 
 
-def _tolerate(spec: JsonObject) -> None:
+def _add_default_tolerations(spec: JsonObject) -> None:
     given = spec.get("tolerations")
     tolerations = list(given) if isinstance(given, list) else []
     for key in (names.NOT_READY_TAINT, _UNREACHABLE):
@@ -332,19 +344,19 @@ def _tolerate(spec: JsonObject) -> None:
     spec["tolerations"] = tolerations
 
 
-def _follow_runtime_class(writer: Writer, call: Call, spec: JsonObject) -> None:
+def _apply_runtime_class(writer: ObjectWriter, call: Call, spec: JsonObject) -> None:
     """A pod costs what its runtime class costs, and goes only where that is to be had."""
 
     def refuse(why: str) -> errors.Forbidden:
         return apierrors.forbidden("", "pods", call.name, why)
 
-    found: JsonObject = {}
+    runtime_class: JsonObject = {}
     if name := spec.get("runtimeClassName"):
         record = writer.storage.collection(("node.k8s.io", "runtimeclasses")).records.get(name)
         if record is None:
             raise refuse(f'pod rejected: RuntimeClass "{name}" not found')
-        found = record.object()
-    costs = (found.get("overhead") or {}).get("podFixed")
+        runtime_class = record.object()
+    costs = (runtime_class.get("overhead") or {}).get("podFixed")
     given = spec.get("overhead") or {}
     if given and not costs:
         raise refuse("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
@@ -352,20 +364,20 @@ def _follow_runtime_class(writer: Writer, call: Call, spec: JsonObject) -> None:
         raise refuse("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
     if costs:
         spec["overhead"] = costs
-    where = found.get("scheduling") or {}
+    scheduling = runtime_class.get("scheduling") or {}
     chosen = spec.get("nodeSelector") or {}
-    for label, value in (where.get("nodeSelector") or {}).items():
+    for label, value in (scheduling.get("nodeSelector") or {}).items():
         if chosen.get(label, value) != value:
             raise refuse(
                 f"conflict: runtimeClass.scheduling.nodeSelector[{label}] = {value};"
                 f" pod.spec.nodeSelector[{label}] = {chosen[label]}"
             )
         spec["nodeSelector"] = chosen = {**chosen, label: value}
-    tolerations = [each for each in where.get("tolerations") or () if each not in spec["tolerations"]]
+    tolerations = [each for each in scheduling.get("tolerations") or () if each not in spec["tolerations"]]
     spec["tolerations"] = [*spec["tolerations"], *tolerations]
 
 
-def _gate_problems(new: Any, old: Any) -> list[Cause]:
+def _validate_gates(new: Any, old: Any) -> list[StatusCause]:
     before = [gate.get("name") for gate in old or ()]
     added = [gate.get("name") for gate in new or () if gate.get("name") not in before]
     if not added:
@@ -375,7 +387,7 @@ def _gate_problems(new: Any, old: Any) -> list[Cause]:
     ]
 
 
-def _toleration_problems(new: Any, old: Any) -> list[Cause]:
+def _validate_tolerations(new: Any, old: Any) -> list[StatusCause]:
     listed = list(new or ())
     for toleration in old or ():
         same = [t for t in listed if {**t, "tolerationSeconds": 0} == {**toleration, "tolerationSeconds": 0}]
@@ -388,5 +400,5 @@ def _toleration_problems(new: Any, old: Any) -> list[Cause]:
     return []
 
 
-def _zero(quantity: Any) -> bool:
+def _is_zero(quantity: Any) -> bool:
     return quantity in (None, "", 0, "0")

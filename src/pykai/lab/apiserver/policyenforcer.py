@@ -23,82 +23,82 @@ from pykai.lab.apiserver.apierrors import forbidden
 from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.kinds import StoreKey
 from pykai.lab.apiserver.rbac import Authorizer
-from pykai.lab.apiserver.storage import Storage
+from pykai.lab.apiserver.storage import ObjectStorage
 from pykai.lab.apiserver.users import MASTERS
 
-JsonObject = Mapping[str, Any]
+JsonMapping = Mapping[str, Any]
 
 POLICIES: Final[StoreKey] = ("admissionregistration.k8s.io", "validatingadmissionpolicies")
 BINDINGS: Final[StoreKey] = ("admissionregistration.k8s.io", "validatingadmissionpolicybindings")
 _log = logging.getLogger(__name__)
 
 
-def touched(guard: FieldGuard, operation: str, new: JsonObject, old: JsonObject | None) -> bool:
+def is_touched(guard: FieldGuard, operation: str, new: JsonMapping, old: JsonMapping | None) -> bool:
     """Whether a write sets, changes or removes a guarded field."""
     if operation == UPDATE and not guard.updating:
         return False
-    if guard.scheduler and _at(new, ("spec", "schedulerName")) != guard.scheduler:
+    if guard.scheduler and _value_at(new, ("spec", "schedulerName")) != guard.scheduler:
         return False
     if guard.guards_creation and operation == CREATE:
         return True
-    return any(_held(field, new) != _held(field, old or {}) for field in guard.fields)
+    return any(_guarded_value(field, new) != _guarded_value(field, old or {}) for field in guard.fields)
 
 
-def _held(field: GuardedField, obj: JsonObject) -> Any:
+def _guarded_value(field: GuardedField, obj: JsonMapping) -> Any:
     """What an object has of a field, so that equal values mean that nothing was touched."""
-    found = _at(obj, field.path)
+    parent = _value_at(obj, field.path)
     if not field.key:
-        return found or None
-    if not isinstance(found, Mapping):
-        found = {}
+        return parent or None
+    if not isinstance(parent, Mapping):
+        parent = {}
     if field.prefix:
-        return {key: value for key, value in found.items() if key.startswith(field.key)}
-    value = found.get(field.key)
+        return {key: value for key, value in parent.items() if key.startswith(field.key)}
+    value = parent.get(field.key)
     return value == field.value if field.value else value
 
 
-def _at(obj: JsonObject, path: Iterable[str]) -> Any:
-    found: Any = obj
+def _value_at(obj: JsonMapping, path: Iterable[str]) -> Any:
+    value: Any = obj
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
-class Guards:
+class PolicyEnforcer:
     """The policies of ours that are installed."""
 
-    def __init__(self, storage: Storage, authorizer: Authorizer) -> None:
+    def __init__(self, storage: ObjectStorage, authorizer: Authorizer) -> None:
         self._storage = storage
         self._authorizer = authorizer
-        self._known = {policy.name: policy for policy in guardedfields.field_policies()}
+        self._policies_by_name = {policy.name: policy for policy in guardedfields.field_policies()}
         self._by_resource: dict[tuple[str, str], list[FieldPolicy]] = {}
         self._closed: ClosedNamespaces | None = None
-        self._unknown: set[str] = set()
-        self._read()
+        self._unsupported_policies: set[str] = set()
+        self._load_policies()
         for store in (POLICIES, BINDINGS):
-            storage.collection(store).listeners.append(lambda _: self._read())
+            storage.collection(store).listeners.append(lambda _: self._load_policies())
 
-    def concern(self, call: Call) -> bool:
+    def is_needed(self, call: Call) -> bool:
         """Whether one of them is about this write."""
         if MASTERS in call.user.groups:
             return False
-        return (self._guarded(call) and not call.subresource) or self._closes(call)
+        return (self._has_guarded_fields(call) and not call.subresource) or self._is_in_closed_namespace(call)
 
-    def check(self, call: Call, new: JsonObject | None, old: JsonObject | None) -> None:
+    def check(self, call: Call, new: JsonMapping | None, old: JsonMapping | None) -> None:
         """403 where a policy refuses; `new` is None for a delete."""
         if MASTERS in call.user.groups:
             return
-        if self._closes(call) and self._closed is not None:
+        if self._is_in_closed_namespace(call) and self._closed is not None:
             raise _denied(call, self._closed.name, self._closed.message)
         if new is None or call.subresource:
             return
         operation = CREATE if old is None else UPDATE
         for policy in self._by_resource.get((call.kind.group, call.kind.plural), ()):
             for guard in policy.guards:
-                if touched(guard, operation, new, old) and not self._entitled(call, guard, operation):
+                if is_touched(guard, operation, new, old) and not self._has_right(call, guard, operation):
                     raise _denied(call, policy.name, guard.message)
 
-    def _entitled(self, call: Call, guard: FieldGuard, operation: str) -> bool:
+    def _has_right(self, call: Call, guard: FieldGuard, operation: str) -> bool:
         return any(
             self._authorizer.allowed(
                 call.user, right.verb, right.group, right.resource, namespace=right.namespace or call.namespace
@@ -106,42 +106,42 @@ class Guards:
             for right in (guard.creating if operation == CREATE else guard.updating)
         )
 
-    def _guarded(self, call: Call) -> bool:
+    def _has_guarded_fields(self, call: Call) -> bool:
         return (call.kind.group, call.kind.plural) in self._by_resource
 
-    def _closes(self, call: Call) -> bool:
+    def _is_in_closed_namespace(self, call: Call) -> bool:
         table = self._closed
         if table is None or call.namespace not in table.namespaces or table.accounts not in call.user.groups:
             return False
         resource = f"{call.kind.plural}/*" if call.subresource else call.kind.plural
         return any(group == call.kind.group and resource in resources for group, resources in table.resources)
 
-    def _read(self) -> None:
+    def _load_policies(self) -> None:
         stored = self._storage.collection(POLICIES).records
-        bound = {name for name in self._bound() if name in stored}
+        bound = {name for name in self._bound_policy_names() if name in stored}
         self._by_resource = {}
-        for name in sorted(bound & self._known.keys()):
-            policy = self._known[name]
+        for name in sorted(bound & self._policies_by_name.keys()):
+            policy = self._policies_by_name[name]
             self._by_resource.setdefault((policy.group, policy.resource), []).append(policy)
         table = guardedfields.closed_namespaces()
         self._closed = None
         if table.name in bound:
             namespaces = _selected_namespaces(stored[table.name].object())
             self._closed = table._replace(namespaces=namespaces)
-        unknown = stored.keys() - self._known.keys() - {table.name}
-        for name in sorted(unknown - self._unknown):
+        unknown = stored.keys() - self._policies_by_name.keys() - {table.name}
+        for name in sorted(unknown - self._unsupported_policies):
             _log.warning("the ValidatingAdmissionPolicy %s is stored and has no effect on this server", name)
-        self._unknown = unknown
+        self._unsupported_policies = unknown
 
-    def _bound(self) -> Iterator[str]:
+    def _bound_policy_names(self) -> Iterator[str]:
         for record in self._storage.collection(BINDINGS).records.values():
             spec = record.object().get("spec") or {}
             if "Deny" in (spec.get("validationActions") or ()):
                 yield str(spec.get("policyName"))
 
 
-def _selected_namespaces(policy: JsonObject) -> tuple[str, ...]:
-    selector = _at(policy, ("spec", "matchConstraints", "namespaceSelector", "matchExpressions")) or ()
+def _selected_namespaces(policy: JsonMapping) -> tuple[str, ...]:
+    selector = _value_at(policy, ("spec", "matchConstraints", "namespaceSelector", "matchExpressions")) or ()
     return tuple(str(name) for term in selector for name in term.get("values") or ())
 
 

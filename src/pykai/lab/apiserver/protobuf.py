@@ -22,18 +22,18 @@ from typing import Any, Final
 
 from pykai.api.duration import format_go_duration
 from pykai.api.timestamp import TimestampError, format_timestamp
-from pykai.lab.apiserver.schema.model import Schema
-from pykai.lab.apiserver.schema.table import definition, schema_for
+from pykai.lab.apiserver.schema.model import SchemaNode
+from pykai.lab.apiserver.schema.table import builtin_schema, struct_schema
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\x00"
 #: Options that exist in every group.
 _OPTIONS: Final = ("DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_DEEPEST: Final = 100
+_MAX_DEPTH: Final = 100
 
 #: number, wire type, and the value: an int of a varint or a fixed one, the bytes of the others
-Entry = tuple[int, int, Any]
+WireField = tuple[int, int, Any]
 
 
 def decode(body: bytes) -> dict[str, Any]:
@@ -42,9 +42,9 @@ def decode(body: bytes) -> dict[str, Any]:
         raise ValueError("the body is not Kubernetes protobuf: it does not start with k8s\\0")
     api_version = kind = ""
     raw = b""
-    for number, wire, value in _entries(body[len(_MAGIC) :]):
+    for number, wire, value in _wire_fields(body[len(_MAGIC) :]):
         if number == 1 and wire == _BYTES:
-            for inner, inner_wire, text in _entries(value):
+            for inner, inner_wire, text in _wire_fields(value):
                 if inner == 1 and inner_wire == _BYTES:
                     api_version = _text(text)
                 elif inner == 2 and inner_wire == _BYTES:
@@ -52,45 +52,45 @@ def decode(body: bytes) -> dict[str, Any]:
         elif number == 2 and wire == _BYTES:
             raw = value
     group, _, version = api_version.rpartition("/")
-    schema = definition(f"meta.v1.{kind}") if kind in _OPTIONS else schema_for(group, version, kind)
+    schema = struct_schema(f"meta.v1.{kind}") if kind in _OPTIONS else builtin_schema(group, version, kind)
     if schema is None:
         raise ValueError(f"no protobuf is known for kind {kind!r} of {api_version!r}; send it as JSON")
-    return {"apiVersion": api_version, "kind": kind, **_message(schema, raw, 0)}
+    return {"apiVersion": api_version, "kind": kind, **_decode_message(schema, raw, 0)}
 
 
-def _message(schema: Schema, body: bytes, depth: int) -> dict[str, Any]:
-    if depth > _DEEPEST:
+def _decode_message(schema: SchemaNode, body: bytes, depth: int) -> dict[str, Any]:
+    if depth > _MAX_DEPTH:
         raise ValueError("the protobuf body is nested too deep")
-    found: dict[str, Any] = {}
-    for number, wire, value in _entries(body):
+    fields: dict[str, Any] = {}
+    for number, wire, value in _wire_fields(body):
         known = schema.numbers.get(number)
         if known is None:
             continue
         name, zero_means_absent = known
         if not name:
             _expect(wire, _BYTES, schema, number)
-            found.update(_message(schema.inline[number], value, depth + 1))
+            fields.update(_decode_message(schema.inline[number], value, depth + 1))
             continue
         child = schema.fields[name]
         if child.type == "list":
             _expect(wire, (_BYTES, _VARINT, _FIXED64), schema, number)
-            found.setdefault(name, []).extend(_elements(child, wire, value, depth))
+            fields.setdefault(name, []).extend(_elements(child, wire, value, depth))
         elif child.type == "object" and child.values is not None:
             _expect(wire, _BYTES, schema, number)
             key, inner = _map_entry(child.values, value, depth)
-            found.setdefault(name, {})[key] = inner
+            fields.setdefault(name, {})[key] = inner
         else:
             decoded = _single(child, wire, value, depth)
             if decoded is None or (zero_means_absent and decoded in ("", 0, {})):
                 continue
-            if child.type == "object" and name in found:
-                found[name] = {**found[name], **decoded}
+            if child.type == "object" and name in fields:
+                fields[name] = {**fields[name], **decoded}
             else:
-                found[name] = decoded
-    return found
+                fields[name] = decoded
+    return fields
 
 
-def _elements(schema: Schema, wire: int, value: Any, depth: int) -> list[Any]:
+def _elements(schema: SchemaNode, wire: int, value: Any, depth: int) -> list[Any]:
     items = schema.items
     assert items is not None  # lists of the table have items
     if wire == _BYTES and items.type in ("integer", "boolean"):
@@ -104,10 +104,10 @@ def _elements(schema: Schema, wire: int, value: Any, depth: int) -> list[Any]:
     return [_single(items, wire, value, depth)]
 
 
-def _map_entry(values: Schema, body: bytes, depth: int) -> tuple[str, Any]:
+def _map_entry(values: SchemaNode, body: bytes, depth: int) -> tuple[str, Any]:
     key = ""
     inner: Any = _zero(values)
-    for number, wire, value in _entries(body):
+    for number, wire, value in _wire_fields(body):
         if number == 1 and wire == _BYTES:
             key = _text(value)
         elif number == 2:
@@ -115,17 +115,17 @@ def _map_entry(values: Schema, body: bytes, depth: int) -> tuple[str, Any]:
     return key, inner
 
 
-def _zero(schema: Schema) -> Any:
-    if schema.form == "quantity":
+def _zero(schema: SchemaNode) -> Any:
+    if schema.format == "quantity":
         return "0"
     return {"string": "", "integer": 0, "number": 0, "boolean": False, "object": {}, "list": []}.get(schema.type)
 
 
-def _single(schema: Schema, wire: int, value: Any, depth: int) -> Any:
+def _single(schema: SchemaNode, wire: int, value: Any, depth: int) -> Any:
     """One value: a scalar, a struct, or a list that stands in a message of its own."""
     if schema.type == "object":
         _expect(wire, _BYTES, schema, 0)
-        return _message(schema, value, depth + 1)
+        return _decode_message(schema, value, depth + 1)
     if schema.type == "boolean":
         _expect(wire, _VARINT, schema, 0)
         return bool(value)
@@ -139,18 +139,18 @@ def _single(schema: Schema, wire: int, value: Any, depth: int) -> Any:
     _expect(wire, _BYTES, schema, 0)
     if schema.type == "list":
         return (
-            [_single(schema.items, inner_wire, inner, depth + 1) for _, inner_wire, inner in _entries(value)]
+            [_single(schema.items, inner_wire, inner, depth + 1) for _, inner_wire, inner in _wire_fields(value)]
             if (schema.items is not None)
             else []
         )
-    if not schema.form:
-        return _text(value) if schema.type == "string" else _raw(value)
-    return _FORMS[schema.form](value)
+    if not schema.format:
+        return _text(value) if schema.type == "string" else _decode_raw(value)
+    return _DECODERS[schema.format](value)
 
 
-def _raw(body: bytes) -> Any:
+def _decode_raw(body: bytes) -> Any:
     """Raw JSON in a message, or another Kubernetes object in protobuf."""
-    raw = _first(body, 1)
+    raw = _first_bytes_field(body, 1)
     if not raw:
         return None
     if raw.startswith(_MAGIC):
@@ -162,13 +162,13 @@ def _raw(body: bytes) -> Any:
 
 
 def _quantity(body: bytes) -> str:
-    return _text(_first(body, 1)) or "0"
+    return _text(_first_bytes_field(body, 1)) or "0"
 
 
 def _int_or_string(body: bytes) -> int | str:
     kind = number = 0
     text = ""
-    for field, wire, value in _entries(body):
+    for field, wire, value in _wire_fields(body):
         if field == 1 and wire == _VARINT:
             kind = value
         elif field == 2 and wire == _VARINT:
@@ -178,11 +178,11 @@ def _int_or_string(body: bytes) -> int | str:
     return text if kind else number
 
 
-def _instant(body: bytes) -> tuple[int, int] | None:
+def _seconds_and_nanos(body: bytes) -> tuple[int, int] | None:
     if not body:
         return None
     seconds = nanos = 0
-    for field, wire, value in _entries(body):
+    for field, wire, value in _wire_fields(body):
         if wire == _VARINT:
             if field == 1:
                 seconds = _signed(value)
@@ -192,12 +192,12 @@ def _instant(body: bytes) -> tuple[int, int] | None:
 
 
 def _time(body: bytes) -> str | None:
-    instant = _instant(body)
+    instant = _seconds_and_nanos(body)
     return None if instant is None else _formatted(instant[0])
 
 
 def _micro_time(body: bytes) -> str | None:
-    instant = _instant(body)
+    instant = _seconds_and_nanos(body)
     if instant is None:
         return None
     return f"{_formatted(instant[0]).removesuffix('Z')}.{instant[1] // 1000:06d}Z"
@@ -211,33 +211,33 @@ def _formatted(seconds: int) -> str:
 
 
 def _duration(body: bytes) -> str:
-    for field, wire, value in _entries(body):
+    for field, wire, value in _wire_fields(body):
         if field == 1 and wire == _VARINT:
             return format_go_duration(_signed(value))
     return "0s"
 
 
-def _schema_or(body: bytes) -> Any:
+def _decode_json_schema(body: bytes) -> Any:
     """A JSON schema, or what may stand in its place: a boolean, a list of schemas, a list of names."""
-    props = definition("apiextensions.v1.JSONSchemaProps")
-    return _message(props, body, 0)
+    props = struct_schema("apiextensions.v1.JSONSchemaProps")
+    return _decode_message(props, body, 0)
 
 
 def _schema_or_array(body: bytes) -> Any:
     schemas = []
-    for field, wire, value in _entries(body):
+    for field, wire, value in _wire_fields(body):
         if wire == _BYTES and field == 1:
-            return _schema_or(value)
+            return _decode_json_schema(value)
         if wire == _BYTES and field == 2:
-            schemas.append(_schema_or(value))
+            schemas.append(_decode_json_schema(value))
     return schemas
 
 
 def _schema_or_boolean(body: bytes) -> Any:
     allows = False
-    for field, wire, value in _entries(body):
+    for field, wire, value in _wire_fields(body):
         if field == 2 and wire == _BYTES:
-            return _schema_or(value)
+            return _decode_json_schema(value)
         if field == 1 and wire == _VARINT:
             allows = bool(value)
     return allows
@@ -245,15 +245,15 @@ def _schema_or_boolean(body: bytes) -> Any:
 
 def _schema_or_strings(body: bytes) -> Any:
     names = []
-    for field, wire, value in _entries(body):
+    for field, wire, value in _wire_fields(body):
         if wire == _BYTES and field == 1:
-            return _schema_or(value)
+            return _decode_json_schema(value)
         if wire == _BYTES and field == 2:
             names.append(_text(value))
     return names
 
 
-_FORMS: Final[dict[str, Callable[[bytes], Any]]] = {
+_DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {
     "bytes": lambda value: base64.b64encode(value).decode(),
     "quantity": _quantity,
     "int-or-string": _int_or_string,
@@ -266,15 +266,15 @@ _FORMS: Final[dict[str, Callable[[bytes], Any]]] = {
 }
 
 
-def _first(body: bytes, number: int) -> bytes:
-    for field, wire, value in _entries(body):
+def _first_bytes_field(body: bytes, number: int) -> bytes:
+    for field, wire, value in _wire_fields(body):
         if field == number and wire == _BYTES:
-            found: bytes = value
-            return found
+            field_value: bytes = value
+            return field_value
     return b""
 
 
-def _entries(body: bytes) -> Iterator[Entry]:
+def _wire_fields(body: bytes) -> Iterator[WireField]:
     """The entries of a message."""
     at = 0
     end = len(body)
@@ -323,7 +323,7 @@ def _text(value: bytes) -> str:
         raise ValueError("the protobuf body holds a text that is not UTF-8") from None
 
 
-def _expect(wire: int, expected: int | tuple[int, ...], schema: Schema, number: int) -> None:
+def _expect(wire: int, expected: int | tuple[int, ...], schema: SchemaNode, number: int) -> None:
     if wire not in (expected if isinstance(expected, tuple) else (expected,)):
         where = f" of {schema.name}" if schema.name else ""
         raise ValueError(f"the protobuf body has the wrong wire type {wire} in field {number}{where}")

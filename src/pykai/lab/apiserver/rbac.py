@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple
 from pykai.kube import errors
 from pykai.lab.apiserver.apierrors import forbidden
 from pykai.lab.apiserver.kinds import StoreKey
-from pykai.lab.apiserver.selectors import matches
-from pykai.lab.apiserver.storage import Storage
+from pykai.lab.apiserver.selectors import selector_matches
+from pykai.lab.apiserver.storage import ObjectStorage
 from pykai.lab.apiserver.users import MASTERS, User
 
 JsonObject = dict[str, Any]
@@ -35,11 +35,11 @@ CLUSTER_ROLE_BINDINGS: Final[StoreKey] = (GROUP, "clusterrolebindings")
 
 _STORES: Final = (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
 #: answers that are remembered
-_REMEMBERED: Final = 20_000
+_MAX_CACHED: Final = 20_000
 _ACCOUNT: Final = "system:serviceaccount:"
 
 
-class Rule(NamedTuple):
+class PolicyRule(NamedTuple):
     """One rule of a role."""
 
     verbs: frozenset[str]
@@ -73,7 +73,7 @@ class _Grant(NamedTuple):
     groups: frozenset[str]
     #: empty: everywhere
     namespace: str
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
     #: as a review gives the reason
     source: str
 
@@ -81,7 +81,7 @@ class _Grant(NamedTuple):
         return user.name in self.users or not self.groups.isdisjoint(user.groups)
 
 
-class _Answer(NamedTuple):
+class _Decision(NamedTuple):
     """What was found out about a verb on a resource in a namespace."""
 
     #: why it is allowed whatever the name; empty where it is not
@@ -96,13 +96,13 @@ _NO_GRANTS: Final[tuple[_Grant, ...]] = ()
 class Authorizer:
     """Answers who may do what."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: ObjectStorage) -> None:
         self._storage = storage
         self._grants: list[_Grant] | None = None
-        self._of_user: dict[tuple[str, tuple[str, ...]], tuple[_Grant, ...]] = {}
-        self._answers: dict[tuple[str, tuple[str, ...], str, str, str, str], _Answer] = {}
+        self._grants_by_user: dict[tuple[str, tuple[str, ...]], tuple[_Grant, ...]] = {}
+        self._decisions: dict[tuple[str, tuple[str, ...], str, str, str, str], _Decision] = {}
         for store in _STORES:
-            storage.collection(store).listeners.append(lambda _: self._forget())
+            storage.collection(store).listeners.append(lambda _: self._invalidate())
 
     def allowed(self, user: User, verb: str, group: str, resource: str, *, namespace: str = "", name: str = "") -> bool:
         """Whether the user may; `resource` with its subresource, as `pods/status`."""
@@ -111,12 +111,12 @@ class Authorizer:
     def reason(self, user: User, verb: str, group: str, resource: str, *, namespace: str = "", name: str = "") -> str:
         """Which binding allows it; empty where none does."""
         key = (user.name, user.groups, verb, group, resource, namespace)
-        answer = self._answers.get(key)
-        if answer is None:
-            if len(self._answers) >= _REMEMBERED:
-                self._answers.clear()
-            answer = self._answers[key] = self._found(user, verb, group, resource, namespace)
-        return answer.reason or (answer.names.get(name, "") if name else "")
+        decision = self._decisions.get(key)
+        if decision is None:
+            if len(self._decisions) >= _MAX_CACHED:
+                self._decisions.clear()
+            decision = self._decisions[key] = self._decide(user, verb, group, resource, namespace)
+        return decision.reason or (decision.names.get(name, "") if name else "")
 
     def allowed_path(self, user: User, verb: str, path: str) -> bool:
         """Whether the user may ask for a path that is no resource."""
@@ -125,11 +125,11 @@ class Authorizer:
         grants = (grant for grant in self._grants_of(user) if not grant.namespace)
         return any(rule.covers_path(verb, path) for grant in grants for rule in grant.rules)
 
-    def rules(self, user: User, namespace: str) -> Iterator[Rule]:
+    def rules(self, user: User, namespace: str) -> Iterator[PolicyRule]:
         """All that the user may do in a namespace."""
         if MASTERS in user.groups:
             everything = frozenset({"*"})
-            yield Rule(everything, everything, everything, frozenset(), everything)
+            yield PolicyRule(everything, everything, everything, frozenset(), everything)
         for grant in self._grants_of(user):
             if grant.namespace in ("", namespace):
                 yield from grant.rules
@@ -154,7 +154,7 @@ class Authorizer:
             if self.allowed(user, "bind", GROUP, plural, namespace=namespace, name=str(role.get("name"))):
                 return
             rules = self._role_rules(role, namespace)
-        missing = list(self._beyond(user, namespace, rules))
+        missing = list(self._missing_rights(user, namespace, rules))
         if missing:
             groups = " ".join(f'"{group}"' for group in user.groups)
             text = (
@@ -163,7 +163,7 @@ class Authorizer:
             )
             raise forbidden(GROUP, store[1], str(meta["name"]), text)
 
-    def _beyond(self, user: User, namespace: str, rules: Iterable[Rule]) -> Iterator[str]:
+    def _missing_rights(self, user: User, namespace: str, rules: Iterable[PolicyRule]) -> Iterator[str]:
         for rule in rules:
             names = sorted(rule.names) or [""]
             for group in sorted(rule.groups):
@@ -183,12 +183,12 @@ class Authorizer:
                 if verbs:
                     yield f'{{NonResourceURLs:["{path}"], Verbs:[{" ".join(verbs)}]}}'
 
-    def _forget(self) -> None:
+    def _invalidate(self) -> None:
         self._grants = None
-        self._of_user.clear()
-        self._answers.clear()
+        self._grants_by_user.clear()
+        self._decisions.clear()
 
-    def _found(self, user: User, verb: str, group: str, resource: str, namespace: str) -> _Answer:
+    def _decide(self, user: User, verb: str, group: str, resource: str, namespace: str) -> _Decision:
         by_name: dict[str, str] = {}
         for grant in self._grants_of(user):
             if grant.namespace not in ("", namespace):
@@ -196,22 +196,22 @@ class Authorizer:
             for rule in grant.rules:
                 if rule.covers(verb, group, resource):
                     if not rule.names:
-                        return _Answer(grant.source, {})
+                        return _Decision(grant.source, {})
                     by_name.update((name, grant.source) for name in rule.names if name not in by_name)
-        return _Answer("", by_name)
+        return _Decision("", by_name)
 
     def _grants_of(self, user: User) -> tuple[_Grant, ...]:
         key = (user.name, user.groups)
-        found = self._of_user.get(key)
-        if found is None:
-            if len(self._of_user) >= _REMEMBERED:
-                self._of_user.clear()
+        grants = self._grants_by_user.get(key)
+        if grants is None:
+            if len(self._grants_by_user) >= _MAX_CACHED:
+                self._grants_by_user.clear()
             if self._grants is None:
-                self._grants = list(self._read())
-            found = self._of_user[key] = tuple(grant for grant in self._grants if grant.is_for(user))
-        return found
+                self._grants = list(self._load_grants())
+            grants = self._grants_by_user[key] = tuple(grant for grant in self._grants if grant.is_for(user))
+        return grants
 
-    def _read(self) -> Iterator[_Grant]:
+    def _load_grants(self) -> Iterator[_Grant]:
         for store in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
             collection = self._storage.collection(store)
             for key in collection.keys:
@@ -223,20 +223,20 @@ class Authorizer:
                 subjects = binding.get("subjects") or ()
                 users = {name for subject in subjects if (name := _user_name(subject, namespace))}
                 groups = {str(subject.get("name")) for subject in subjects if subject.get("kind") == "Group"}
-                yield _Grant(frozenset(users), frozenset(groups), namespace, rules, _source(binding))
+                yield _Grant(frozenset(users), frozenset(groups), namespace, rules, _binding_text(binding))
 
-    def _role_rules(self, role: Mapping[str, Any], namespace: str) -> tuple[Rule, ...]:
+    def _role_rules(self, role: Mapping[str, Any], namespace: str) -> tuple[PolicyRule, ...]:
         name = str(role.get("name") or "")
         if role.get("kind") == "Role":
             record = self._storage.get(ROLES, f"{namespace}/{name}")
             return tuple(_rules(record.object())) if record is not None else ()
         return tuple(self._cluster_rules(name, set()))
 
-    def _cluster_rules(self, name: str, seen: set[str]) -> Iterator[Rule]:
+    def _cluster_rules(self, name: str, visited: set[str]) -> Iterator[PolicyRule]:
         record = self._storage.get(CLUSTER_ROLES, name)
-        if record is None or name in seen:
+        if record is None or name in visited:
             return
-        seen.add(name)
+        visited.add(name)
         role = record.object()
         aggregation = role.get("aggregationRule")
         if not aggregation:
@@ -245,11 +245,11 @@ class Authorizer:
         collection = self._storage.collection(CLUSTER_ROLES)
         for key in collection.keys:
             labels = collection.records[key].labels
-            if any(matches(selector, labels) for selector in aggregation.get("clusterRoleSelectors") or ()):
-                yield from self._cluster_rules(key, seen)
+            if any(selector_matches(selector, labels) for selector in aggregation.get("clusterRoleSelectors") or ()):
+                yield from self._cluster_rules(key, visited)
 
 
-def refusal(
+def forbidden_resource(
     user: User, verb: str, group: str, resource: str, *, namespace: str = "", name: str = ""
 ) -> errors.Forbidden:
     """403 in Kubernetes' words."""
@@ -259,7 +259,7 @@ def refusal(
     return forbidden(group, plural, name, text)
 
 
-def path_refusal(user: User, verb: str, path: str) -> errors.Forbidden:
+def forbidden_path(user: User, verb: str, path: str) -> errors.Forbidden:
     """403 for what is no resource."""
     text = f'forbidden: User "{user.name}" cannot {verb} path "{path}"'
     return errors.Forbidden(403, "Forbidden", text, details={})
@@ -269,10 +269,10 @@ def _listed(values: frozenset[str], value: str) -> bool:
     return value in values or "*" in values
 
 
-def _rules(role: Mapping[str, Any]) -> Iterator[Rule]:
+def _rules(role: Mapping[str, Any]) -> Iterator[PolicyRule]:
     for rule in role.get("rules") or ():
         fields = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
-        yield Rule(*(frozenset(map(str, rule.get(field) or ())) for field in fields))
+        yield PolicyRule(*(frozenset(map(str, rule.get(field) or ())) for field in fields))
 
 
 def _user_name(subject: Mapping[str, Any], namespace: str) -> str:
@@ -283,7 +283,7 @@ def _user_name(subject: Mapping[str, Any], namespace: str) -> str:
     return f"{_ACCOUNT}{home}:{name}" if subject.get("kind") == "ServiceAccount" and home else ""
 
 
-def _source(binding: Mapping[str, Any]) -> str:
+def _binding_text(binding: Mapping[str, Any]) -> str:
     meta, role = binding["metadata"], binding.get("roleRef") or {}
     name = f"{meta['name']}/{meta['namespace']}" if meta.get("namespace") else meta["name"]
     return f'RBAC: allowed by {binding["kind"]} "{name}" of {role.get("kind")} "{role.get("name")}"'

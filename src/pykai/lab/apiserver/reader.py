@@ -4,7 +4,7 @@ A list in the plain form is a concatenation of stored bytes; only Tables, metada
 the stored one decode objects.
 
 Pages: a continue token holds the revision of the first page and the key to go on from.  Later pages show the state of
-that revision (`Storage.at`), so a list is consistent however many writes come in between, and answers 410 when the
+that revision (`Storage.list_at`), so a list is consistent however many writes come in between, and answers 410 when the
 history no longer reaches back.
 """
 
@@ -22,45 +22,45 @@ from pykai.kube.errors import Gone
 from pykai.lab.apiserver import apierrors
 from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.kinds import METADATA_FIELDS
-from pykai.lab.apiserver.negotiation import Form
+from pykai.lab.apiserver.negotiation import ResponseFormat
 from pykai.lab.apiserver.printers import tables
-from pykai.lab.apiserver.selectors import field_selector, label_selector
-from pykai.lab.apiserver.storage import Record, Storage, decode, encode
-from pykai.lab.apiserver.watches import Shape, Watch
+from pykai.lab.apiserver.selectors import parse_field_selector, parse_label_selector
+from pykai.lab.apiserver.storage import ObjectStorage, StoredObject, decode, encode
+from pykai.lab.apiserver.watches import ResponseTransform, Watch
 
 JsonObject = dict[str, Any]
-Selects = Callable[[Record], bool]
+RecordFilter = Callable[[StoredObject], bool]
 
 
-class Reader:
+class ObjectReader:
     """Answers reads."""
 
-    def __init__(self, storage: Storage, clock: Clock) -> None:
+    def __init__(self, storage: ObjectStorage, clock: Clock) -> None:
         self._storage = storage
         self._clock = clock
 
-    def record(self, call: Call) -> Record:
+    def record(self, call: Call) -> StoredObject:
         """One object, or 404."""
-        found = self._storage.get(call.kind.store, call.key)
-        if found is None:
+        record = self._storage.get(call.kind.store, call.key)
+        if record is None:
             raise apierrors.not_found(call.kind.group, call.kind.plural, call.name)
-        return found
+        return record
 
-    def shaped(self, call: Call, form: Form, record: Record) -> bytes:
+    def encode_object(self, call: Call, form: ResponseFormat, record: StoredObject) -> bytes:
         """The bytes of one object in the form asked for."""
         if form.kind == "Table":
             return encode(self._table(call, [record.raw], str(record.revision)))
-        shape = _shape(call, form)
-        return record.raw if shape is None else shape(record.raw)
+        transform = _response_transform(call, form)
+        return record.raw if transform is None else transform(record.raw)
 
-    def selected(self, call: Call) -> list[Record]:
+    def matching_records(self, call: Call) -> list[StoredObject]:
         """All records that match the selectors of the query, now."""
         collection = self._storage.collection(call.kind.store)
-        records = self._storage.at(collection, call.namespace, self._storage.revision)
-        selects = _selects(call)
+        records = self._storage.list_at(collection, call.namespace, self._storage.revision)
+        selects = _record_filter(call)
         return records if selects is None else [record for record in records if selects(record)]
 
-    def page(self, call: Call, form: Form) -> tuple[bytes, int]:
+    def list_page(self, call: Call, form: ResponseFormat) -> tuple[bytes, int]:
         """A page of objects, and the revision it shows."""
         query = call.query
         limit = _number(query.get("limit", ""), "limit")
@@ -69,12 +69,12 @@ class Reader:
         if token:
             if query.get("resourceVersion", "0") not in ("", "0"):
                 raise apierrors.bad_request("specifying resource version is not allowed when using continue")
-            revision, after = _read_token(token)
+            revision, after = _parse_continue_token(token)
         else:
-            revision = self._revision_asked(query)
+            revision = self._requested_revision(query)
         collection = self._storage.collection(call.kind.store)
         try:
-            records = self._storage.at(collection, call.namespace, revision)
+            records = self._storage.list_at(collection, call.namespace, revision)
         except Gone:
             if not token:
                 raise
@@ -82,7 +82,7 @@ class Reader:
                 "The provided continue parameter is too old to display a consistent list result. You must start a new"
                 " list without the continue parameter."
             ) from None
-        selects = _selects(call)
+        selects = _record_filter(call)
         if selects is not None:
             records = [record for record in records if selects(record)]
         if after:
@@ -98,13 +98,15 @@ class Reader:
         if limit and len(records) > limit:
             left = len(records) - limit
             records = records[:limit]
-        return self.listing(call, form, records, revision, left), revision
+        return self.encode_list(call, form, records, revision, left), revision
 
-    def listing(self, call: Call, form: Form, records: list[Record], revision: int, left: int = 0) -> bytes:
+    def encode_list(
+        self, call: Call, form: ResponseFormat, records: list[StoredObject], revision: int, left: int = 0
+    ) -> bytes:
         """The List object of these records."""
         metadata: JsonObject = {"resourceVersion": str(revision)}
         if left:
-            metadata["continue"] = _token(revision, records[-1].key)
+            metadata["continue"] = _continue_token(revision, records[-1].key)
             if not call.query.get("labelSelector") and not call.query.get("fieldSelector"):
                 metadata["remainingItemCount"] = left
         if form.kind == "Table":
@@ -118,17 +120,17 @@ class Reader:
             "apiVersion": "meta.k8s.io/v1" if partial else kind.api_version,
             "metadata": metadata,
         }
-        shape = _shape(call, form)
+        transform = _response_transform(call, form)
         raws = [record.raw for record in records]
-        if shape is not None:
-            raws = [shape(raw) for raw in raws]
-        elif not kind.custom:
+        if transform is not None:
+            raws = [transform(raw) for raw in raws]
+        elif not kind.is_custom:
             # The list has said it already; a real server leaves it out of the items of its own kinds.
             said = encode({"kind": kind.kind, "apiVersion": kind.api_version})[:-1] + b","
             raws = [b"{" + raw.removeprefix(said) if raw.startswith(said) else raw for raw in raws]
         return b"".join((encode(head)[:-1], b',"items":[', b",".join(raws), b"]}"))
 
-    def watch(self, call: Call, form: Form) -> Watch:
+    def watch(self, call: Call, form: ResponseFormat) -> Watch:
         """A watch from the revision asked for."""
         query = call.query
         initial_asked = query.get("sendInitialEvents")
@@ -147,15 +149,15 @@ class Reader:
         revision = _number(version, "resourceVersion")
         if revision > self._storage.revision:
             raise apierrors.too_large_revision(revision, self._storage.revision)
-        shape = self._table_shape(call) if form.kind == "Table" else _shape(call, form)
+        transform = self._table_transform(call) if form.kind == "Table" else _response_transform(call, form)
         seconds = query.get("timeoutSeconds", "")
         bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
         watch = Watch(
             self._storage,
             self._storage.collection(call.kind.store),
             namespace=call.namespace,
-            selects=_selects(call),
-            shape=shape,
+            record_filter=_record_filter(call),
+            transform=transform,
             bookmarks=bookmarks,
             api_version=call.kind.api_version,
             kind=call.kind.kind,
@@ -169,38 +171,43 @@ class Reader:
         watch.begin(revision if version not in ("", "0") else None, initial=initial, ends_initial=ends_initial)
         return watch
 
-    def _revision_asked(self, query: Any) -> int:
+    def _requested_revision(self, query: Any) -> int:
         version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
-        asked = _number(version, "resourceVersion")
+        requested = _number(version, "resourceVersion")
         current = self._storage.revision
         if match not in ("", "Exact", "NotOlderThan"):
             raise apierrors.invalid_options(
-                "ListOptions", apierrors.unsupported("resourceVersionMatch", match, "Exact", "NotOlderThan", "")
+                "ListOptions", apierrors.unsupported_value("resourceVersionMatch", match, "Exact", "NotOlderThan", "")
             )
         if match and not version:
             text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
             raise apierrors.invalid_options("ListOptions", apierrors.forbidden_field("resourceVersionMatch", text))
-        if asked > current:
-            raise apierrors.too_large_revision(asked, current)
+        if requested > current:
+            raise apierrors.too_large_revision(requested, current)
         if match == "Exact":
-            if not asked:
+            if not requested:
                 text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
                 raise apierrors.invalid_options("ListOptions", apierrors.forbidden_field("resourceVersionMatch", text))
-            return asked
+            return requested
         return current
 
     def _table(self, call: Call, raws: list[bytes], version: str) -> JsonObject:
         include = call.query.get("includeObject", "Metadata")
-        shape = _shape(call, Form())
-        items = [decode(raw if shape is None else shape(raw)) for raw in raws]
+        transform = _response_transform(call, ResponseFormat())
+        items = [decode(raw if transform is None else transform(raw)) for raw in raws]
         kind = call.kind
-        table = tables.table(
-            kind.kind, kind.group, items, columns=kind.columns or None, now=self._clock.now(), include_object=include
+        table = tables.make_table(
+            kind.kind,
+            kind.group,
+            items,
+            columns=kind.printer_columns or None,
+            now=self._clock.now(),
+            include_object=include,
         )
         table["metadata"] = {"resourceVersion": version}
         return table
 
-    def _table_shape(self, call: Call) -> Shape:
+    def _table_transform(self, call: Call) -> ResponseTransform:
         first = True
 
         def shape(raw: bytes) -> bytes:
@@ -220,12 +227,12 @@ class Reader:
         return shape
 
 
-def _selects(call: Call) -> Selects | None:
+def _record_filter(call: Call) -> RecordFilter | None:
     kind, query = call.kind, call.query
-    by_label = label_selector(query["labelSelector"]) if query.get("labelSelector") else None
+    by_label = parse_label_selector(query["labelSelector"]) if query.get("labelSelector") else None
     by_field = None
     if query.get("fieldSelector"):
-        by_field = field_selector(query["fieldSelector"], (*METADATA_FIELDS, *kind.fields), kind.kind)
+        by_field = parse_field_selector(query["fieldSelector"], (*METADATA_FIELDS, *kind.selectable_fields), kind.kind)
     if by_label is not None and by_field is not None:
         labels_match, fields_match = by_label, by_field
         return lambda record: labels_match(record.labels) and fields_match(record.fields)
@@ -238,7 +245,7 @@ def _selects(call: Call) -> Selects | None:
     return None
 
 
-def _shape(call: Call, form: Form) -> Shape | None:
+def _response_transform(call: Call, form: ResponseFormat) -> ResponseTransform | None:
     """What turns stored bytes into those of this version and form; None where they are the same."""
     kind = call.kind
     if form.kind.startswith("PartialObjectMetadata"):
@@ -266,13 +273,13 @@ def _number(text: str, name: str) -> int:
     return int(text)
 
 
-def _token(revision: int, key: str) -> str:
+def _continue_token(revision: int, key: str) -> str:
     return base64.urlsafe_b64encode(encode({"v": "meta.k8s.io/v1", "rv": revision, "start": key})).decode().rstrip("=")
 
 
-def _read_token(token: str) -> tuple[int, str]:
+def _parse_continue_token(token: str) -> tuple[int, str]:
     try:
-        found = decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        return int(found["rv"]), str(found["start"])
+        decoded = decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return int(decoded["rv"]), str(decoded["start"])
     except (msgspec.DecodeError, binascii.Error, KeyError, TypeError, ValueError):
         raise apierrors.bad_request("continue key is not valid: it was not made by this server") from None

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pykai.api import names
-from pykai.lab.apiserver.apierrors import Cause, forbidden_field, wrong
+from pykai.lab.apiserver.apierrors import StatusCause, forbidden_field, invalid_value
 from pykai.lab.apiserver.calls import Call
 
 if TYPE_CHECKING:
-    from pykai.lab.apiserver.writer import Writer
+    from pykai.lab.apiserver.writer import ObjectWriter
 
 JsonObject = dict[str, Any]
 
@@ -23,39 +23,41 @@ _NO_REQUEST: Final = (
 )
 
 
-def problems_of(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+def validate(writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     """What is wrong with a claim that is written."""
     if before is None:
         return []
     if call.subresource != "status":
         changed = (obj.get("spec") or {}) != (before.get("spec") or {})
-        return [wrong("spec", "", "field is immutable")] if changed else []
+        return [invalid_value("spec", "", "field is immutable")] if changed else []
     status, old = obj.get("status") or {}, before.get("status") or {}
-    found = []
+    causes = []
     allocation, given = status.get("allocation"), old.get("allocation")
     if given and allocation and allocation != given:
-        found.append(wrong("status.allocation", "", "field is immutable"))
+        causes.append(invalid_value("status.allocation", "", "field is immutable"))
     elif allocation and not given:
-        found += _unknown_requests(allocation, _requests(obj))
+        causes += _unknown_requests(allocation, _request_names(obj))
     consumers = status.get("reservedFor") or []
     if consumers and not allocation:
-        found.append(forbidden_field("status.reservedFor", "may not be specified when `allocated` is not set"))
+        causes.append(forbidden_field("status.reservedFor", "may not be specified when `allocated` is not set"))
     if len(consumers) > names.CLAIM_MAX_CONSUMERS:
         text = f"Too many: {len(consumers)}: must have at most {names.CLAIM_MAX_CONSUMERS} items"
-        found.append(Cause("status.reservedFor", "FieldValueTooMany", text))
-    return found
+        causes.append(StatusCause("status.reservedFor", "FieldValueTooMany", text))
+    return causes
 
 
-def _requests(claim: Mapping[str, Any]) -> set[str]:
+def _request_names(claim: Mapping[str, Any]) -> set[str]:
     """The names by which an allocation may speak of what the claim asks for."""
-    found = set()
+    request_names = set()
     for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ():
-        found.add(request["name"])
-        found.update(f"{request['name']}/{each['name']}" for each in request.get("firstAvailable") or ())
-    return found
+        request_names.add(request["name"])
+        request_names.update(f"{request['name']}/{each['name']}" for each in request.get("firstAvailable") or ())
+    return request_names
 
 
-def _unknown_requests(allocation: Mapping[str, Any], known: set[str]) -> Iterator[Cause]:
+def _unknown_requests(allocation: Mapping[str, Any], request_names: set[str]) -> Iterator[StatusCause]:
     for index, result in enumerate((allocation.get("devices") or {}).get("results") or ()):
-        if result.get("request") not in known:
-            yield wrong(f"status.allocation.devices.results[{index}].request", result.get("request"), _NO_REQUEST)
+        if result.get("request") not in request_names:
+            yield invalid_value(
+                f"status.allocation.devices.results[{index}].request", result.get("request"), _NO_REQUEST
+            )

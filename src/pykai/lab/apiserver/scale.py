@@ -12,21 +12,21 @@ from pykai.lab.apiserver.patches import PatchError, json_patch, merge_patch
 JsonObject = dict[str, Any]
 
 
-def _at(obj: JsonObject, path: str) -> Any:
+def _value_at(obj: JsonObject, path: str) -> Any:
     value: Any = obj
     for step in path.strip(".").split("."):
         value = value.get(step) if isinstance(value, dict) else None
     return value
 
 
-def _set(obj: JsonObject, steps: list[str], value: Any) -> JsonObject:
+def _with_value(obj: JsonObject, steps: list[str], value: Any) -> JsonObject:
     if len(steps) == 1:
         return {**obj, steps[0]: value}
     below = obj.get(steps[0])
-    return {**obj, steps[0]: _set(below if isinstance(below, dict) else {}, steps[1:], value)}
+    return {**obj, steps[0]: _with_value(below if isinstance(below, dict) else {}, steps[1:], value)}
 
 
-def selector_text(selector: Any) -> str:
+def format_scale_selector(selector: Any) -> str:
     """A LabelSelector as one string."""
     if isinstance(selector, str):
         return selector
@@ -45,15 +45,15 @@ def read_scale(call: Call, obj: JsonObject) -> JsonObject:
     """The Scale of an object."""
     paths, meta = call.kind.scale or {}, obj["metadata"]
     shown = {f: meta[f] for f in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp") if f in meta}
-    status = {"replicas": _at(obj, paths.get("statusReplicasPath", "")) or 0}
-    selector = selector_text(_at(obj, paths.get("labelSelectorPath", "") or "-"))
+    status = {"replicas": _value_at(obj, paths.get("statusReplicasPath", "")) or 0}
+    selector = format_scale_selector(_value_at(obj, paths.get("labelSelectorPath", "") or "-"))
     if selector:
         status["selector"] = selector
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": shown,
-        "spec": {"replicas": _at(obj, paths.get("specReplicasPath", "")) or 0},
+        "spec": {"replicas": _value_at(obj, paths.get("specReplicasPath", "")) or 0},
         "status": status,
     }
 
@@ -84,11 +84,11 @@ def scale_change(call: Call, body: Any, content_type: str) -> Callable[[JsonObje
             raise apierrors.bad_request("spec and metadata of a Scale must be objects")
         replicas = spec.get("replicas", 0)
         if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-            cause = apierrors.wrong("spec.replicas", replicas, "must be greater than or equal to 0")
+            cause = apierrors.invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
             raise apierrors.invalid("autoscaling", "Scale", call.name, [cause])
         version = meta.get("resourceVersion")
         if version and version != obj["metadata"]["resourceVersion"]:
             raise apierrors.conflict(call.kind.group, call.kind.plural, call.name)
-        return _set(obj, path, replicas)
+        return _with_value(obj, path, replicas)
 
     return change

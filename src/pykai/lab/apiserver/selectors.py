@@ -13,7 +13,7 @@ from typing import Any, Final
 from pykai.lab.apiserver.apierrors import bad_request
 
 #: says whether labels (or fields) match
-Test = Callable[[Mapping[str, str]], bool]
+LabelPredicate = Callable[[Mapping[str, str]], bool]
 
 _SET: Final = re.compile(r"^\s*(\S+)\s+(in|notin)\s*\(([^)]*)\)\s*$")
 _KEY: Final = re.compile(r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
@@ -34,7 +34,7 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-def _requirement(operator: str, key: str, values: Iterable[str]) -> Test:
+def _requirement(operator: str, key: str, values: Iterable[str]) -> LabelPredicate:
     wanted = frozenset(values)
     if operator == "in":
         if len(wanted) == 1:
@@ -59,7 +59,7 @@ def _number(text: str | None) -> float:
         return float("nan")
 
 
-def _all(tests: list[Test]) -> Test | None:
+def _all_of(tests: list[LabelPredicate]) -> LabelPredicate | None:
     if not tests:
         return None
     if len(tests) == 1:
@@ -67,7 +67,7 @@ def _all(tests: list[Test]) -> Test | None:
     return lambda labels: all(test(labels) for test in tests)
 
 
-def label_selector(text: str) -> Test | None:
+def parse_label_selector(text: str) -> LabelPredicate | None:
     """The test a label selector makes; None when it selects everything."""
     tests = []
     for part in _split(text):
@@ -99,10 +99,10 @@ def label_selector(text: str) -> Test | None:
         if not _KEY.match(key):
             raise bad_request(f"unable to parse requirement: {key!r} is no label key (in the selector {text!r})")
         tests.append(_requirement(operator, key, values))
-    return _all(tests)
+    return _all_of(tests)
 
 
-def field_selector(text: str, known: Iterable[str], kind: str) -> Test | None:
+def parse_field_selector(text: str, selectable_fields: Iterable[str], kind: str) -> LabelPredicate | None:
     """The test a field selector makes; fields that this kind cannot be selected by are refused."""
     tests = []
     for part in _split(text):
@@ -114,13 +114,13 @@ def field_selector(text: str, known: Iterable[str], kind: str) -> Test | None:
         if not sign:
             raise bad_request(f'invalid selector: "{text}"; can\'t understand "{part}"')
         key = key.strip()
-        if key not in known:
+        if key not in selectable_fields:
             raise bad_request(f"field label not supported: {key} (of {kind})")
         tests.append(_requirement(operator, key, [value.strip()]))
-    return _all(tests)
+    return _all_of(tests)
 
 
-def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+def selector_matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
     """Whether a LabelSelector object selects these labels; None selects nothing, the empty one everything."""
     if selector is None:
         return False
@@ -130,13 +130,13 @@ def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bo
     for term in selector.get("matchExpressions") or ():
         key, operator, values = term.get("key"), term.get("operator"), term.get("values") or ()
         if operator == "In":
-            fits = labels.get(key) in values
+            is_match = labels.get(key) in values
         elif operator == "NotIn":
-            fits = labels.get(key) not in values
+            is_match = labels.get(key) not in values
         elif operator == "Exists":
-            fits = key in labels
+            is_match = key in labels
         else:
-            fits = key not in labels
-        if not fits:
+            is_match = key not in labels
+        if not is_match:
             return False
     return True

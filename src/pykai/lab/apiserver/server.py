@@ -25,24 +25,24 @@ from pykai.lab.apiserver.certificates import LOCAL_NAMES, Authority, server_cont
 from pykai.lab.apiserver.crds import Definitions
 from pykai.lab.apiserver.defaultroles import default_roles
 from pykai.lab.apiserver.discovery import Discovery
-from pykai.lab.apiserver.garbagecollector import Garbage
-from pykai.lab.apiserver.handler import Handler
+from pykai.lab.apiserver.garbagecollector import GarbageCollector
+from pykai.lab.apiserver.handler import RequestHandler
 from pykai.lab.apiserver.http import HttpServer
 from pykai.lab.apiserver.integrity import StateError
-from pykai.lab.apiserver.kinds import Registry, StoreKey
+from pykai.lab.apiserver.kinds import KindRegistry, StoreKey
 from pykai.lab.apiserver.localtransport import LocalTransport
 from pykai.lab.apiserver.metadata import new_uid
-from pykai.lab.apiserver.reader import Reader
-from pykai.lab.apiserver.sqlitejournal import FILE, SqliteJournal
-from pykai.lab.apiserver.storage import DELETED, Event, Storage
+from pykai.lab.apiserver.reader import ObjectReader
+from pykai.lab.apiserver.sqlitejournal import STATE_FILE, SqliteJournal
+from pykai.lab.apiserver.storage import DELETED, ObjectStorage, StorageEvent
 from pykai.lab.apiserver.users import Tokens, user_named, write_private
-from pykai.lab.apiserver.writer import Writer
+from pykai.lab.apiserver.writer import ObjectWriter
 
 JsonObject = dict[str, Any]
 
 _log = logging.getLogger(__name__)
 #: API groups of which installed objects are brought up to date
-_RENEWED: Final = frozenset({"rbac.authorization.k8s.io", "admissionregistration.k8s.io"})
+_UPGRADED_GROUPS: Final = frozenset({"rbac.authorization.k8s.io", "admissionregistration.k8s.io"})
 _NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -51,7 +51,7 @@ class ApiServer:
 
     def __init__(
         self,
-        storage: Storage,
+        storage: ObjectStorage,
         clock: Clock,
         admission: Admission,
         data: Path | None = None,
@@ -65,17 +65,17 @@ class ApiServer:
         self._tokens: Tokens | None = None
         self._http: list[HttpServer] = []
         self.clock = clock
-        self.registry = Registry()
+        self.registry = KindRegistry()
         self.definitions = Definitions(storage, self.registry)
-        self.writer = Writer(storage, self.registry, clock, admission)
-        self.reader = Reader(storage, clock)
+        self.writer = ObjectWriter(storage, self.registry, clock, admission)
+        self.reader = ObjectReader(storage, clock)
         self.authorizer = admission.authorizer
-        self.handler = Handler(
+        self.handler = RequestHandler(
             storage, self.registry, self.reader, self.writer, Discovery(self.registry), self.authorizer
         )
-        self.garbage = Garbage(storage, self.registry, self.writer, clock)
+        self.garbage_collector = GarbageCollector(storage, self.registry, self.writer, clock)
         self.closed = False
-        storage.listeners.append(self._give_account)
+        storage.listeners.append(self._create_default_account)
 
     @classmethod
     async def open(
@@ -88,8 +88,8 @@ class ApiServer:
         objects: Iterable[Mapping[str, Any]] = (),
     ) -> Self:
         """A running server; `objects` are created where they do not exist, after our own definitions."""
-        journal = SqliteJournal(data / FILE) if data is not None else None
-        storage = journal.restore() if journal is not None else Storage()
+        journal = SqliteJournal(data / STATE_FILE) if data is not None else None
+        storage = journal.restore() if journal is not None else ObjectStorage()
         server = cls(storage, clock, Admission(storage, mutators, validators), data, journal)
         if journal is not None:
             journal.start()
@@ -102,17 +102,17 @@ class ApiServer:
                 await server.ensure(definition, renew=True)
             for obj in objects:
                 # What a service may do belongs to its version; queues and the like belong to their users.
-                await server.ensure(obj, renew=str(obj.get("apiVersion")).partition("/")[0] in _RENEWED)
+                await server.ensure(obj, renew=str(obj.get("apiVersion")).partition("/")[0] in _UPGRADED_GROUPS)
         except BaseException:
             await server.close()
             raise
-        server.garbage.start()
+        server.garbage_collector.start()
         return server
 
     def compact(self) -> None:
         """Forget the past of all kinds: clients that go on from before have to list again."""
         for collection in self.storage.collections():
-            collection.forget()
+            collection.drop_history()
 
     def transport(self, user: str = "admin") -> Transport:
         """The way in for this process."""
@@ -120,7 +120,7 @@ class ApiServer:
 
     async def ensure(self, obj: Mapping[str, Any], *, renew: bool = False) -> None:
         """Create an object unless it exists; `renew` gives an existing one everything but this metadata."""
-        kind = self.registry.named(str(obj.get("apiVersion")), str(obj.get("kind")))
+        kind = self.registry.by_kind(str(obj.get("apiVersion")), str(obj.get("kind")))
         if kind is None:
             raise ValueError(f"{obj.get('apiVersion')} {obj.get('kind')} is no kind that this server serves")
         meta = obj.get("metadata") or {}
@@ -133,12 +133,12 @@ class ApiServer:
             call = Call("update", kind, namespace, str(meta["name"]))
             wanted = {field: value for field, value in obj.items() if field != "metadata"}
             record = await self.writer.update(call, lambda live: {**live, **wanted})
-        await self.storage.durable(record.revision)
+        await self.storage.wait_durable(record.revision)
 
     def load(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Store many objects as they are, status and all, without checks: large states for measurements."""
         for obj in objects:
-            kind = self.registry.named(str(obj["apiVersion"]), str(obj["kind"]))
+            kind = self.registry.by_kind(str(obj["apiVersion"]), str(obj["kind"]))
             if kind is None:
                 raise ValueError(f"{obj['apiVersion']} {obj['kind']} is no kind that this server serves")
             meta = {"uid": new_uid(), "creationTimestamp": self.writer.now(), **obj["metadata"]}
@@ -152,7 +152,7 @@ class ApiServer:
         self.storage.end_watches()
         for http in self._http:
             await http.stop()
-        await self.garbage.stop()
+        await self.garbage_collector.stop()
         await self.writer.admission.close()
         if self._journal is not None:
             await self._journal.stop()
@@ -161,7 +161,7 @@ class ApiServer:
     def authority(self) -> Authority:
         """Who signed the server's certificate."""
         if self._authority is None:
-            with self._reading("ca.crt and ca.key"):
+            with self._file_errors("ca.crt and ca.key"):
                 self._authority = Authority.load(self.data)
         return self._authority
 
@@ -169,12 +169,12 @@ class ApiServer:
     def tokens(self) -> Tokens:
         """Who may come in over HTTPS."""
         if self._tokens is None:
-            with self._reading("tokens.json"):
+            with self._file_errors("tokens.json"):
                 self._tokens = Tokens.load(self.data)
         return self._tokens
 
     @contextmanager
-    def _reading(self, files: str) -> Iterator[None]:
+    def _file_errors(self, files: str) -> Iterator[None]:
         """What goes wrong with files of the data folder, as a sentence."""
         try:
             yield
@@ -214,7 +214,7 @@ class ApiServer:
         }
         write_private(path, json.dumps(config, indent=2) + "\n")
 
-    def _give_account(self, store: StoreKey, event: Event) -> None:
+    def _create_default_account(self, store: StoreKey, event: StorageEvent) -> None:
         """Each namespace has a service account `default`."""
         if store != ("", "namespaces") or event.type == DELETED or event.record.terminating or event.old is not None:
             return

@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from pykai.kube import errors
-from pykai.lab.apiserver.crds import CRDS, kinds_of
+from pykai.lab.apiserver.crds import CRDS, served_kinds
 from pykai.lab.apiserver.integrity import StateError as StateError
-from pykai.lab.apiserver.integrity import check_log, check_structure, damaged, row_sum
-from pykai.lab.apiserver.kinds import Kind, Registry, StoreKey
-from pykai.lab.apiserver.metadata import fields_of
-from pykai.lab.apiserver.storage import DELETED, HISTORY_EVENTS, Event, Record, Storage, decode
+from pykai.lab.apiserver.integrity import check_structure, check_wal, damaged_state_error, row_checksum
+from pykai.lab.apiserver.kinds import KindRegistry, ResourceKind, StoreKey
+from pykai.lab.apiserver.metadata import selectable_field_reader
+from pykai.lab.apiserver.storage import DELETED, HISTORY_EVENTS, ObjectStorage, StorageEvent, StoredObject, decode
 
-FILE: Final = "state.sqlite"
+STATE_FILE: Final = "state.sqlite"
 _FORMAT: Final = "2"
 #: rows had no checksums
 _OLD_FORMAT: Final = "1"
@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS history (
     raw BLOB NOT NULL, old BLOB, sum INTEGER);
 """
 #: SQLite's answers where the file may be good, but not for us
-_OUT_OF_REACH: Final = (
+_ACCESS_ERRORS: Final = (
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
     sqlite3.SQLITE_CANTOPEN,
@@ -61,7 +61,7 @@ _OUT_OF_REACH: Final = (
     sqlite3.SQLITE_FULL,
 )
 #: columns that a row's checksum covers
-_SUMMED: Final = {
+_CHECKSUM_COLUMNS: Final = {
     "facts": ("name", "value"),
     "objects": ("grp", "plural", "key", "revision", "raw"),
     "history": ("revision", "grp", "plural", "key", "type", "raw", "old"),
@@ -77,37 +77,37 @@ class SqliteJournal:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # SQLite gives its side files the mode of this one.
             path.touch(mode=0o600)
-            check_log(path)
+            check_wal(path)
         except OSError as error:
             raise StateError(f"the state file {path} cannot be used: {error.strerror or error}") from error
         self._database = _open(path)
         self._condition = threading.Condition()
-        self._batch: list[tuple[StoreKey, Event]] = []
+        self._batch: list[tuple[StoreKey, StorageEvent]] = []
         self._closing = False
         self._failed: Exception | None = None
         self._since_trim = 0
-        self._storage: Storage | None = None
+        self._storage: ObjectStorage | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def restore(self) -> Storage:
+    def restore(self) -> ObjectStorage:
         """The store as it was left, with this journal behind it; raises `StateError` where that cannot be known."""
         try:
-            with _as_damage(self._path):
+            with _state_errors(self._path):
                 return self._restore()
         except BaseException:
             self._database.close()
             raise
 
-    def _restore(self) -> Storage:
+    def _restore(self) -> ObjectStorage:
         facts = dict(self._rows("facts", "name, value"))
-        storage = Storage(self, int(facts.get("revision", "1")))
+        storage = ObjectStorage(self, int(facts.get("revision", "1")))
         # What field selectors ask for depends on the kind, so the definitions of kinds come first.
-        registry = Registry()
+        registry = KindRegistry()
         self._load(storage, CRDS, registry)
         for record in storage.collection(CRDS).records.values():
             try:
-                for kind in kinds_of(record.object()):
+                for kind in served_kinds(record.object()):
                     registry.add(kind)
             except Exception:
                 _log.exception("the stored CustomResourceDefinition %s cannot be read", record.key)
@@ -115,7 +115,7 @@ class SqliteJournal:
             if store != CRDS:
                 self._load(storage, store, registry)
         if ("revision" in facts) != any(collection.records for collection in storage.collections()):
-            raise damaged(self._path, "it has a past, but no objects, or the other way round")
+            raise damaged_state_error(self._path, "it has a past, but no objects, or the other way round")
         self._load_history(storage, registry, facts)
         self._storage = storage
         return storage
@@ -136,7 +136,7 @@ class SqliteJournal:
         await asyncio.sleep(0)
         self._database.close()
 
-    def append(self, store: StoreKey, event: Event) -> None:
+    def append(self, store: StoreKey, event: StorageEvent) -> None:
         """Take one write."""
         if self._failed is not None:
             raise self._failure()
@@ -151,38 +151,38 @@ class SqliteJournal:
 
     def _rows(self, table: str, columns: str, rest: str = "", values: Iterable[str] = ()) -> Iterator[Any]:
         """Rows of a table, each as it was written; `StateError` for one that is not."""
-        summed = _SUMMED[table]
+        summed = _CHECKSUM_COLUMNS[table]
         wanted = [summed.index(name) for name in columns.split(", ")]
         query = f"SELECT {', '.join(summed)}, sum FROM {table} {rest}"
         for *row, found in self._database.execute(query, tuple(values)):
-            if found != row_sum(*row):
+            if found != row_checksum(*row):
                 named = "/".join(str(each) for each in row[:4] if isinstance(each, (str, int)))
-                raise damaged(self._path, f"a row of {table} is not as it was written: {named}")
+                raise damaged_state_error(self._path, f"a row of {table} is not as it was written: {named}")
             yield tuple(row[at] for at in wanted)
 
-    def _load(self, storage: Storage, store: StoreKey, registry: Registry) -> None:
-        kind = registry.stored(store)
+    def _load(self, storage: ObjectStorage, store: StoreKey, registry: KindRegistry) -> None:
+        kind = registry.storage_kind(store)
         rows = self._rows("objects", "key, revision, raw", "WHERE grp = ? AND plural = ? ORDER BY key", store)
-        records = [_record(kind, key, revision, raw) for key, revision, raw in rows]
+        records = [_restored_record(kind, key, revision, raw) for key, revision, raw in rows]
         if any(record.revision > storage.revision for record in records):
-            raise damaged(self._path, f"it holds {store[1]} that are newer than its last revision")
+            raise damaged_state_error(self._path, f"it holds {store[1]} that are newer than its last revision")
         storage.load(store, records)
 
-    def _load_history(self, storage: Storage, registry: Registry, facts: dict[str, str]) -> None:
+    def _load_history(self, storage: ObjectStorage, registry: KindRegistry, facts: dict[str, str]) -> None:
         """The recent past; what is older than its first event is not known any more."""
         (begins,) = self._database.execute("SELECT min(revision) FROM history").fetchone()
-        known_after = int(facts.get("history_after", "0"))
+        compacted_revision = int(facts.get("history_after", "0"))
         if begins is None:
-            known_after = storage.revision
-        storage.known_after = known_after
+            compacted_revision = storage.revision
+        storage.compacted_revision = compacted_revision
         for collection in storage.collections():
-            collection.known_after = known_after
+            collection.compacted_revision = compacted_revision
         rows = self._rows("history", "revision, grp, plural, key, type, raw, old", "ORDER BY revision")
         for revision, group, plural, key, type_, raw, old in rows:
-            kind = registry.stored((group, plural))
-            past = _record(kind, key, revision, old) if old is not None else None
-            event = Event(type_, revision, _record(kind, key, revision, raw), past)
-            storage.collection((group, plural)).recall(event)
+            kind = registry.storage_kind((group, plural))
+            old_record = _restored_record(kind, key, revision, old) if old is not None else None
+            event = StorageEvent(type_, revision, _restored_record(kind, key, revision, raw), old_record)
+            storage.collection((group, plural)).append_event(event)
 
     def _commit_batches(self) -> None:
         while True:
@@ -197,16 +197,16 @@ class SqliteJournal:
             except Exception as error:
                 self._failed = error
                 _log.critical("the state file %s cannot be written: %s", self._path, error)
-                self._report(self._fail)
+                self._run_on_loop(self._fail)
                 return
-            self._report(lambda batch=batch: self._publish(batch))  # type: ignore[misc]
+            self._run_on_loop(lambda batch=batch: self._publish(batch))  # type: ignore[misc]
 
-    def _report(self, call: Callable[[], None]) -> None:
+    def _run_on_loop(self, call: Callable[[], None]) -> None:
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(call)
 
-    def _publish(self, batch: list[tuple[StoreKey, Event]]) -> None:
+    def _publish(self, batch: list[tuple[StoreKey, StorageEvent]]) -> None:
         storage = self._storage
         if storage is not None:
             for store, event in batch:
@@ -216,22 +216,24 @@ class SqliteJournal:
         if self._storage is not None:
             self._storage.fail(self._failure())
 
-    def _commit(self, batch: list[tuple[StoreKey, Event]]) -> None:
+    def _commit(self, batch: list[tuple[StoreKey, StorageEvent]]) -> None:
         database = self._database
-        final: dict[tuple[str, str, str], Event] = {}
+        last_events: dict[tuple[str, str, str], StorageEvent] = {}
         history = []
         for (group, plural), event in batch:
             record, old = event.record, event.old
-            final[group, plural, record.key] = event
+            last_events[group, plural, record.key] = event
             past = old.raw if old is not None else None
-            history.append(_summed(event.revision, group, plural, record.key, event.type, record.raw, past))
-        gone = [place for place, event in final.items() if event.type == DELETED]
-        kept = [_summed(*place, e.revision, e.record.raw) for place, e in final.items() if e.type != DELETED]
+            history.append(_with_checksum(event.revision, group, plural, record.key, event.type, record.raw, past))
+        deleted_keys = [place for place, event in last_events.items() if event.type == DELETED]
+        upserted_rows = [
+            _with_checksum(*place, e.revision, e.record.raw) for place, e in last_events.items() if e.type != DELETED
+        ]
         last = batch[-1][1].revision
         with database:
             database.execute("BEGIN IMMEDIATE")
-            database.executemany("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)", kept)
-            database.executemany("DELETE FROM objects WHERE grp = ? AND plural = ? AND key = ?", gone)
+            database.executemany("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)", upserted_rows)
+            database.executemany("DELETE FROM objects WHERE grp = ? AND plural = ? AND key = ?", deleted_keys)
             database.executemany("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)", history)
             _set_fact(database, "revision", str(last))
             self._since_trim += len(batch)
@@ -242,43 +244,45 @@ class SqliteJournal:
                 _set_fact(database, "history_after", str(max(0, after)))
 
 
-def _summed(*columns: Any) -> tuple[Any, ...]:
-    return (*columns, row_sum(*columns))
+def _with_checksum(*columns: Any) -> tuple[Any, ...]:
+    return (*columns, row_checksum(*columns))
 
 
 def _set_fact(database: sqlite3.Connection, name: str, value: str) -> None:
-    database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", _summed(name, value))
+    database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", _with_checksum(name, value))
 
 
-def _record(kind: Kind | None, key: str, revision: int, raw: bytes) -> Record:
+def _restored_record(kind: ResourceKind | None, key: str, revision: int, raw: bytes) -> StoredObject:
     obj = decode(raw)
-    record = Record(key, revision, bytes(raw), obj, fields_of(kind)(obj) if kind is not None else {})
+    record = StoredObject(
+        key, revision, bytes(raw), obj, selectable_field_reader(kind)(obj) if kind is not None else {}
+    )
     record.obj = None
     return record
 
 
 @contextmanager
-def _as_damage(path: Path) -> Iterator[None]:
+def _state_errors(path: Path) -> Iterator[None]:
     """What goes wrong while a state is read, as a sentence about its file."""
     try:
         yield
     except sqlite3.DatabaseError as error:
         # The low byte says what went wrong; text that is no UTF-8 has no code.
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-        if code in _OUT_OF_REACH:
+        if code in _ACCESS_ERRORS:
             raise StateError(
                 f"{path} cannot be opened: {error}; is another server using it, and may this user write there?"
             ) from error
         if code == sqlite3.SQLITE_NOTADB:
             text = f"{path} is no state of this server ({error}); move it away or name another folder"
             raise StateError(text) from error
-        raise damaged(path, str(error)) from error
+        raise damaged_state_error(path, str(error)) from error
     except (ValueError, TypeError, RecursionError) as error:
-        raise damaged(path, f"a value in it cannot be read ({error})") from error
+        raise damaged_state_error(path, f"a value in it cannot be read ({error})") from error
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    with _as_damage(path):
+    with _state_errors(path):
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
         try:
             database.execute("PRAGMA journal_mode = WAL")
@@ -286,29 +290,29 @@ def _open(path: Path) -> sqlite3.Connection:
             # One server per file: a second one would serve an old state.
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
             check_structure(database, path)
-            _prepare(database, path)
+            _prepare_tables(database, path)
         except BaseException:
             database.close()
             raise
     return database
 
 
-def _prepare(database: sqlite3.Connection, path: Path) -> None:
+def _prepare_tables(database: sqlite3.Connection, path: Path) -> None:
     """Tables of today's format, in an empty file or one of the format before."""
-    known = database.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'facts'").fetchone()[0]
-    row = database.execute("SELECT value FROM facts WHERE name = 'format'").fetchone() if known else None
-    if known and (row is None or row[0] not in (_FORMAT, _OLD_FORMAT)):
+    has_tables = database.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'facts'").fetchone()[0]
+    row = database.execute("SELECT value FROM facts WHERE name = 'format'").fetchone() if has_tables else None
+    if has_tables and (row is None or row[0] not in (_FORMAT, _OLD_FORMAT)):
         found = f"format {row[0]}" if row is not None else "no format"
         raise StateError(f"{path} has {found}, this server reads format {_FORMAT}; move it away")
     database.execute("BEGIN IMMEDIATE")
-    if not known:
+    if not has_tables:
         for statement in _TABLES.split(";"):
             database.execute(statement)
         _set_fact(database, "format", _FORMAT)
         _set_fact(database, "history_after", "0")
     elif row is not None and row[0] == _OLD_FORMAT:
-        database.create_function("row_sum", -1, row_sum, deterministic=True)
-        for table, columns in _SUMMED.items():
+        database.create_function("row_sum", -1, row_checksum, deterministic=True)
+        for table, columns in _CHECKSUM_COLUMNS.items():
             database.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER")
             database.execute(f"UPDATE {table} SET sum = row_sum({', '.join(columns)})")
         _set_fact(database, "format", _FORMAT)

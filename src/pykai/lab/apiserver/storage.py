@@ -48,7 +48,7 @@ decode = msgspec.json.Decoder().decode
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
-class Record:
+class StoredObject:
     """One version of one object."""
 
     __slots__ = ("fields", "key", "labels", "namespace", "obj", "owners", "raw", "revision", "terminating", "uid")
@@ -77,12 +77,12 @@ class Record:
         return obj
 
 
-class Event:
+class StorageEvent:
     """One write, as watches tell it."""
 
     __slots__ = ("old", "record", "revision", "type")
 
-    def __init__(self, type_: str, revision: int, record: Record, old: Record | None) -> None:
+    def __init__(self, type_: str, revision: int, record: StoredObject, old: StoredObject | None) -> None:
         self.type = type_
         self.revision = revision
         #: the new version; for DELETED the last one, with the revision of the deletion
@@ -93,7 +93,7 @@ class Event:
 class Journal(Protocol):
     """Where writes go before they are published."""
 
-    def append(self, store: StoreKey, event: Event) -> None:
+    def append(self, store: StoreKey, event: StorageEvent) -> None:
         """Take this write; `Storage.publish` is called with it, in order, once it is safe."""
         ...
 
@@ -103,29 +103,29 @@ class Collection:
 
     def __init__(self, store: StoreKey, revision: int) -> None:
         self.store = store
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, StoredObject] = {}
         self.keys: list[str] = []
-        self.events: list[Event] = []
+        self.events: list[StorageEvent] = []
         self._bytes = 0
         #: events that have left the front of `events` since the server began: place = first + index
-        self.first = 0
+        self.trimmed_events = 0
         #: the history is complete for revisions above this one
-        self.known_after = revision
+        self.compacted_revision = revision
         #: records that keep their object, the oldest first
-        self.recent: deque[Record] = deque()
+        self.recent: deque[StoredObject] = deque()
         #: woken when something is published
         self.waiters: set[asyncio.Future[None]] = set()
         #: told of everything published, at once and in order
-        self.listeners: list[Callable[[Event], None]] = []
+        self.listeners: list[Callable[[StorageEvent], None]] = []
 
-    def span(self, namespace: str) -> tuple[int, int]:
+    def namespace_range(self, namespace: str) -> tuple[int, int]:
         """Where the keys of a namespace begin and end in `keys`; "" is all of them."""
         if not namespace:
             return 0, len(self.keys)
         # "0" is the character after "/"
         return bisect_left(self.keys, namespace + "/"), bisect_left(self.keys, namespace + "0")
 
-    def put(self, record: Record) -> None:
+    def put(self, record: StoredObject) -> None:
         """Store a record, in place of an older one."""
         if record.key not in self.records:
             if not self.keys or record.key > self.keys[-1]:
@@ -134,7 +134,7 @@ class Collection:
                 insort(self.keys, record.key)
         self.records[record.key] = record
 
-    def keep(self, record: Record) -> None:
+    def keep_decoded(self, record: StoredObject) -> None:
         """Let a record have its object for a while: who was written lately is likely to be written again."""
         self.recent.append(record)
         if len(self.recent) > RECENT:
@@ -145,16 +145,16 @@ class Collection:
         del self.records[key]
         del self.keys[bisect_left(self.keys, key)]
 
-    def recall(self, event: Event) -> None:
+    def append_event(self, event: StorageEvent) -> None:
         """Append to the history."""
         self.events.append(event)
         self._bytes += len(event.record.raw)
         if len(self.events) > HISTORY_EVENTS * 3 // 2 or self._bytes > HISTORY_BYTES * 3 // 2:
-            self._forget()
+            self._trim_history()
 
-    def remember(self, event: Event) -> None:
+    def publish_event(self, event: StorageEvent) -> None:
         """Append to the history, wake whoever waits for it and tell whoever listens."""
-        self.recall(event)
+        self.append_event(event)
         if self.waiters:
             self.wake()
         for listener in self.listeners:
@@ -170,38 +170,40 @@ class Collection:
                 waiter.set_result(None)
         self.waiters.clear()
 
-    def _forget(self) -> None:
-        gone = 0
-        while gone < len(self.events) - 1 and (len(self.events) - gone > HISTORY_EVENTS or self._bytes > HISTORY_BYTES):
-            self._bytes -= len(self.events[gone].record.raw)
-            gone += 1
-        self.known_after = self.events[gone - 1].revision
-        del self.events[:gone]
-        self.first += gone
+    def _trim_history(self) -> None:
+        trimmed = 0
+        while trimmed < len(self.events) - 1 and (
+            len(self.events) - trimmed > HISTORY_EVENTS or self._bytes > HISTORY_BYTES
+        ):
+            self._bytes -= len(self.events[trimmed].record.raw)
+            trimmed += 1
+        self.compacted_revision = self.events[trimmed - 1].revision
+        del self.events[:trimmed]
+        self.trimmed_events += trimmed
 
-    def forget(self) -> None:
+    def drop_history(self) -> None:
         """Forget the whole history: what was before its last event cannot be asked for any more."""
         if self.events:
-            self.known_after = self.events[-1].revision
-            self.first += len(self.events)
+            self.compacted_revision = self.events[-1].revision
+            self.trimmed_events += len(self.events)
             self.events.clear()
             self._bytes = 0
 
-    def place_after(self, revision: int) -> int:
+    def position_after(self, revision: int) -> int:
         """The place in the history of the first event after a revision; 410 where that is no longer known."""
-        if revision < self.known_after:
-            raise expired(f"too old resource version: {revision} ({self.known_after})")
-        return self.first + bisect_left(self.events, revision + 1, key=lambda event: event.revision)
+        if revision < self.compacted_revision:
+            raise expired(f"too old resource version: {revision} ({self.compacted_revision})")
+        return self.trimmed_events + bisect_left(self.events, revision + 1, key=lambda event: event.revision)
 
-    def undone_after(self, revision: int) -> dict[str, Record | None]:
+    def records_at(self, revision: int) -> dict[str, StoredObject | None]:
         """Per key that changed since: its record at that revision."""
-        then: dict[str, Record | None] = {}
-        for event in self.events[self.place_after(revision) - self.first :]:
+        then: dict[str, StoredObject | None] = {}
+        for event in self.events[self.position_after(revision) - self.trimmed_events :]:
             then.setdefault(event.record.key, event.old)
         return then
 
 
-class Storage:
+class ObjectStorage:
     """All collections, and the one counter of writes."""
 
     def __init__(self, journal: Journal | None = None, revision: int = 1) -> None:
@@ -209,18 +211,18 @@ class Storage:
         #: the last revision that watches may tell of
         self.published = revision
         #: for kinds of which nothing is stored: history is complete after this revision
-        self.known_after = 0
+        self.compacted_revision = 0
         self.journal = journal
         self._collections: dict[StoreKey, Collection] = {}
         #: heap of revisions that requests wait for; the number tells equal ones apart
-        self._durable: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._durability_waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waits = 0
         #: uid -> collection and key of every object
         self.by_uid: dict[str, tuple[StoreKey, str]] = {}
         #: uid of an owner -> objects that name it
         self.dependents: dict[str, dict[tuple[StoreKey, str], None]] = {}
         #: told of every write once it is published
-        self.listeners: list[Callable[[StoreKey, Event], None]] = []
+        self.listeners: list[Callable[[StoreKey, StorageEvent], None]] = []
         #: why nothing can be written any more
         self.failure: Exception | None = None
         #: set when the server goes: watches end
@@ -234,52 +236,52 @@ class Storage:
 
     def collection(self, store: StoreKey) -> Collection:
         """The objects of a resource, made on first use."""
-        found = self._collections.get(store)
-        if found is None:
-            found = self._collections[store] = Collection(store, self.known_after)
-        return found
+        collection = self._collections.get(store)
+        if collection is None:
+            collection = self._collections[store] = Collection(store, self.compacted_revision)
+        return collection
 
     def collections(self) -> Iterator[Collection]:
         """All that hold or held something."""
         return iter(list(self._collections.values()))
 
-    def get(self, store: StoreKey, key: str) -> Record | None:
+    def get(self, store: StoreKey, key: str) -> StoredObject | None:
         """The stored record."""
-        found = self._collections.get(store)
-        return found.records.get(key) if found is not None else None
+        collection = self._collections.get(store)
+        return collection.records.get(key) if collection is not None else None
 
-    def write(self, store: StoreKey, key: str, obj: JsonObject, fields: Mapping[str, str]) -> Record:
+    def write(self, store: StoreKey, key: str, obj: JsonObject, fields: Mapping[str, str]) -> StoredObject:
         """Store a new version; `obj["metadata"]` is a dict of the caller's own and receives the resource version."""
         revision = self.revision + 1
         obj["metadata"]["resourceVersion"] = str(revision)
-        record = Record(key, revision, encode(obj), obj, fields)
+        record = StoredObject(key, revision, encode(obj), obj, fields)
         self.revision = revision
         collection = self.collection(store)
         old = collection.records.get(key)
         collection.put(record)
         self._index(store, record, old)
-        collection.keep(record)
+        collection.keep_decoded(record)
         if old is not None:
             old.obj = None
-        self._commit(store, Event(ADDED if old is None else MODIFIED, revision, record, old))
+        self._commit(store, StorageEvent(ADDED if old is None else MODIFIED, revision, record, old))
         return record
 
-    def remove(self, store: StoreKey, key: str) -> Record:
+    def remove(self, store: StoreKey, key: str) -> StoredObject:
         """Delete; returns the last version with the revision of the deletion."""
         collection = self.collection(store)
         old = collection.records[key]
         revision = self.revision + 1
         obj = {**old.object()}
         obj["metadata"] = {**obj["metadata"], "resourceVersion": str(revision)}
-        last = Record(key, revision, encode(obj), obj, old.fields)
+        last = StoredObject(key, revision, encode(obj), obj, old.fields)
         last.obj = None
         self.revision = revision
         collection.drop(key)
         self._index(store, None, old)
-        self._commit(store, Event(DELETED, revision, last, old))
+        self._commit(store, StorageEvent(DELETED, revision, last, old))
         return last
 
-    def load(self, store: StoreKey, records: Iterable[Record]) -> None:
+    def load(self, store: StoreKey, records: Iterable[StoredObject]) -> None:
         """Put records in that were stored before, without events."""
         collection = self.collection(store)
         for record in records:
@@ -288,67 +290,67 @@ class Storage:
             self._index(store, record, None)
         collection.keys = sorted(collection.records)
 
-    def publish(self, store: StoreKey, event: Event) -> None:
+    def publish(self, store: StoreKey, event: StorageEvent) -> None:
         """Let watches see a write; called in the order of revisions."""
         self.published = event.revision
-        self.collection(store).remember(event)
+        self.collection(store).publish_event(event)
         for listener in self.listeners:
             try:
                 listener(store, event)
             except Exception:
                 # Whoever listens must not keep the write from those who come after.
                 _log.exception("a listener failed on %s %s", store[1], event.record.key)
-        while self._durable and self._durable[0][0] <= event.revision:
-            future = heappop(self._durable)[2]
+        while self._durability_waiters and self._durability_waiters[0][0] <= event.revision:
+            future = heappop(self._durability_waiters)[2]
             if not future.done():
                 future.set_result(None)
 
     def fail(self, error: Exception) -> None:
         """Whoever waits for the disk, now or later, is told that it failed."""
         self.failure = error
-        waiting, self._durable = self._durable, []
+        waiting, self._durability_waiters = self._durability_waiters, []
         for _, _, future in waiting:
             if not future.done():
                 future.set_exception(error)
 
-    async def durable(self, revision: int) -> None:
+    async def wait_durable(self, revision: int) -> None:
         """Wait until a revision is published; costs nothing when it is."""
         if revision > self.published:
             if self.failure is not None:
                 raise self.failure
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waits += 1
-            heappush(self._durable, (revision, self._waits, future))
+            heappush(self._durability_waiters, (revision, self._waits, future))
             await future
 
-    def at(self, collection: Collection, namespace: str, revision: int) -> list[Record]:
+    def list_at(self, collection: Collection, namespace: str, revision: int) -> list[StoredObject]:
         """The records of a namespace ("" for all) at an exact revision, in the order of their keys."""
         if revision > self.revision:
             raise too_large_revision(revision, self.revision)
-        begin, end = collection.span(namespace)
+        begin, end = collection.namespace_range(namespace)
         keys = collection.keys[begin:end]
         if revision == self.revision:
             return [collection.records[key] for key in keys]
-        then = collection.undone_after(revision)
-        if not then:
+        changed_records = collection.records_at(revision)
+        if not changed_records:
             return [collection.records[key] for key in keys]
         prefix = f"{namespace}/" if namespace else ""
-        found = {key: collection.records[key] for key in keys}
-        for key, record in then.items():
+        records_by_key = {key: collection.records[key] for key in keys}
+        for key, record in changed_records.items():
             if key.startswith(prefix):
                 if record is None:
-                    found.pop(key, None)
+                    records_by_key.pop(key, None)
                 else:
-                    found[key] = record
-        return [found[key] for key in sorted(found)]
+                    records_by_key[key] = record
+        return [records_by_key[key] for key in sorted(records_by_key)]
 
-    def _commit(self, store: StoreKey, event: Event) -> None:
+    def _commit(self, store: StoreKey, event: StorageEvent) -> None:
         if self.journal is None:
             self.publish(store, event)
         else:
             self.journal.append(store, event)
 
-    def _index(self, store: StoreKey, new: Record | None, old: Record | None) -> None:
+    def _index(self, store: StoreKey, new: StoredObject | None, old: StoredObject | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self.by_uid.pop(old.uid, None)
         if new is not None and (old is None or new.uid != old.uid):

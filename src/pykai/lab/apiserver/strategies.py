@@ -13,21 +13,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pykai.api import names
 from pykai.lab.apiserver import crds, pods, resourceclaims, workloads
-from pykai.lab.apiserver.apierrors import Cause, forbidden, forbidden_field, required, unsupported, wrong
+from pykai.lab.apiserver.apierrors import (
+    StatusCause,
+    forbidden,
+    forbidden_field,
+    invalid_value,
+    required_value,
+    unsupported_value,
+)
 from pykai.lab.apiserver.calls import Call
-from pykai.lab.apiserver.kinds import Kind, StoreKey
+from pykai.lab.apiserver.kinds import ResourceKind, StoreKey
 
 if TYPE_CHECKING:
-    from pykai.lab.apiserver.writer import Writer
+    from pykai.lab.apiserver.writer import ObjectWriter
 
 JsonObject = dict[str, Any]
 
 #: makes what is stored from what was sent; `metadata` is a dict of its own
-Prepare = Callable[["Writer", Call, JsonObject], JsonObject]
+PrepareCreate = Callable[["ObjectWriter", Call, JsonObject], JsonObject]
 #: the same for an update, with the present object
-Revise = Callable[["Writer", Call, JsonObject, JsonObject], JsonObject]
+PrepareUpdate = Callable[["ObjectWriter", Call, JsonObject, JsonObject], JsonObject]
 #: what is wrong with an object; the present one is None for a create
-Check = Callable[["Writer", Call, JsonObject, JsonObject | None], list[Cause]]
+StrategyCheck = Callable[["ObjectWriter", Call, JsonObject, JsonObject | None], list[StatusCause]]
 
 #: kinds whose creator may give a status
 _KEEP_STATUS: Final = frozenset({("", "nodes"), ("", "services"), ("", "persistentvolumes")})
@@ -39,7 +46,7 @@ _EMPTY_STATUS: Final[Mapping[StoreKey, JsonObject]] = {
     ("batch", "jobs"): {},
 }
 #: fields of a volume that do not say what it is made of
-_NO_VOLUME_TYPE: Final = frozenset(
+_NON_SOURCE_VOLUME_FIELDS: Final = frozenset(
     {
         "accessModes",
         "capacity",
@@ -56,7 +63,7 @@ _NO_VOLUME_TYPE: Final = frozenset(
 _STATUS_METADATA: Final = frozenset({("", "pods"), ("", "nodes")})
 
 
-def prepare_create(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+def prepare_create(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
     """What a new object gets."""
     kind = call.kind
     if kind.status and kind.store not in _KEEP_STATUS and "status" in obj:
@@ -67,26 +74,26 @@ def prepare_create(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
     return prepare(writer, call, obj) if prepare is not None else obj
 
 
-def prepare_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+def prepare_update(writer: ObjectWriter, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
     """What an update gets."""
     revise = _UPDATE.get(call.kind.store)
     return revise(writer, call, before, obj) if revise is not None else obj
 
 
-def prepare_delete(kind: Kind, obj: JsonObject) -> JsonObject:
+def prepare_delete(kind: ResourceKind, obj: JsonObject) -> JsonObject:
     """What an object gets that is being deleted and stays for a while."""
     if kind.store == ("", "namespaces"):
         return {**obj, "status": {**(obj.get("status") or {}), "phase": "Terminating"}}
     return obj
 
 
-def problems_of(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+def validate(writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     """What breaks the rules of the kind."""
     check = _CHECKS.get(call.kind.store)
     return check(writer, call, obj, before) if check is not None else []
 
 
-def restrict(kind: Kind, subresource: str, before: JsonObject, wanted: JsonObject) -> JsonObject:
+def restrict(kind: ResourceKind, subresource: str, before: JsonObject, wanted: JsonObject) -> JsonObject:
     """The part of a wanted object that this subresource may write, over the present object."""
     if subresource == "status":
         meta = dict(before["metadata"])
@@ -111,7 +118,7 @@ def restrict(kind: Kind, subresource: str, before: JsonObject, wanted: JsonObjec
     return wanted
 
 
-def _namespace(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+def _namespace(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
     meta = obj["metadata"]
     labels = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta["name"]}
     return {
@@ -122,13 +129,13 @@ def _namespace(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
     }
 
 
-def _namespace_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+def _namespace_update(writer: ObjectWriter, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
     if call.subresource != "finalize":
         obj = {**obj, "spec": before.get("spec") or {}}
     return obj
 
 
-def _node(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+def _node(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
     """Closed to pods until its Ready condition is seen by whoever looks after nodes."""
     spec = obj.get("spec") or {}
     taints = spec.get("taints") or []
@@ -138,16 +145,16 @@ def _node(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
     return {**obj, "spec": {**spec, "taints": [*taints, closed]}}
 
 
-def _claim(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+def _claim(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
     return {**obj, "status": {"phase": "Pending"}}
 
 
-def _volume(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+def _volume(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
     status = {"phase": "Pending", **(obj.get("status") or {})}
     return {**obj, "status": {"lastPhaseTransitionTime": writer.now(), **status}}
 
 
-def _volume_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+def _volume_update(writer: ObjectWriter, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
     status, old = obj.get("status") or {}, before.get("status") or {}
     if call.subresource == "status" and status.get("phase") != old.get("phase"):
         if status.get("lastPhaseTransitionTime") in (None, old.get("lastPhaseTransitionTime")):
@@ -155,12 +162,12 @@ def _volume_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObje
     return obj
 
 
-def _volume_problems(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+def _validate_volume(writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     spec = obj.get("spec") or {}
-    return [] if spec.keys() - _NO_VOLUME_TYPE else [required("spec", "must specify a volume type")]
+    return [] if spec.keys() - _NON_SOURCE_VOLUME_FIELDS else [required_value("spec", "must specify a volume type")]
 
 
-def _secret(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+def _secret(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
     texts = obj.pop("stringData", None)
     if isinstance(texts, Mapping) and texts:
         import base64
@@ -171,55 +178,63 @@ def _secret(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
     return obj
 
 
-def _secret_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+def _secret_update(writer: ObjectWriter, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
     return _secret(writer, call, dict(obj))
 
 
-def _immutable_data(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+def _validate_immutable_data(
+    writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None
+) -> list[StatusCause]:
     if before is None or before.get("immutable") is not True:
         return []
     same = all(obj.get(field) == before.get(field) for field in ("data", "binaryData")) and obj.get("immutable") is True
     return [] if same else [forbidden_field("data", "field is immutable when `immutable` is set")]
 
 
-def _priority_class(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
-    found = []
+def _validate_priority_class(
+    writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None
+) -> list[StatusCause]:
+    causes = []
     if before is not None:
         for field in ("value", "preemptionPolicy"):
             if obj.get(field) != before.get(field):
-                found.append(forbidden_field(field, "may not be changed in an update."))
+                causes.append(forbidden_field(field, "may not be changed in an update."))
     elif not str(obj["metadata"]["name"]).startswith("system-"):
         value = obj.get("value", 0)
         if isinstance(value, int) and value > 1_000_000_000:
-            found.append(wrong("value", value, "maximum allowed value of a user defined priority is 1000000000"))
+            causes.append(
+                invalid_value("value", value, "maximum allowed value of a user defined priority is 1000000000")
+            )
     if obj.get("globalDefault") is True:
         for other in writer.storage.collection(call.kind.store).records.values():
             if other.key != call.key and other.object().get("globalDefault") is True:
                 text = f"PriorityClass {other.key} is already marked as default. Only one default can exist"
                 raise forbidden(call.kind.group, call.kind.plural, call.name, text)
-    return found
+    return causes
 
 
-def _webhooks(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+def _validate_webhooks(
+    writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None
+) -> list[StatusCause]:
     """What a real server demands of webhooks beyond their types, as far as people get it wrong."""
-    found = []
+    causes = []
     for index, hook in enumerate(obj.get("webhooks") or ()):
         where = f"webhooks[{index}]"
         if hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
-            found.append(unsupported(f"{where}.sideEffects", hook.get("sideEffects"), "None", "NoneOnDryRun"))
+            causes.append(unsupported_value(f"{where}.sideEffects", hook.get("sideEffects"), "None", "NoneOnDryRun"))
         scheme, separator, _ = str((hook.get("clientConfig") or {}).get("url") or "").partition("://")
         if separator and scheme != "https":
             text = "'https' is the only allowed URL scheme; desired format: https://host[/path]"
-            found.append(wrong(f"{where}.clientConfig.url", scheme, text))
+            causes.append(invalid_value(f"{where}.clientConfig.url", scheme, text))
         for number, rule in enumerate(hook.get("rules") or ()):
             resources = rule.get("resources") or ()
             if "*/*" in resources and len(resources) > 1:
                 text = "if '*/*' is present, must not specify other resources"
-                found.append(wrong(f"{where}.rules[{number}].resources", list(resources), text))
-    return found
+                causes.append(invalid_value(f"{where}.rules[{number}].resources", list(resources), text))
+    return causes
 
 
-_CREATE: Final[Mapping[StoreKey, Prepare]] = {
+_CREATE: Final[Mapping[StoreKey, PrepareCreate]] = {
     ("", "pods"): pods.prepare_create,
     ("", "namespaces"): _namespace,
     ("", "nodes"): _node,
@@ -229,25 +244,25 @@ _CREATE: Final[Mapping[StoreKey, Prepare]] = {
     ("batch", "jobs"): workloads.prepare_job,
     ("apiextensions.k8s.io", "customresourcedefinitions"): crds.prepare_create,
 }
-_UPDATE: Final[Mapping[StoreKey, Revise]] = {
+_UPDATE: Final[Mapping[StoreKey, PrepareUpdate]] = {
     ("", "namespaces"): _namespace_update,
     ("", "persistentvolumes"): _volume_update,
     ("", "pods"): pods.prepare_update,
     ("", "secrets"): _secret_update,
     ("apiextensions.k8s.io", "customresourcedefinitions"): crds.prepare_update,
 }
-_CHECKS: Final[Mapping[StoreKey, Check]] = {
-    ("", "pods"): pods.problems_of,
-    ("", "configmaps"): _immutable_data,
-    ("", "persistentvolumes"): _volume_problems,
-    ("", "secrets"): _immutable_data,
-    ("scheduling.k8s.io", "priorityclasses"): _priority_class,
-    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): _webhooks,
-    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): _webhooks,
-    ("batch", "jobs"): workloads.job_problems,
-    (names.DRA_GROUP, "resourceclaims"): resourceclaims.problems_of,
-    ("apps", "deployments"): workloads.selector_problems,
-    ("apps", "replicasets"): workloads.selector_problems,
-    ("apps", "statefulsets"): workloads.selector_problems,
-    ("apiextensions.k8s.io", "customresourcedefinitions"): crds.problems_of,
+_CHECKS: Final[Mapping[StoreKey, StrategyCheck]] = {
+    ("", "pods"): pods.validate,
+    ("", "configmaps"): _validate_immutable_data,
+    ("", "persistentvolumes"): _validate_volume,
+    ("", "secrets"): _validate_immutable_data,
+    ("scheduling.k8s.io", "priorityclasses"): _validate_priority_class,
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): _validate_webhooks,
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): _validate_webhooks,
+    ("batch", "jobs"): workloads.validate_job,
+    (names.DRA_GROUP, "resourceclaims"): resourceclaims.validate,
+    ("apps", "deployments"): workloads.validate_selector,
+    ("apps", "replicasets"): workloads.validate_selector,
+    ("apps", "statefulsets"): workloads.validate_selector,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): crds.validate,
 }

@@ -79,12 +79,12 @@ class Tokens:
 
     def user(self, token: str) -> User | None:
         """Whose token this is."""
-        found = None
-        for name, known in self.tokens.items():
+        matching_user = None
+        for name, expected in self.tokens.items():
             # A header may hold any bytes; those that are no UTF-8 come as lone surrogates.
-            if hmac.compare_digest(known.encode(), token.encode(errors="surrogateescape")):
-                found = user_named(name)
-        return found
+            if hmac.compare_digest(expected.encode(), token.encode(errors="surrogateescape")):
+                matching_user = user_named(name)
+        return matching_user
 
 
 def write_private(path: Path, text: str) -> None:

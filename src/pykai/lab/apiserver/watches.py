@@ -19,7 +19,17 @@ from typing import Any, Final
 
 from pykai.kube.errors import ApiError, Gone
 from pykai.lab.apiserver.apierrors import expired, status_object
-from pykai.lab.apiserver.storage import ADDED, DELETED, MODIFIED, Collection, Event, Record, Storage, decode, encode
+from pykai.lab.apiserver.storage import (
+    ADDED,
+    DELETED,
+    MODIFIED,
+    Collection,
+    ObjectStorage,
+    StorageEvent,
+    StoredObject,
+    decode,
+    encode,
+)
 
 #: wall seconds between bookmarks
 BOOKMARK_S: Final = 60.0
@@ -30,7 +40,7 @@ _HEAD: Final = {type_: b'{"type":"%s","object":' % type_.encode() for type_ in (
 _TAIL: Final = b"}\n"
 
 #: turns the bytes of an object into those the client asked for
-Shape = Callable[[bytes], bytes]
+ResponseTransform = Callable[[bytes], bytes]
 
 
 class Watch:
@@ -38,12 +48,12 @@ class Watch:
 
     def __init__(
         self,
-        storage: Storage,
+        storage: ObjectStorage,
         collection: Collection,
         *,
         namespace: str = "",
-        selects: Callable[[Record], bool] | None = None,
-        shape: Shape | None = None,
+        record_filter: Callable[[StoredObject], bool] | None = None,
+        transform: ResponseTransform | None = None,
         bookmarks: bool = False,
         api_version: str = "v1",
         kind: str = "",
@@ -52,25 +62,25 @@ class Watch:
         self._storage = storage
         self._collection = collection
         self._namespace = namespace
-        self._selects = selects
-        self._shape = shape
+        self._record_filter = record_filter
+        self._transform = transform
         self._bookmarks = bookmarks
         self._api_version = api_version
         self._kind = kind
         self._timeout_s = timeout_s
-        self._place = 0
+        self._position = 0
         self._revision = 0
-        self._initial: list[Record] | None = None
+        self._initial: list[StoredObject] | None = None
         self._ends_initial = False
         self._ended = False
-        self._refusal: Gone | None = None
+        self._expired_error: Gone | None = None
 
     def begin(self, revision: int | None, *, initial: bool, ends_initial: bool) -> None:
         """Take the place to read from: after `revision`, or after the present, told first where `initial` says so."""
         collection = self._collection
         if initial:
-            records = self._storage.at(collection, self._namespace, self._storage.revision)
-            selects = self._selects
+            records = self._storage.list_at(collection, self._namespace, self._storage.revision)
+            selects = self._record_filter
             self._initial = records if selects is None else [record for record in records if selects(record)]
             self._ends_initial = ends_initial
             revision = self._storage.revision
@@ -79,9 +89,9 @@ class Watch:
         self._revision = revision
         # With a journal, writes up to `revision` may still have to be published; they will be skipped when they come.
         try:
-            self._place = collection.place_after(revision)
+            self._position = collection.position_after(revision)
         except Gone as error:
-            self._refusal = error
+            self._expired_error = error
 
     def end(self) -> None:
         """End the stream after what has been read so far."""
@@ -93,28 +103,28 @@ class Watch:
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._timeout_s if self._timeout_s is not None else float("inf")
         bookmark_at = loop.time() + BOOKMARK_S if self._bookmarks else float("inf")
-        if self._refusal is not None:
-            yield self._error(self._refusal)
+        if self._expired_error is not None:
+            yield self._error(self._expired_error)
             return
         if self._initial is not None:
-            await self._storage.durable(self._revision)
+            await self._storage.wait_durable(self._revision)
             records, self._initial = self._initial, None
             for begin in range(0, len(records), BATCH):
-                yield self._told([(ADDED, record.raw) for record in records[begin : begin + BATCH]])
+                yield self._encode_events([(ADDED, record.raw) for record in records[begin : begin + BATCH]])
             if self._ends_initial:
                 yield self._bookmark(self._revision, {"k8s.io/initial-events-end": "true"})
         collection = self._collection
         while not self._ended and not self._storage.ended:
-            at = self._place - collection.first
+            at = self._position - collection.trimmed_events
             if at < 0:
                 yield self._error(expired())
                 return
             if at < len(collection.events):
                 events = collection.events[at : at + BATCH]
-                self._place += len(events)
-                told = self._seen(events)
-                if told:
-                    yield self._told(told)
+                self._position += len(events)
+                matching = self._matching_events(events)
+                if matching:
+                    yield self._encode_events(matching)
                 else:
                     await asyncio.sleep(0)
                 continue
@@ -136,31 +146,31 @@ class Watch:
                 if timer is not None:
                     timer.cancel()
 
-    def _seen(self, events: list[Event]) -> list[tuple[str, bytes]]:
-        told = []
-        namespace, selects, after = self._namespace, self._selects, self._revision
+    def _matching_events(self, events: list[StorageEvent]) -> list[tuple[str, bytes]]:
+        matching = []
+        namespace, selects, after = self._namespace, self._record_filter, self._revision
         for event in events:
             record = event.record
             if event.revision <= after or (namespace and record.namespace != namespace):
                 continue
             if selects is None:
-                told.append((event.type, record.raw))
+                matching.append((event.type, record.raw))
                 continue
             matched = event.old is not None and selects(event.old)
             if event.type == DELETED:
                 if matched:
-                    told.append((DELETED, record.raw))
+                    matching.append((DELETED, record.raw))
             elif selects(record):
-                told.append((MODIFIED if matched else ADDED, record.raw))
+                matching.append((MODIFIED if matched else ADDED, record.raw))
             elif matched and event.old is not None:
-                told.append((DELETED, _at_revision(event.old.raw, event.revision)))
-        return told
+                matching.append((DELETED, _at_revision(event.old.raw, event.revision)))
+        return matching
 
-    def _told(self, events: list[tuple[str, bytes]]) -> bytes:
-        shape = self._shape
+    def _encode_events(self, events: list[tuple[str, bytes]]) -> bytes:
+        transform = self._transform
         pieces: list[bytes] = []
         for type_, raw in events:
-            pieces += (_HEAD[type_], raw if shape is None else shape(raw), _TAIL)
+            pieces += (_HEAD[type_], raw if transform is None else transform(raw), _TAIL)
         return b"".join(pieces)
 
     def _bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
@@ -169,7 +179,7 @@ class Watch:
             metadata["annotations"] = annotations
         obj = {"kind": self._kind, "apiVersion": self._api_version, "metadata": metadata}
         raw = encode(obj)
-        return b'{"type":"BOOKMARK","object":' + (raw if self._shape is None else self._shape(raw)) + _TAIL
+        return b'{"type":"BOOKMARK","object":' + (raw if self._transform is None else self._transform(raw)) + _TAIL
 
     def _error(self, error: ApiError) -> bytes:
         return b'{"type":"ERROR","object":' + encode(status_object(error)) + _TAIL

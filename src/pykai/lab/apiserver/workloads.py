@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pykai.lab.apiserver.apierrors import Cause, required, wrong
+from pykai.lab.apiserver.apierrors import StatusCause, invalid_value, required_value
 from pykai.lab.apiserver.calls import Call
-from pykai.lab.apiserver.selectors import matches
+from pykai.lab.apiserver.selectors import selector_matches
 
 if TYPE_CHECKING:
-    from pykai.lab.apiserver.writer import Writer
+    from pykai.lab.apiserver.writer import ObjectWriter
 
 JsonObject = dict[str, Any]
 
@@ -23,14 +23,14 @@ OLD_UID_LABEL: Final = "controller-uid"
 OLD_NAME_LABEL: Final = "job-name"
 
 
-def prepare_job(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+def prepare_job(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
     """Selector and labels with the job's uid, unless the user sees to them; a job without labels has its template's."""
     spec = obj.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(template, dict):
         return obj
     if spec.get("manualSelector") is True:
-        return _labelled(obj, template)
+        return _with_template_labels(obj, template)
     meta = obj["metadata"]
     own = {
         OLD_UID_LABEL: meta["uid"],
@@ -42,54 +42,58 @@ def prepare_job(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
     template = {**template, "metadata": {**template_meta, "labels": {**(template_meta.get("labels") or {}), **own}}}
     selector = {"matchLabels": {UID_LABEL: meta["uid"]}}
     spec = {"manualSelector": False, **spec, "selector": selector, "template": template}
-    return _labelled({**obj, "spec": spec}, template)
+    return _with_template_labels({**obj, "spec": spec}, template)
 
 
-def _labelled(job: JsonObject, template: JsonObject) -> JsonObject:
+def _with_template_labels(job: JsonObject, template: JsonObject) -> JsonObject:
     """The job with the labels of its template, if it has none itself."""
     labels = (template.get("metadata") or {}).get("labels")
     meta = job["metadata"]
     return job if meta.get("labels") or not labels else {**job, "metadata": {**meta, "labels": dict(labels)}}
 
 
-def job_problems(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+def validate_job(writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     """A job restarts its pods itself or not at all; most of it stays as created."""
     if call.subresource == "status":
         return []
     spec = obj.get("spec") or {}
     pod = ((spec.get("template") or {}).get("spec")) or {}
-    found = []
+    causes = []
     if pod.get("restartPolicy") not in ("Never", "OnFailure"):
-        found.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
+        causes.append(required_value("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
     if before is not None:
         old = before.get("spec") or {}
         for field in ("selector", "completionMode"):
             if spec.get(field) != old.get(field):
-                found.append(wrong(f"spec.{field}", spec.get(field), "field is immutable"))
+                causes.append(invalid_value(f"spec.{field}", spec.get(field), "field is immutable"))
         indexed = spec.get("completionMode") == "Indexed"
         if spec.get("completions") != old.get("completions") and not (
             indexed and spec.get("completions") == spec.get("parallelism")
         ):
-            found.append(wrong("spec.completions", spec.get("completions"), "field is immutable"))
+            causes.append(invalid_value("spec.completions", spec.get("completions"), "field is immutable"))
         if spec.get("template") != old.get("template") and not old.get("suspend"):
-            found.append(wrong("spec.template", "", "field is immutable"))
-    return found
+            causes.append(invalid_value("spec.template", "", "field is immutable"))
+    return causes
 
 
-def selector_problems(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+def validate_selector(
+    writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None
+) -> list[StatusCause]:
     """The selector matches the template's labels and never changes."""
     if call.subresource == "status":
         return []
     spec = obj.get("spec") or {}
     selector = spec.get("selector")
     if not isinstance(selector, dict):
-        return [required("spec.selector")]
+        return [required_value("spec.selector")]
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        return [wrong("spec.selector", "{}", "empty selector is invalid for " + call.kind.kind.lower())]
-    found = []
+        return [invalid_value("spec.selector", "{}", "empty selector is invalid for " + call.kind.kind.lower())]
+    causes = []
     labels = (((spec.get("template") or {}).get("metadata")) or {}).get("labels") or {}
-    if not matches(selector, labels):
-        found.append(wrong("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"))
+    if not selector_matches(selector, labels):
+        causes.append(
+            invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+        )
     if before is not None and (before.get("spec") or {}).get("selector") != selector:
-        found.append(wrong("spec.selector", selector, "field is immutable"))
-    return found
+        causes.append(invalid_value("spec.selector", selector, "field is immutable"))
+    return causes

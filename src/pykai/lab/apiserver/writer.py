@@ -23,24 +23,24 @@ from typing import Any, Final
 from pykai.kube.clock import Clock
 from pykai.lab.apiserver import apierrors, deletion, metadata, strategies
 from pykai.lab.apiserver.admission import Admission
-from pykai.lab.apiserver.calls import Call, check_type, report_unknown, unhandled
-from pykai.lab.apiserver.kinds import Kind, Registry
+from pykai.lab.apiserver.calls import Call, check_object_type, decode_failure_text, report_unknown_fields
+from pykai.lab.apiserver.kinds import KindRegistry, ResourceKind
 from pykai.lab.apiserver.managedfields import track_update
-from pykai.lab.apiserver.normalising import Shaper
+from pykai.lab.apiserver.normalising import Normaliser
 from pykai.lab.apiserver.schema.checks import TYPE_INVALID
 from pykai.lab.apiserver.schema.model import FieldProblem
-from pykai.lab.apiserver.schema.validation import summary, transition_problems
-from pykai.lab.apiserver.storage import Record, Storage, encode
+from pykai.lab.apiserver.schema.validation import summarise_problems, validate_transition
+from pykai.lab.apiserver.storage import ObjectStorage, StoredObject, encode
 
 JsonObject = dict[str, Any]
 #: makes the wanted object from the present one
-Change = Callable[[JsonObject], JsonObject]
+UpdateFunction = Callable[[JsonObject], JsonObject]
 
 #: how often a change is tried again when a webhook took so long that the object changed meanwhile
 _ATTEMPTS: Final = 5
 _NAME_ATTEMPTS: Final = 8
 #: new objects whose fields are remembered
-_OWNED: Final = 256
+_MAX_CACHED_ENTRIES: Final = 256
 #: metadata that only the server writes; an update carries it over whatever the body says
 _SERVER_FIELDS: Final = (
     "creationTimestamp",
@@ -54,45 +54,45 @@ _OTHER_NAMESPACE: Final = "the namespace of the provided object does not match t
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class DeletionResult:
     """What a delete did: the object goes on for a while, or is gone."""
 
-    record: Record
-    gone: bool
+    record: StoredObject
+    is_removed: bool
 
 
-class Writer:
+class ObjectWriter:
     """Carries out writes."""
 
-    def __init__(self, storage: Storage, registry: Registry, clock: Clock, admission: Admission) -> None:
+    def __init__(self, storage: ObjectStorage, registry: KindRegistry, clock: Clock, admission: Admission) -> None:
         self.storage = storage
         self.registry = registry
         self.clock = clock
         self.admission = admission
-        self._shaper = Shaper()
+        self._normaliser = Normaliser()
         self._second, self._stamp = -1, ""
         #: fields of new objects, by all that decides on them
-        self._owned: dict[tuple[Any, ...], JsonObject] = {}
+        self._managed_fields_cache: dict[tuple[Any, ...], JsonObject] = {}
 
     def now(self) -> str:
         """Cluster time as Kubernetes writes it."""
         moment = self.clock.now()
         second = int(moment.timestamp())
         if second != self._second:
-            self._second, self._stamp = second, metadata.timestamp(moment)
+            self._second, self._stamp = second, metadata.format_rfc3339(moment)
         return self._stamp
 
-    async def create(self, call: Call, body: Any) -> Record:
+    async def create(self, call: Call, body: Any) -> StoredObject:
         """Store a new object."""
         kind = call.kind
-        obj = check_type(call, body)
+        obj = check_object_type(call, body)
         meta = obj["metadata"]
-        self._place(call, meta)
-        obj, found = self._shaped(call, obj)
-        if self.admission.concerns(call):
+        self._set_namespace(call, meta)
+        obj, problems = self._normalised(call, obj)
+        if self.admission.is_needed(call):
             mutated = await self.admission.mutate(call, obj, None)
             if mutated is not obj:
-                obj, found = self._shaped(call, mutated)
+                obj, problems = self._normalised(call, mutated)
         meta = obj["metadata"]
         name = meta.get("name") or ""
         prefix = meta.get("generateName")
@@ -108,74 +108,74 @@ class Writer:
             meta["generation"] = 1
         else:
             meta.pop("generation", None)
-        self._namespace_is_open(call)
-        self._check_shape(call, obj, None, found)
+        self._check_namespace(call)
+        self._check_structure(call, obj, None, problems)
         obj = strategies.prepare_create(self, call, obj)
         self._check_rules(call, obj, None)
-        if self.admission.concerns(call):
+        if self.admission.is_needed(call):
             await self.admission.validate(call, obj, None)
         if self.storage.get(kind.store, call.key) is not None:
             raise apierrors.already_exists(kind.group, kind.plural, name)
         if call.verb != "apply":
             obj["metadata"].pop("managedFields", None)
         if call.tracked and call.verb != "apply":
-            obj = self._tracked_new(call, obj)
+            obj = self._with_creator_fields(call, obj)
         return self._store(call, obj)
 
-    async def update(self, call: Call, change: Change, *, unconditional: bool = True) -> Record:
+    async def update(self, call: Call, change: UpdateFunction, *, unconditional: bool = True) -> StoredObject:
         """Replace an object by what `change` makes of it; again where somebody wrote while webhooks were asked."""
         for _ in range(_ATTEMPTS):
-            old = self._present(call)
+            old = self._stored_object(call)
             before = old.object()
             wanted = change(before)
-            if not unconditional and not check_type(call, wanted)["metadata"].get("resourceVersion"):
+            if not unconditional and not check_object_type(call, wanted)["metadata"].get("resourceVersion"):
                 raise apierrors.invalid(
                     call.kind.group,
                     call.kind.plural,
                     call.name,
-                    [apierrors.wrong("metadata.resourceVersion", 0, "must be specified for an update")],
+                    [apierrors.invalid_value("metadata.resourceVersion", 0, "must be specified for an update")],
                 )
-            new = self._changed(call, before, wanted)
+            new = self._updated_object(call, before, wanted)
             if new is None:
                 return old
-            if self.admission.concerns(call):
+            if self.admission.is_needed(call):
                 new = await self._admitted(call, new, before)
                 if self.storage.get(call.kind.store, call.key) is not old:
                     continue
-            return self._finish(call, old, new)
+            return self._store_or_remove(call, old, new)
         raise apierrors.conflict(call.kind.group, call.kind.plural, call.name)
 
-    async def delete(self, call: Call, options: Mapping[str, Any]) -> Deleted:
+    async def delete(self, call: Call, options: Mapping[str, Any]) -> DeletionResult:
         """Delete an object, or begin to."""
-        if self.admission.concerns(call):
-            old = self._present(call)
+        if self.admission.is_needed(call):
+            old = self._stored_object(call)
             await self.admission.validate(call, None, old.object())
         return self.delete_now(call, options)
 
-    def delete_now(self, call: Call, options: Mapping[str, Any]) -> Deleted:
+    def delete_now(self, call: Call, options: Mapping[str, Any]) -> DeletionResult:
         """Delete without asking admission: garbage collection, namespaces that are emptied."""
         kind = call.kind
-        old = self._present(call)
+        old = self._stored_object(call)
         obj = old.object()
         deletion.check_preconditions(kind, call.name, obj, options)
-        plan = deletion.planned(kind, obj, options)
-        if plan is None:
+        pending = deletion.pending_deletion(kind, obj, options)
+        if pending is None:
             if call.dry_run:
-                return Deleted(old, True)
-            return Deleted(self.storage.remove(kind.store, call.key), True)
+                return DeletionResult(old, True)
+            return DeletionResult(self.storage.remove(kind.store, call.key), True)
         meta = {**obj["metadata"]}
-        if plan.finalizers:
-            meta["finalizers"] = plan.finalizers
-        if "deletionTimestamp" not in meta or plan.grace_s < int(meta.get("deletionGracePeriodSeconds") or 0):
-            until = self.clock.now() + timedelta(seconds=plan.grace_s)
-            meta["deletionTimestamp"] = metadata.timestamp(until)
-            meta["deletionGracePeriodSeconds"] = plan.grace_s
+        if pending.finalizers:
+            meta["finalizers"] = pending.finalizers
+        if "deletionTimestamp" not in meta or pending.grace_s < int(meta.get("deletionGracePeriodSeconds") or 0):
+            until = self.clock.now() + timedelta(seconds=pending.grace_s)
+            meta["deletionTimestamp"] = metadata.format_rfc3339(until)
+            meta["deletionGracePeriodSeconds"] = pending.grace_s
             if kind.generation:
                 meta["generation"] = int(meta.get("generation") or 0) + 1
         new = strategies.prepare_delete(kind, {**obj, "metadata": meta})
         if new["metadata"] == obj["metadata"]:
-            return Deleted(old, False)
-        return Deleted(self._store(call, new), False)
+            return DeletionResult(old, False)
+        return DeletionResult(self._store(call, new), False)
 
     def remove_finalizer(self, call: Call, finalizer: str) -> None:
         """Take one finalizer away; the object goes if it waited for nothing else."""
@@ -187,15 +187,15 @@ class Writer:
         new = {**obj, "metadata": {**obj["metadata"], "finalizers": kept}}
         if not kept:
             del new["metadata"]["finalizers"]
-        self._finish(call, old, new)
+        self._store_or_remove(call, old, new)
 
-    def write(self, kind: Kind, obj: JsonObject) -> Record:
+    def write(self, kind: ResourceKind, obj: JsonObject) -> StoredObject:
         """Store what the server itself has made, without checks; metadata must be the caller's own dict."""
         meta = obj["metadata"]
         call = Call("update", kind, meta.get("namespace", ""), meta["name"])
         return self._store(call, obj)
 
-    def _place(self, call: Call, meta: JsonObject) -> None:
+    def _set_namespace(self, call: Call, meta: JsonObject) -> None:
         given = meta.get("namespace") or ""
         if call.kind.namespaced:
             if given and given != call.namespace:
@@ -204,7 +204,7 @@ class Writer:
         elif given:
             meta.pop("namespace")
 
-    def _namespace_is_open(self, call: Call) -> None:
+    def _check_namespace(self, call: Call) -> None:
         kind = call.kind
         if not kind.namespaced:
             return
@@ -220,35 +220,35 @@ class Writer:
             }
             raise apierrors.forbidden(kind.group, kind.plural, call.name, text, [cause])
 
-    def _free_name(self, kind: Kind, namespace: str, prefix: str) -> str:
+    def _free_name(self, kind: ResourceKind, namespace: str, prefix: str) -> str:
         for _ in range(_NAME_ATTEMPTS):
             name = metadata.generated_name(prefix)
             if self.storage.get(kind.store, f"{namespace}/{name}" if kind.namespaced else name) is None:
                 return name
         raise apierrors.already_exists(kind.group, kind.plural, prefix)
 
-    def _present(self, call: Call) -> Record:
+    def _stored_object(self, call: Call) -> StoredObject:
         record = self.storage.get(call.kind.store, call.key)
         if record is None:
             raise apierrors.not_found(call.kind.group, call.kind.plural, call.name)
         return record
 
-    def _shaped(
+    def _normalised(
         self, call: Call, obj: JsonObject, before: JsonObject | None = None
     ) -> tuple[JsonObject, list[FieldProblem]]:
         """Without unknown fields, with defaults, metadata as a dict of its own; and what is wrong with it."""
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         if call.kind.schema is not None:
-            obj, unknown, found = self._shaper.shape(call.kind.schema, obj, before)
+            obj, unknown, problems = self._normaliser.normalise(call.kind.schema, obj, before)
             if unknown:
-                report_unknown(call, unknown)
+                report_unknown_fields(call, unknown)
         meta = obj.get("metadata")
-        return {**obj, "metadata": dict(meta) if isinstance(meta, dict) else {}}, found
+        return {**obj, "metadata": dict(meta) if isinstance(meta, dict) else {}}, problems
 
-    def _changed(self, call: Call, before: JsonObject, body: Any) -> JsonObject | None:
+    def _updated_object(self, call: Call, before: JsonObject, body: Any) -> JsonObject | None:
         """The object to store in place of `before`, or None where nothing changes."""
         kind = call.kind
-        wanted = check_type(call, body)
+        wanted = check_object_type(call, body)
         meta = wanted["metadata"]
         old_meta = before["metadata"]
         if meta.get("name", call.name) != call.name:
@@ -260,8 +260,8 @@ class Writer:
         given = meta.get("resourceVersion")
         if given and given != old_meta["resourceVersion"]:
             raise apierrors.conflict(kind.group, kind.plural, call.name)
-        if settled := _server_fields_changed(call, meta, old_meta):
-            raise apierrors.invalid(kind.group, kind.kind, call.name, settled)
+        if immutable_causes := _server_fields_changed(call, meta, old_meta):
+            raise apierrors.invalid(kind.group, kind.kind, call.name, immutable_causes)
         if meta.get("uid") and meta["uid"] != old_meta["uid"]:
             text = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old_meta['uid']}"
             raise apierrors.conflict(kind.group, kind.plural, call.name, text)
@@ -283,11 +283,11 @@ class Writer:
         wanted["apiVersion"] = kind.storage_api_version
         if wanted == before:
             return None
-        wanted, found = self._shaped(call, wanted, before)
-        self._check_shape(call, wanted, before, found)
+        wanted, problems = self._normalised(call, wanted, before)
+        self._check_structure(call, wanted, before, problems)
         wanted = strategies.prepare_update(self, call, before, wanted)
         meta = wanted["metadata"]
-        if _without_managed(wanted) == _without_managed(before):
+        if _without_managed_fields(wanted) == _without_managed_fields(before):
             # Only the manager of an apply may be new; everything else is as it was.
             if call.verb != "apply" or meta.get("managedFields") == old_meta.get("managedFields"):
                 return None
@@ -295,60 +295,63 @@ class Writer:
             meta["generation"] = int(old_meta.get("generation") or 0) + 1
         self._check_rules(call, wanted, before)
         if call.verb != "apply" and (call.tracked or _has_applied(old_meta)):
-            wanted = self._tracked(call, before, wanted)
+            wanted = self._with_managed_fields(call, before, wanted)
         return wanted
 
     async def _admitted(self, call: Call, new: JsonObject, before: JsonObject) -> JsonObject:
         mutated = await self.admission.mutate(call, new, before)
         if mutated is not new:
-            new, found = self._shaped(call, mutated, before)
+            new, problems = self._normalised(call, mutated, before)
             for field in (*_SERVER_FIELDS, "name", "resourceVersion"):
                 if field in before["metadata"] and field != "generation":
                     new["metadata"][field] = before["metadata"][field]
-            self._check_shape(call, new, before, found)
+            self._check_structure(call, new, before, problems)
             self._check_rules(call, new, before)
         await self.admission.validate(call, new, before)
         return new
 
-    def _finish(self, call: Call, old: Record, new: JsonObject) -> Record:
+    def _store_or_remove(self, call: Call, old: StoredObject, new: JsonObject) -> StoredObject:
         """Store, or remove what was only waiting for its last finalizer."""
         meta = new["metadata"]
-        if "deletionTimestamp" in meta and not meta.get("finalizers") and deletion.is_over(call.kind, new):
+        if "deletionTimestamp" in meta and not meta.get("finalizers") and deletion.is_ready_to_remove(call.kind, new):
             if call.dry_run:
                 return old
             self._store(call, new)
             return self.storage.remove(call.kind.store, call.key)
         return self._store(call, new)
 
-    def _check_shape(
-        self, call: Call, obj: JsonObject, before: JsonObject | None, misshapen: list[FieldProblem]
+    def _check_structure(
+        self, call: Call, obj: JsonObject, before: JsonObject | None, problems: list[FieldProblem]
     ) -> None:
         """Names, metadata and types; whatever comes after this may take types for granted."""
         kind = call.kind
         meta = obj["metadata"]
-        found = metadata.name_problems(kind, meta["name"]) if before is None else []
-        found += metadata.metadata_problems(meta, before["metadata"] if before is not None else {})
-        if not found and before is not None and "deletionTimestamp" in before["metadata"]:
-            found += deletion.finalizer_problems(before["metadata"], meta)
-        if not kind.custom and call.verb in ("create", "update"):
-            mistyped = [problem for problem in misshapen if problem.kind == TYPE_INVALID]
+        causes = metadata.validate_name(kind, meta["name"]) if before is None else []
+        causes += metadata.validate_metadata(meta, before["metadata"] if before is not None else {})
+        if not causes and before is not None and "deletionTimestamp" in before["metadata"]:
+            causes += deletion.validate_finalizers(before["metadata"], meta)
+        if not kind.is_custom and call.verb in ("create", "update"):
+            mistyped = [problem for problem in problems if problem.kind == TYPE_INVALID]
             if mistyped:
-                raise apierrors.bad_request(unhandled(call, summary(mistyped)))
-        found += [apierrors.Cause(problem.path, problem.kind, problem.message) for problem in misshapen]
-        if found:
-            raise apierrors.invalid(kind.group, kind.kind, meta["name"], found)
+                raise apierrors.bad_request(decode_failure_text(call, summarise_problems(mistyped)))
+        causes += [apierrors.StatusCause(problem.path, problem.kind, problem.message) for problem in problems]
+        if causes:
+            raise apierrors.invalid(kind.group, kind.kind, meta["name"], causes)
 
     def _check_rules(self, call: Call, obj: JsonObject, before: JsonObject | None) -> None:
         """The rules of the kind."""
-        found = strategies.problems_of(self, call, obj, before)
+        causes = strategies.validate(self, call, obj, before)
         schema = call.kind.schema
-        if before is not None and schema is not None and schema.watched:
-            changes = transition_problems(schema, before, obj)
-            found = [*found, *(apierrors.Cause(problem.path, problem.kind, problem.message) for problem in changes)]
-        if found:
-            raise apierrors.invalid(call.kind.group, call.kind.kind, obj["metadata"]["name"], found)
+        if before is not None and schema is not None and schema.has_transition_checks:
+            changes = validate_transition(schema, before, obj)
+            causes = [
+                *causes,
+                *(apierrors.StatusCause(problem.path, problem.kind, problem.message) for problem in changes),
+            ]
+        if causes:
+            raise apierrors.invalid(call.kind.group, call.kind.kind, obj["metadata"]["name"], causes)
 
-    def _tracked_new(self, call: Call, new: JsonObject) -> JsonObject:
+    def _with_creator_fields(self, call: Call, new: JsonObject) -> JsonObject:
         """A new object with its creator in managedFields.
 
         Which fields there are does not depend on names and stamps, and pods of a workload differ in nothing else, so
@@ -359,62 +362,62 @@ class Writer:
         named = [tuple(meta.get(field) or ()) for field in ("labels", "annotations", "finalizers")]
         owners = tuple(owner.get("uid") for owner in meta.get("ownerReferences") or ())
         key = (call.kind.api_version, encode(rest), tuple(named), owners, "generateName" in meta)
-        known = self._owned.get(key)
-        if known is None:
-            tracked = self._tracked(call, None, new)
+        cached_entry = self._managed_fields_cache.get(key)
+        if cached_entry is None:
+            tracked = self._with_managed_fields(call, None, new)
             entries = tracked["metadata"].get("managedFields") or []
             if len(entries) == 1:
-                if len(self._owned) >= _OWNED:
-                    del self._owned[next(iter(self._owned))]
-                self._owned[key] = entries[0]
+                if len(self._managed_fields_cache) >= _MAX_CACHED_ENTRIES:
+                    del self._managed_fields_cache[next(iter(self._managed_fields_cache))]
+                self._managed_fields_cache[key] = entries[0]
             return tracked
-        meta["managedFields"] = [{**known, "manager": call.manager, "time": self.now()}]
+        meta["managedFields"] = [{**cached_entry, "manager": call.manager, "time": self.now()}]
         return new
 
-    def _tracked(self, call: Call, before: JsonObject | None, new: JsonObject) -> JsonObject:
+    def _with_managed_fields(self, call: Call, before: JsonObject | None, new: JsonObject) -> JsonObject:
         tracked = track_update(
             call.kind.schema, before, new, call.manager, self.now(), call.kind.api_version, call.subresource
         )
         return {**tracked, "metadata": dict(tracked["metadata"])}
 
-    def _store(self, call: Call, obj: JsonObject) -> Record:
+    def _store(self, call: Call, obj: JsonObject) -> StoredObject:
         kind = call.kind
         # In this order, whatever the client's: lists leave them out by it.
         rest = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
         obj = {"kind": kind.kind, "apiVersion": kind.storage_api_version, **rest}
-        fields = metadata.fields_of(kind)(obj)
+        fields = metadata.selectable_field_reader(kind)(obj)
         try:
             if call.dry_run:
                 present = self.storage.get(kind.store, call.key)
                 if present is not None:
                     obj["metadata"]["resourceVersion"] = present.object()["metadata"]["resourceVersion"]
-                return Record(call.key, self.storage.published, encode(obj), obj, fields)
+                return StoredObject(call.key, self.storage.published, encode(obj), obj, fields)
             return self.storage.write(kind.store, call.key, obj, fields)
         except (OverflowError, UnicodeError, TypeError) as error:
             raise apierrors.bad_request(f"the object cannot be written as JSON: {error}") from None
 
 
-def _server_fields_changed(call: Call, meta: JsonObject, old_meta: JsonObject) -> list[apierrors.Cause]:
+def _server_fields_changed(call: Call, meta: JsonObject, old_meta: JsonObject) -> list[apierrors.StatusCause]:
     """What an update says about fields that are settled; a plain update of another uid is a conflict instead."""
     fields = ["deletionTimestamp", "deletionGracePeriodSeconds"]
     if call.verb == "patch":
         fields.append("uid")
     return [
-        apierrors.wrong(f"metadata.{field}", meta[field], "field is immutable")
+        apierrors.invalid_value(f"metadata.{field}", meta[field], "field is immutable")
         for field in fields
         if meta.get(field) is not None and meta[field] != old_meta.get(field)
     ]
 
 
-def _without_managed(obj: JsonObject) -> JsonObject:
+def _without_managed_fields(obj: JsonObject) -> JsonObject:
     meta = obj["metadata"]
     if "managedFields" not in meta:
         return obj
     return {**obj, "metadata": {name: value for name, value in meta.items() if name != "managedFields"}}
 
 
-def _spec_differs(kind: Kind, before: JsonObject, new: JsonObject) -> bool:
-    if kind.custom and not kind.status:
+def _spec_differs(kind: ResourceKind, before: JsonObject, new: JsonObject) -> bool:
+    if kind.is_custom and not kind.status:
         ignored = {"metadata", "apiVersion", "kind"}
     else:
         ignored = {"metadata", "status", "apiVersion", "kind"}

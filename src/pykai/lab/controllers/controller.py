@@ -30,17 +30,17 @@ from pykai.kube.reconcile import Reconciler
 from pykai.kube.resources import Resource, split_key
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
-from pykai.lab.cachesync import synced
-from pykai.lab.timestamps import stamp
+from pykai.lab.cachesync import wait_for_cache_sync
+from pykai.lab.timestamps import to_timestamp
 
 T = TypeVar("T", bound=Wire)
-Document = dict[str, Any]
+JsonObject = dict[str, Any]
 OnChange = Callable[[Change[Any]], None]
 
 #: Kubernetes' alphabet for random endings: no vowels, so that no words appear.
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 #: Wall seconds in which changes of many pods become one look at their owner.
-GATHERING_S = 0.05
+BATCH_DELAY_S = 0.05
 
 #: A percentage beyond this, or of more digits than this, means the same.
 _MOST_PERCENT, _DIGITS = 1000, 9
@@ -58,18 +58,18 @@ class Controller:
         name: str,
         runtime: Runtime,
         reconcile: Callable[[str], Awaitable[float | None]],
-        feeds: Sequence[tuple[Store[Any], OnChange]],
+        sources: Sequence[tuple[Store[Any], OnChange]],
         *,
-        also: Iterable[Store[Any]] = (),
+        read_only_stores: Iterable[Store[Any]] = (),
     ) -> None:
         """`feeds`: stores, the controller's own kind first, and what to do with changes; `also`: those only read."""
         self._name = name
         self.clock = runtime.clock
         self.recorder = EventRecorder(runtime.client, component=name, clock=runtime.clock)
         self._reconcile = reconcile
-        self._reconciler = Reconciler(name, self._try, clock=runtime.clock, workers=8, max_delay_s=30.0)
-        self._feeds = feeds
-        self._also = tuple(also)
+        self._reconciler = Reconciler(name, self._reconcile_or_report, clock=runtime.clock, workers=8, max_delay_s=30.0)
+        self._sources = sources
+        self._also = tuple(read_only_stores)
         self._ready = False
 
     @property
@@ -83,7 +83,7 @@ class Controller:
 
     def now(self) -> str:
         """The time of the cluster as it stands in objects."""
-        return stamp(self.now_s())
+        return to_timestamp(self.now_s())
 
     def now_s(self) -> float:
         """The time of the cluster, seconds since 1970."""
@@ -95,40 +95,40 @@ class Controller:
 
     def enqueue_soon(self, key: str) -> None:
         """Reconcile within a moment, together with what else happens in it."""
-        self._reconciler.enqueue(key, GATHERING_S * self.clock.speed)
+        self._reconciler.enqueue(key, BATCH_DELAY_S * self.clock.speed)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until told to stop."""
-        if not await synced(stop, *(store for store, _ in self._feeds), *self._also):
+        if not await wait_for_cache_sync(stop, *(store for store, _ in self._sources), *self._also):
             return
-        for store, on_change in self._feeds:
+        for store, on_change in self._sources:
             store.subscribe(on_change)
-        self._feeds[0][0].on_problem(self._unreadable)
+        self._sources[0][0].on_problem(self._report_unreadable)
         self._ready = True
         async with asyncio.TaskGroup() as group:
             group.create_task(self.recorder.run(stop))
             group.create_task(self._reconciler.run(stop))
         self._ready = False
 
-    async def _try(self, key: str) -> float | None:
+    async def _reconcile_or_report(self, key: str) -> float | None:
         try:
             return await self._reconcile(key)
         except (BadRequest, Forbidden, Invalid) as refusal:
-            store = self._feeds[0][0]
+            store = self._sources[0][0]
             obj = store.get(key)
             if obj is not None:
                 self.recorder.event(reference(obj, store.resource), "Warning", _FAILED_SYNC, str(refusal))
             raise
 
-    def _unreadable(self, key: str, problem: DecodeError | None) -> None:
+    def _report_unreadable(self, key: str, problem: DecodeError | None) -> None:
         if problem is not None:
-            resource = self._feeds[0][0].resource
+            resource = self._sources[0][0].resource
             about = InvolvedObject(resource.api_version, resource.kind, *split_key(key), problem.uid)
             text = f"{problem}; nothing is done for it until this is mended"
             self.recorder.event(about, "Warning", names.EVENT_UNREADABLE, text)
 
 
-class Writer(Generic[T]):
+class AssumingWriter(Generic[T]):
     """Writes objects of one kind, and shows them in their store at once."""
 
     def __init__(self, client: Client, store: Store[T], into: type[T], clock: Clock) -> None:
@@ -138,19 +138,19 @@ class Writer(Generic[T]):
         self._into = into
         self._clock = clock
 
-    async def create(self, obj: Document) -> T | None:
+    async def create(self, obj: JsonObject) -> T | None:
         """None if there is one of that name."""
         try:
             made = await self._client.create(self._resource, obj)
         except AlreadyExists:
             return None
-        return self._seen(made)
+        return self._assume(made)
 
-    async def patch(self, obj: T, patch: Document, *, kind: PatchKind = PatchKind.MERGE) -> T | None:
+    async def patch(self, obj: T, patch: JsonObject, *, kind: PatchKind = PatchKind.MERGE) -> T | None:
         """None if it is gone, or is another one by now."""
         return await self._patch(obj, patch, kind, "")
 
-    async def patch_status(self, obj: T, status: Document, *, kind: PatchKind = PatchKind.MERGE) -> T | None:
+    async def patch_status(self, obj: T, status: JsonObject, *, kind: PatchKind = PatchKind.MERGE) -> T | None:
         """None if it is gone, or is another one by now."""
         return await self._patch(obj, {"status": status}, kind, "status")
 
@@ -169,21 +169,21 @@ class Writer(Generic[T]):
         except (NotFound, Conflict):
             return
         if metadata.deletion_timestamp is None and self._store.get(key_of(obj)) is obj:
-            going = msgspec.structs.replace(metadata, deletion_timestamp=stamp(self._clock.now().timestamp()))
+            going = msgspec.structs.replace(metadata, deletion_timestamp=to_timestamp(self._clock.now().timestamp()))
             self._store.assume(msgspec.structs.replace(obj, metadata=going))
 
-    async def _patch(self, obj: T, patch: Document, kind: PatchKind, subresource: str) -> T | None:
+    async def _patch(self, obj: T, patch: JsonObject, kind: PatchKind, subresource: str) -> T | None:
         metadata = metadata_of(obj)
         body = {**patch, "metadata": {**patch.get("metadata", {}), "uid": metadata.uid}}
         try:
-            made = await self._client.patch(
+            patched = await self._client.patch(
                 self._resource, metadata.name, body, metadata.namespace, kind=kind, subresource=subresource
             )
         except (NotFound, Conflict):
             return None
-        return self._seen(made)
+        return self._assume(patched)
 
-    def _seen(self, document: Document) -> T:
+    def _assume(self, document: JsonObject) -> T:
         obj = decode_as(self._into, document)
         self._store.assume(obj)
         return obj
@@ -221,7 +221,7 @@ def controlled_by(obj: Wire) -> tuple[str, ...]:
     return (owner.uid,) if owner is not None else ()
 
 
-def owner_reference(obj: Wire, resource: Resource) -> Document:
+def owner_reference(obj: Wire, resource: Resource) -> JsonObject:
     """How an object that we make says that it belongs to `obj`."""
     metadata = metadata_of(obj)
     return {
@@ -234,13 +234,13 @@ def owner_reference(obj: Wire, resource: Resource) -> Document:
     }
 
 
-def drawn_name(base: str, owner_uid: str, number: int) -> str:
+def random_suffix_name(base: str, owner_uid: str, number: int) -> str:
     """`<base>-<five characters>`; the same for the same owner and number within a process."""
     digest = hashlib.blake2b(f"{_PROCESS}/{owner_uid}/{number}".encode(), digest_size=8).digest()
-    return f"{base[:57]}-{spelled(int.from_bytes(digest, 'big'), 5)}"
+    return f"{base[:57]}-{encode_suffix(int.from_bytes(digest, 'big'), 5)}"
 
 
-def spelled(number: int, length: int) -> str:
+def encode_suffix(number: int, length: int) -> str:
     """A number in the alphabet of random endings."""
     letters = []
     for _ in range(length):
@@ -249,13 +249,13 @@ def spelled(number: int, length: int) -> str:
     return "".join(letters)
 
 
-def fingerprint(document: object, salt: str = "") -> str:
+def template_hash(document: object, salt: str = "") -> str:
     """Ten characters that stand for a document."""
     data = msgspec.json.encode(document, order="deterministic") + salt.encode()
-    return spelled(int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big"), 10)
+    return encode_suffix(int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big"), 10)
 
 
-def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+def selector_matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     """Whether a selector matches; an absent or empty one matches nothing here."""
     if selector is None or not (selector.match_labels or selector.match_expressions):
         return False
@@ -274,18 +274,18 @@ def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     return True
 
 
-def scaled(value: int | str | None, total: int, *, up: bool, default: int | str) -> int:
+def int_or_percent(value: int | str | None, total: int, *, up: bool, default: int | str) -> int:
     """A count given as a number or as a percentage of a total."""
     value = default if value is None else value
     if isinstance(value, int):
         return max(0, value)
     text = value.removesuffix("%")
     if not (text.isascii() and text.isdigit()):
-        return scaled(default, total, up=up, default=0)
+        return int_or_percent(default, total, up=up, default=0)
     share = min(int(text[:_DIGITS]), _MOST_PERCENT) * total
     return -(-share // 100) if up else share // 100
 
 
-def without_nothing(document: Document) -> Document:
+def without_nulls(document: JsonObject) -> JsonObject:
     """Without the fields that are None."""
     return {key: value for key, value in document.items() if value is not None}

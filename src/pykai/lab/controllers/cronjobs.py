@@ -21,18 +21,18 @@ from pykai.kube.resources import CRON_JOBS, JOBS
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
+    AssumingWriter,
     Controller,
-    Document,
-    Writer,
+    JsonObject,
     controlled_by,
     controller_of,
     key_of,
     owner_reference,
     reference,
 )
-from pykai.lab.controllers.jobs import finished
+from pykai.lab.controllers.jobs import finished_condition
 from pykai.lab.controllers.pods import CONTROLLER
-from pykai.lab.timestamps import seconds, stamp
+from pykai.lab.timestamps import to_seconds, to_timestamp
 
 DEFAULT_SUCCESSFUL_HISTORY = 3
 DEFAULT_FAILED_HISTORY = 1
@@ -46,8 +46,8 @@ class CronJobs:
         self._crons = runtime.caches.store(CRON_JOBS, CronJob)
         self._jobs = runtime.caches.store(JOBS, Job)
         self._jobs.index(CONTROLLER, controlled_by)
-        self._write = Writer(runtime.client, self._crons, CronJob, runtime.clock)
-        self._write_job = Writer(runtime.client, self._jobs, Job, runtime.clock)
+        self._write = AssumingWriter(runtime.client, self._crons, CronJob, runtime.clock)
+        self._write_job = AssumingWriter(runtime.client, self._jobs, Job, runtime.clock)
         self.controller = Controller(
             "cronjob-controller",
             runtime,
@@ -69,23 +69,23 @@ class CronJobs:
         if cron is None or cron.metadata.deletion_timestamp is not None:
             return None
         owned = self._jobs.by_index(CONTROLLER, cron.metadata.uid)
-        await self._forget_history(cron, [job for job in owned if job.metadata.deletion_timestamp is None])
+        await self._delete_old_jobs(cron, [job for job in owned if job.metadata.deletion_timestamp is None])
         now_s = self.controller.now_s()
         scheduled_s: float | None = None
         if not cron.spec.suspend:
             try:
-                due_s = due(cron, now_s)
+                due_s = due_time(cron, now_s)
             except (CronError, ZoneInfoNotFoundError, ValueError) as error:
                 self._event(
                     cron, "Warning", "UnparseableSchedule", f"unparseable schedule {cron.spec.schedule!r}: {error}"
                 )
                 return None
-            if due_s is not None and await self._start(cron, due_s):
+            if due_s is not None and await self._start_job(cron, due_s):
                 scheduled_s = due_s
-        await self._tell_status(cron, scheduled_s)
+        await self._update_status(cron, scheduled_s)
         return _MINUTE_S - self.controller.now_s() % _MINUTE_S
 
-    async def _start(self, cron: CronJob, due_s: float) -> bool:
+    async def _start_job(self, cron: CronJob, due_s: float) -> bool:
         """Make the Job of a time; False if it has to wait."""
         active = self._active(cron)
         if active and cron.spec.concurrency_policy == "Forbid":
@@ -99,40 +99,40 @@ class CronJobs:
         if active and cron.spec.concurrency_policy == "Replace":
             for job in active:
                 await self._write_job.delete(job)
-        body = job_of(cron, due_s)
+        body = job_document(cron, due_s)
         try:
-            made = await self._write_job.create(body)
+            created = await self._write_job.create(body)
         except ApiError as error:
             if error.code >= 500 or error.code in (409, 429):
                 raise
             self._event(cron, "Warning", names.EVENT_FAILED_CREATE, f"Error creating job: {error}")
             return False
-        if made is not None:
-            self._event(cron, "Normal", "SuccessfulCreate", f"Created job {made.metadata.name}")
+        if created is not None:
+            self._event(cron, "Normal", "SuccessfulCreate", f"Created job {created.metadata.name}")
         return True
 
     def _active(self, cron: CronJob) -> list[Job]:
         return [
             job
             for job in self._jobs.by_index(CONTROLLER, cron.metadata.uid)
-            if finished(job) is None and job.metadata.deletion_timestamp is None
+            if finished_condition(job) is None and job.metadata.deletion_timestamp is None
         ]
 
-    async def _forget_history(self, cron: CronJob, owned: Sequence[Job]) -> None:
+    async def _delete_old_jobs(self, cron: CronJob, owned: Sequence[Job]) -> None:
         for kind, limit, default in (
             ("Complete", cron.spec.successful_jobs_history_limit, DEFAULT_SUCCESSFUL_HISTORY),
             ("Failed", cron.spec.failed_jobs_history_limit, DEFAULT_FAILED_HISTORY),
         ):
-            ended = [job for job in owned if (over := finished(job)) is not None and over.type == kind]
+            ended = [job for job in owned if (over := finished_condition(job)) is not None and over.type == kind]
             ended.sort(key=lambda job: (job.status.start_time or "", job.metadata.name))
             for job in ended[: max(0, len(ended) - (default if limit is None else limit))]:
                 await self._write_job.delete(job)
 
-    async def _tell_status(self, cron: CronJob, scheduled_s: float | None) -> None:
+    async def _update_status(self, cron: CronJob, scheduled_s: float | None) -> None:
         current = self._crons.get(key_of(cron))
         if current is None or current.metadata.uid != cron.metadata.uid:
             return
-        patch: Document = {}
+        patch: JsonObject = {}
         active = sorted(self._active(current), key=lambda job: job.metadata.name)
         if [one.uid for one in current.status.active] != [job.metadata.uid for job in active]:
             patch["active"] = [
@@ -146,7 +146,7 @@ class CronJobs:
                 for job in active
             ]
         if scheduled_s is not None:
-            patch["lastScheduleTime"] = stamp(scheduled_s)
+            patch["lastScheduleTime"] = to_timestamp(scheduled_s)
         successes = [
             job.status.completion_time
             for job in self._jobs.by_index(CONTROLLER, current.metadata.uid)
@@ -167,7 +167,7 @@ def cron_jobs(runtime: Runtime) -> Service:
     return CronJobs(runtime).controller
 
 
-def due(cron: CronJob, now_s: float) -> float | None:
+def due_time(cron: CronJob, now_s: float) -> float | None:
     """The last time of the schedule that has passed and was not served, None if there is none."""
     schedule = parse_cron(cron.spec.schedule)
     offset_s = 0.0
@@ -178,14 +178,14 @@ def due(cron: CronJob, now_s: float) -> float | None:
     if last_ns is None:
         return None
     last_s = last_ns / 1e9 - offset_s
-    served_s = seconds(cron.status.last_schedule_time) or seconds(cron.metadata.creation_timestamp) or now_s
+    served_s = to_seconds(cron.status.last_schedule_time) or to_seconds(cron.metadata.creation_timestamp) or now_s
     if last_s <= served_s:
         return None
     deadline_s = cron.spec.starting_deadline_seconds
     return None if deadline_s is not None and last_s < now_s - deadline_s else last_s
 
 
-def job_of(cron: CronJob, due_s: float) -> Document:
+def job_document(cron: CronJob, due_s: float) -> JsonObject:
     """The Job of a time."""
     template = cron.spec.job_template
     metadata = template.get("metadata") or {}
@@ -196,7 +196,10 @@ def job_of(cron: CronJob, due_s: float) -> Document:
             "name": f"{cron.metadata.name[:52]}-{int(due_s) // _MINUTE_S}",
             "namespace": cron.metadata.namespace,
             "labels": metadata.get("labels") or {},
-            "annotations": {**(metadata.get("annotations") or {}), names.CRON_SCHEDULED_AT_ANNOTATION: stamp(due_s)},
+            "annotations": {
+                **(metadata.get("annotations") or {}),
+                names.CRON_SCHEDULED_AT_ANNOTATION: to_timestamp(due_s),
+            },
             "ownerReferences": [owner_reference(cron, CRON_JOBS)],
         },
         "spec": template.get("spec") or {},

@@ -16,25 +16,25 @@ from pykai.kube.resources import DEPLOYMENTS, REPLICA_SETS
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
+    AssumingWriter,
     Controller,
-    Document,
-    Writer,
+    JsonObject,
     controlled_by,
     controller_of,
-    fingerprint,
     key_of,
     owner_reference,
     reference,
-    selects,
+    selector_matches,
+    template_hash,
 )
 from pykai.lab.controllers.pods import CONTROLLER, pod_store
-from pykai.lab.controllers.rollout import Generation, limits, plan, replicas_of
-from pykai.lab.timestamps import seconds
+from pykai.lab.controllers.rollout import ReplicaSetNumbers, plan_rollout, replicas_of, surge_and_unavailable
+from pykai.lab.timestamps import to_seconds
 
 DEFAULT_HISTORY = 10
 DEFAULT_PROGRESS_S = 600
 #: Annotations of a Deployment that are about itself.
-_NOT_PASSED_ON = frozenset({names.LAST_APPLIED_ANNOTATION, names.DEPLOYMENT_REVISION_ANNOTATION})
+_NOT_COPIED_ANNOTATIONS = frozenset({names.LAST_APPLIED_ANNOTATION, names.DEPLOYMENT_REVISION_ANNOTATION})
 
 
 class Deployments:
@@ -45,21 +45,21 @@ class Deployments:
         self._sets = runtime.caches.store(REPLICA_SETS, ReplicaSet)
         self._sets.index(CONTROLLER, controlled_by)
         self._pods = pod_store(runtime)
-        self._write = Writer(runtime.client, self._deployments, Deployment, runtime.clock)
-        self._write_set = Writer(runtime.client, self._sets, ReplicaSet, runtime.clock)
+        self._write = AssumingWriter(runtime.client, self._deployments, Deployment, runtime.clock)
+        self._write_set = AssumingWriter(runtime.client, self._sets, ReplicaSet, runtime.clock)
         #: uids that have looked for ReplicaSets nobody controls
-        self._looked: set[str] = set()
+        self._adopted: set[str] = set()
         self.controller = Controller(
             "deployment-controller",
             runtime,
             self._reconcile,
             [(self._deployments, self._on_deployment), (self._sets, self._on_set)],
-            also=[self._pods],
+            read_only_stores=[self._pods],
         )
 
     def _on_deployment(self, change: Change[Deployment]) -> None:
         if change.new is None and change.old is not None:
-            self._looked.discard(change.old.metadata.uid)
+            self._adopted.discard(change.old.metadata.uid)
         self.controller.enqueue(change.key)
 
     def _on_set(self, change: Change[ReplicaSet]) -> None:
@@ -76,17 +76,21 @@ class Deployments:
         owned = self._owned(deployment)
         new = self._current(deployment, owned)
         if new is None and not deployment.spec.paused:
-            new = await self._make(deployment, owned)
+            new = await self._create_replica_set(deployment, owned)
         elif new is not None:
-            new = await self._renumber(deployment, new, owned)
+            new = await self._bump_revision(deployment, new, owned)
         old = [one for one in self._owned(deployment) if new is None or one.metadata.uid != new.metadata.uid]
-        changes = plan(deployment, self._numbers(new) if new is not None else None, [self._figures(one) for one in old])
+        changes = plan_rollout(
+            deployment,
+            self._latest_generation(new) if new is not None else None,
+            [self._generation(one) for one in old],
+        )
         for one in (*old, *([new] if new is not None else [])):
             count = changes.get(one.metadata.name)
             if count is not None:
                 await self._scale(deployment, one, count)
-        await self._forget_history(deployment, old)
-        return await self._tell_status(deployment, new)
+        await self._delete_old_replica_sets(deployment, old)
+        return await self._update_status(deployment, new)
 
     def _current(self, deployment: Deployment, owned: Sequence[ReplicaSet]) -> ReplicaSet | None:
         """The ReplicaSet of the current template."""
@@ -97,14 +101,14 @@ class Deployments:
         digest = _digest(deployment)
         return next((one for one in owned if one.metadata.labels.get(names.POD_TEMPLATE_HASH_LABEL) == digest), None)
 
-    def _numbers(self, new: ReplicaSet) -> Generation:
-        return self._figures(self._sets.get(key_of(new)) or new)
+    def _latest_generation(self, new: ReplicaSet) -> ReplicaSetNumbers:
+        return self._generation(self._sets.get(key_of(new)) or new)
 
-    def _figures(self, one: ReplicaSet) -> Generation:
+    def _generation(self, one: ReplicaSet) -> ReplicaSetNumbers:
         pods = self._pods.by_index(CONTROLLER, one.metadata.uid)
         there = sum(pod.status.phase not in ("Succeeded", "Failed") for pod in pods)
         replicas = 1 if one.spec.replicas is None else one.spec.replicas
-        return Generation(one.metadata.name, replicas, one.status.available_replicas, there)
+        return ReplicaSetNumbers(one.metadata.name, replicas, one.status.available_replicas, there)
 
     def _owned(self, deployment: Deployment) -> list[ReplicaSet]:
         """Its ReplicaSets, oldest first."""
@@ -115,41 +119,41 @@ class Deployments:
         )
 
     async def _adopt(self, deployment: Deployment) -> None:
-        if deployment.metadata.uid in self._looked:
+        if deployment.metadata.uid in self._adopted:
             return
         for one in self._sets.values():
             if (
                 one.metadata.namespace == deployment.metadata.namespace
                 and controller_of(one) is None
-                and selects(deployment.spec.selector, one.metadata.labels)
+                and selector_matches(deployment.spec.selector, one.metadata.labels)
             ):
                 belongs = {"metadata": {"ownerReferences": [owner_reference(deployment, DEPLOYMENTS)]}}
                 await self._write_set.patch(one, belongs)
-        self._looked.add(deployment.metadata.uid)
+        self._adopted.add(deployment.metadata.uid)
 
-    async def _make(self, deployment: Deployment, owned: Sequence[ReplicaSet]) -> ReplicaSet | None:
+    async def _create_replica_set(self, deployment: Deployment, owned: Sequence[ReplicaSet]) -> ReplicaSet | None:
         """The ReplicaSet of the current template, empty for now."""
-        body = replica_set_of(deployment, _digest(deployment), next_revision(owned))
-        made = await self._write_set.create(body)
-        if made is None:
+        body = replica_set_document(deployment, _digest(deployment), next_revision(owned))
+        created = await self._write_set.create(body)
+        if created is None:
             # Another object has the name: the next look takes another one.
             count = (deployment.status.collision_count or 0) + 1
             await self._write.patch_status(deployment, {"collisionCount": count})
             return None
-        await self._note_revision(deployment, made)
-        return made
+        await self._annotate_revision(deployment, created)
+        return created
 
-    async def _renumber(self, deployment: Deployment, new: ReplicaSet, owned: Sequence[ReplicaSet]) -> ReplicaSet:
+    async def _bump_revision(self, deployment: Deployment, new: ReplicaSet, owned: Sequence[ReplicaSet]) -> ReplicaSet:
         """A template that comes back gets the newest revision."""
         others = [one for one in owned if one.metadata.uid != new.metadata.uid]
         revision = next_revision(others)
         if revision_of(new) < revision:
             note = {"metadata": {"annotations": {names.DEPLOYMENT_REVISION_ANNOTATION: str(revision)}}}
             new = await self._write_set.patch(new, note) or new
-        await self._note_revision(deployment, new)
+        await self._annotate_revision(deployment, new)
         return new
 
-    async def _note_revision(self, deployment: Deployment, new: ReplicaSet) -> None:
+    async def _annotate_revision(self, deployment: Deployment, new: ReplicaSet) -> None:
         revision = new.metadata.annotations.get(names.DEPLOYMENT_REVISION_ANNOTATION, "1")
         if deployment.metadata.annotations.get(names.DEPLOYMENT_REVISION_ANNOTATION) != revision:
             note = {"metadata": {"annotations": {names.DEPLOYMENT_REVISION_ANNOTATION: revision}}}
@@ -157,13 +161,13 @@ class Deployments:
 
     async def _scale(self, deployment: Deployment, one: ReplicaSet, count: int) -> None:
         before = 1 if one.spec.replicas is None else one.spec.replicas
-        patch: Document = {"spec": {"replicas": count}, "metadata": {"annotations": sizes(deployment)}}
+        patch: JsonObject = {"spec": {"replicas": count}, "metadata": {"annotations": replica_annotations(deployment)}}
         if await self._write_set.patch(one, patch) is not None:
             way = "up" if count > before else "down"
             message = f"Scaled {way} replica set {one.metadata.name} from {before} to {count}"
             self.controller.recorder.event(reference(deployment, DEPLOYMENTS), "Normal", "ScalingReplicaSet", message)
 
-    async def _forget_history(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> None:
+    async def _delete_old_replica_sets(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> None:
         limit = deployment.spec.revision_history_limit
         empty = [one for one in old if one.spec.replicas == 0 and one.status.replicas == 0]
         surplus = len(empty) - (DEFAULT_HISTORY if limit is None else limit)
@@ -171,13 +175,13 @@ class Deployments:
             if one.status.observed_generation >= one.metadata.generation:
                 await self._write_set.delete(one)
 
-    async def _tell_status(self, deployment: Deployment, new: ReplicaSet | None) -> float | None:
+    async def _update_status(self, deployment: Deployment, new: ReplicaSet | None) -> float | None:
         current = self._deployments.get(key_of(deployment))
         if current is None or current.metadata.uid != deployment.metadata.uid:
             return None
         owned = self._owned(current)
         newest = next((one for one in owned if new is not None and one.metadata.uid == new.metadata.uid), None)
-        status, wait_s = status_of(current, newest, owned, self.controller.now(), self.controller.now_s())
+        status, wait_s = status_patch(current, newest, owned, self.controller.now(), self.controller.now_s())
         if status:
             await self._write.patch_status(current, status)
         return wait_s
@@ -189,15 +193,15 @@ def deployments(runtime: Runtime) -> Service:
 
 
 def _digest(deployment: Deployment) -> str:
-    return fingerprint(deployment.spec.template, str(deployment.status.collision_count or ""))
+    return template_hash(deployment.spec.template, str(deployment.status.collision_count or ""))
 
 
-def same_template(one: Document, other: Document) -> bool:
+def same_template(one: JsonObject, other: JsonObject) -> bool:
     """Whether two templates are the same but for the label that tells generations apart."""
-    return _plain(one) == _plain(other)
+    return _without_template_hash(one) == _without_template_hash(other)
 
 
-def _plain(template: Document) -> Document:
+def _without_template_hash(template: JsonObject) -> JsonObject:
     metadata = dict(template.get("metadata") or {})
     labels = dict(metadata.get("labels") or {})
     labels.pop(names.POD_TEMPLATE_HASH_LABEL, None)
@@ -217,21 +221,21 @@ def next_revision(owned: Sequence[ReplicaSet]) -> int:
     return 1 + max(map(revision_of, owned), default=0)
 
 
-def sizes(deployment: Deployment) -> dict[str, str]:
+def replica_annotations(deployment: Deployment) -> dict[str, str]:
     """What a ReplicaSet is told about the whole."""
     desired = replicas_of(deployment)
     return {
         names.DESIRED_REPLICAS_ANNOTATION: str(desired),
-        names.MAX_REPLICAS_ANNOTATION: str(desired + limits(deployment)[0]),
+        names.MAX_REPLICAS_ANNOTATION: str(desired + surge_and_unavailable(deployment)[0]),
     }
 
 
-def replica_set_of(deployment: Deployment, digest: str, revision: int) -> Document:
+def replica_set_document(deployment: Deployment, digest: str, revision: int) -> JsonObject:
     """A ReplicaSet without pods for the current template."""
     template = deployment.spec.template
     metadata = template.get("metadata") or {}
     labels = {**(metadata.get("labels") or {}), names.POD_TEMPLATE_HASH_LABEL: digest}
-    selector: Document = {"matchLabels": {names.POD_TEMPLATE_HASH_LABEL: digest}}
+    selector: JsonObject = {"matchLabels": {names.POD_TEMPLATE_HASH_LABEL: digest}}
     if deployment.spec.selector is not None:
         selector["matchLabels"] = {**deployment.spec.selector.match_labels, **selector["matchLabels"]}
         if deployment.spec.selector.match_expressions:
@@ -239,8 +243,8 @@ def replica_set_of(deployment: Deployment, digest: str, revision: int) -> Docume
                 {"key": e.key, "operator": e.operator, "values": e.values}
                 for e in deployment.spec.selector.match_expressions
             ]
-    annotations = {k: v for k, v in deployment.metadata.annotations.items() if k not in _NOT_PASSED_ON}
-    annotations |= sizes(deployment)
+    annotations = {k: v for k, v in deployment.metadata.annotations.items() if k not in _NOT_COPIED_ANNOTATIONS}
+    annotations |= replica_annotations(deployment)
     annotations[names.DEPLOYMENT_REVISION_ANNOTATION] = str(revision)
     return {
         "apiVersion": REPLICA_SETS.api_version,
@@ -261,9 +265,9 @@ def replica_set_of(deployment: Deployment, digest: str, revision: int) -> Docume
     }
 
 
-def status_of(
+def status_patch(
     deployment: Deployment, new: ReplicaSet | None, owned: Sequence[ReplicaSet], now: str, now_s: float
-) -> tuple[Document, float | None]:
+) -> tuple[JsonObject, float | None]:
     """What is to be changed in the status, and after how many seconds the rollout is late."""
     desired = replicas_of(deployment)
     updated = new.status.replicas if new is not None else 0
@@ -278,7 +282,7 @@ def status_of(
     )
     counts["observedGeneration"] = deployment.metadata.generation
     status = deployment.status
-    known = {
+    existing = {
         "replicas": status.replicas,
         "updatedReplicas": status.updated_replicas,
         "readyReplicas": status.ready_replicas,
@@ -286,10 +290,10 @@ def status_of(
         "unavailableReplicas": status.unavailable_replicas,
         "observedGeneration": status.observed_generation,
     }
-    patch: dict[str, Any] = {key: value for key, value in counts.items() if known[key] != value}
-    held = {condition.type: condition for condition in status.conditions}
-    enough = counts["availableReplicas"] >= desired - limits(deployment)[1]
-    wishes = {
+    patch: dict[str, Any] = {key: value for key, value in counts.items() if existing[key] != value}
+    conditions_by_type = {condition.type: condition for condition in status.conditions}
+    enough = counts["availableReplicas"] >= desired - surge_and_unavailable(deployment)[1]
+    desired_conditions = {
         "Available": (
             ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
             if enough
@@ -302,12 +306,12 @@ def status_of(
         and counts["replicas"] == desired
         and counts["availableReplicas"] == desired
     )
-    moved = bool({"replicas", "updatedReplicas", "readyReplicas", "availableReplicas"} & patch.keys())
-    progressing = held.get("Progressing")
+    has_progressed = bool({"replicas", "updatedReplicas", "readyReplicas", "availableReplicas"} & patch.keys())
+    progressing = conditions_by_type.get("Progressing")
     wait_s: float | None = None
     name = new.metadata.name if new is not None else ""
     if done:
-        wishes["Progressing"] = (
+        desired_conditions["Progressing"] = (
             "True",
             "NewReplicaSetAvailable",
             f'ReplicaSet "{name}" has successfully progressed.',
@@ -315,20 +319,20 @@ def status_of(
     elif new is not None and not deployment.spec.paused:
         limit_s = deployment.spec.progress_deadline_seconds
         limit_s = DEFAULT_PROGRESS_S if limit_s is None else limit_s
-        since_s = seconds(progressing.last_update_time) if progressing is not None else None
-        left_s = limit_s if since_s is None or moved else since_s + limit_s - now_s
+        since_s = to_seconds(progressing.last_update_time) if progressing is not None else None
+        left_s = limit_s if since_s is None or has_progressed else since_s + limit_s - now_s
         if left_s > 0:
-            wishes["Progressing"] = ("True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
+            desired_conditions["Progressing"] = ("True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
             wait_s = left_s
         else:
             message = f'ReplicaSet "{name}" has timed out progressing.'
-            wishes["Progressing"] = ("False", "ProgressDeadlineExceeded", message)
-    conditions: list[Document] = []
+            desired_conditions["Progressing"] = ("False", "ProgressDeadlineExceeded", message)
+    conditions: list[JsonObject] = []
     changed = False
-    for kind, (state, reason, message) in wishes.items():
-        before = held.get(kind)
+    for kind, (state, reason, message) in desired_conditions.items():
+        before = conditions_by_type.get(kind)
         same = before is not None and (before.status, before.reason, before.message) == (state, reason, message)
-        fresh = kind == "Progressing" and moved and not done
+        fresh = kind == "Progressing" and has_progressed and not done
         changed = changed or not same or fresh
         since = before.last_transition_time if before is not None and before.status == state else now
         updated_at = before.last_update_time if same and before is not None and not fresh else now
@@ -342,8 +346,8 @@ def status_of(
                 "lastUpdateTime": updated_at,
             }
         )
-    for kind, condition in held.items():
-        if kind not in wishes:
+    for kind, condition in conditions_by_type.items():
+        if kind not in desired_conditions:
             conditions.append(
                 {
                     "type": kind,

@@ -10,20 +10,27 @@ from pykai.api.workloads import MachinePod, PodDisruptionBudget
 from pykai.kube.resources import POD_DISRUPTION_BUDGETS
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
-from pykai.lab.controllers.controller import Controller, Document, Writer, key_of, scaled, selects
+from pykai.lab.controllers.controller import (
+    AssumingWriter,
+    Controller,
+    JsonObject,
+    int_or_percent,
+    key_of,
+    selector_matches,
+)
 from pykai.lab.controllers.pods import is_active, is_finished, is_ready, pod_store
 
 _IN_NAMESPACE = "namespace"
 
 
-class Budgets:
+class DisruptionBudgets:
     """The controller of disruption budgets."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._budgets = runtime.caches.store(POD_DISRUPTION_BUDGETS, PodDisruptionBudget, optional=True)
         self._budgets.index(_IN_NAMESPACE, lambda budget: [budget.metadata.namespace])
         self._pods = pod_store(runtime)
-        self._write = Writer(runtime.client, self._budgets, PodDisruptionBudget, runtime.clock)
+        self._write = AssumingWriter(runtime.client, self._budgets, PodDisruptionBudget, runtime.clock)
         self.controller = Controller(
             "disruption-controller",
             runtime,
@@ -41,7 +48,7 @@ class Budgets:
         if pod is None:
             return
         for budget in self._budgets.by_index(_IN_NAMESPACE, pod.metadata.namespace):
-            if selects(budget.spec.selector, pod.metadata.labels):
+            if selector_matches(budget.spec.selector, pod.metadata.labels):
                 self.controller.enqueue_soon(key_of(budget))
 
     async def _reconcile(self, key: str) -> float | None:
@@ -53,43 +60,43 @@ class Budgets:
             for pod in self._pods.values()
             if pod.metadata.namespace == budget.metadata.namespace
             and not is_finished(pod)
-            and selects(budget.spec.selector, pod.metadata.labels)
+            and selector_matches(budget.spec.selector, pod.metadata.labels)
         ]
-        status = status_of(budget, matched)
+        status = status_patch(budget, matched)
         if status:
             await self._write.patch_status(budget, status)
         return None
 
 
-def budgets(runtime: Runtime) -> Service:
+def disruption_budgets(runtime: Runtime) -> Service:
     """The controller of disruption budgets as a service."""
-    return Budgets(runtime).controller
+    return DisruptionBudgets(runtime).controller
 
 
-def status_of(budget: PodDisruptionBudget, pods: list[MachinePod]) -> Document:
+def status_patch(budget: PodDisruptionBudget, pods: list[MachinePod]) -> JsonObject:
     """What is to be changed in the status."""
     expected = len(pods)
     healthy = sum(is_active(pod) and is_ready(pod) for pod in pods)
     if budget.spec.max_unavailable is not None:
-        desired = max(0, expected - scaled(budget.spec.max_unavailable, expected, up=True, default=0))
+        desired_healthy = max(0, expected - int_or_percent(budget.spec.max_unavailable, expected, up=True, default=0))
     else:
-        desired = scaled(budget.spec.min_available, expected, up=True, default=0)
-    wishes = {
+        desired_healthy = int_or_percent(budget.spec.min_available, expected, up=True, default=0)
+    desired = {
         "currentHealthy": healthy,
-        "desiredHealthy": desired,
-        "disruptionsAllowed": max(0, healthy - desired) if expected else 0,
+        "desiredHealthy": desired_healthy,
+        "disruptionsAllowed": max(0, healthy - desired_healthy) if expected else 0,
         "expectedPods": expected,
         "observedGeneration": budget.metadata.generation,
     }
     status = budget.status
-    known = {
+    existing = {
         "currentHealthy": status.current_healthy,
         "desiredHealthy": status.desired_healthy,
         "disruptionsAllowed": status.disruptions_allowed,
         "expectedPods": status.expected_pods,
         "observedGeneration": status.observed_generation,
     }
-    if wishes == known and budget.status.observed_generation:
+    if desired == existing and budget.status.observed_generation:
         return {}
     # All of them: their absence means that nobody has looked yet.
-    return dict(wishes)
+    return dict(desired)

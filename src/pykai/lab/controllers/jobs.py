@@ -18,32 +18,32 @@ from pykai.kube.resources import JOBS
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
+    AssumingWriter,
     Controller,
-    Document,
-    Writer,
+    JsonObject,
     controller_of,
-    drawn_name,
     key_of,
     owner_reference,
+    random_suffix_name,
     reference,
 )
 from pykai.lab.controllers.jobstatus import (
-    Memory,
-    Tally,
-    Verdict,
+    JobCounts,
+    JobMemory,
+    JobResult,
+    count_pods,
+    desired_active,
     format_indexes,
     is_indexed,
+    job_result,
     missing_indexes,
-    surplus,
-    tally_of,
-    verdict,
-    wanted,
+    pods_to_delete,
 )
-from pykai.lab.controllers.pods import CONTROLLER, from_template, is_going, pod_store, pod_writer
-from pykai.lab.timestamps import seconds
+from pykai.lab.controllers.pods import CONTROLLER, is_terminating, pod_from_template, pod_store, pod_writer
+from pykai.lab.timestamps import to_seconds
 
 #: Pods made in one go; the rest follows at once.
-_MOST_AT_ONCE = 500
+_MAX_CREATES_PER_SYNC = 500
 
 
 class Jobs:
@@ -52,10 +52,10 @@ class Jobs:
     def __init__(self, runtime: Runtime) -> None:
         self._jobs = runtime.caches.store(JOBS, Job)
         self._pods = pod_store(runtime)
-        self._write_job = Writer(runtime.client, self._jobs, Job, runtime.clock)
+        self._write_job = AssumingWriter(runtime.client, self._jobs, Job, runtime.clock)
         self._write_pod = pod_writer(runtime)
         #: by uid
-        self._memories: dict[str, Memory] = {}
+        self._job_memories: dict[str, JobMemory] = {}
         self.controller = Controller(
             "job-controller",
             runtime,
@@ -65,7 +65,7 @@ class Jobs:
 
     def _on_job(self, change: Change[Job]) -> None:
         if change.new is None and change.old is not None:
-            self._memories.pop(change.old.metadata.uid, None)
+            self._job_memories.pop(change.old.metadata.uid, None)
         self.controller.enqueue(change.key)
 
     def _on_pod(self, change: Change[MachinePod]) -> None:
@@ -75,85 +75,85 @@ class Jobs:
             return
         key = f"{pod.metadata.namespace}/{owner.name}"
         job = self._jobs.get(key)
-        if change.new is None and job is not None and job.metadata.uid in self._memories:
-            self._memories[job.metadata.uid].lost(job, pod)
+        if change.new is None and job is not None and job.metadata.uid in self._job_memories:
+            self._job_memories[job.metadata.uid].record_vanished_pod(job, pod)
         self.controller.enqueue_soon(key)
 
     async def _reconcile(self, key: str) -> float | None:
         job = self._jobs.get(key)
-        if job is None or is_going_away(job):
+        if job is None or is_terminating_job(job):
             return None
         now_s = self.controller.now_s()
         pods = self._pods.by_index(CONTROLLER, job.metadata.uid)
-        over = finished(job)
+        over = finished_condition(job)
         if over is not None:
-            return await self._bury(job, over, pods, now_s)
-        memory = self._memories.get(job.metadata.uid)
+            return await self._clean_up_finished(job, over, pods, now_s)
+        memory = self._job_memories.get(job.metadata.uid)
         if memory is None:
-            memory = self._memories[job.metadata.uid] = Memory.of(job, pods)
-        tally = tally_of(job, pods, memory)
-        outcome = verdict(job, tally, now_s)
+            memory = self._job_memories[job.metadata.uid] = JobMemory.of(job, pods)
+        tally = count_pods(job, pods, memory)
+        outcome = job_result(job, tally, now_s)
         wait_s: float | None = None
         if outcome is not None:
             for pod in tally.active:
-                memory.withdrawn.add(pod.metadata.uid)
+                memory.deleted_by_us.add(pod.metadata.uid)
                 await self._write_pod.delete(pod)
         else:
-            wait_s = await self._fill(job, tally, memory, now_s)
-        await self._tell_status(job, memory, outcome)
-        deadline_s, start_s = job.spec.active_deadline_seconds, seconds(job.status.start_time)
+            wait_s = await self._adjust_pods(job, tally, memory, now_s)
+        await self._update_status(job, memory, outcome)
+        deadline_s, start_s = job.spec.active_deadline_seconds, to_seconds(job.status.start_time)
         if outcome is None and deadline_s is not None and not job.spec.suspend:
             left_s = deadline_s if start_s is None else start_s + deadline_s - now_s
             wait_s = left_s if wait_s is None else min(wait_s, left_s)
         return wait_s
 
-    async def _fill(self, job: Job, tally: Tally, memory: Memory, now_s: float) -> float | None:
+    async def _adjust_pods(self, job: Job, tally: JobCounts, memory: JobMemory, now_s: float) -> float | None:
         """Make or take away pods; seconds after which to look again."""
-        goal = wanted(job, tally)
+        desired = desired_active(job, tally)
         have = len(tally.active)
-        if have > goal:
-            for pod in surplus(job, tally, have - goal):
-                memory.withdrawn.add(pod.metadata.uid)
+        if have > desired:
+            for pod in pods_to_delete(job, tally, have - desired):
+                memory.deleted_by_us.add(pod.metadata.uid)
                 await self._write_pod.delete(pod)
             return None
-        waits_for_the_dead = job.spec.pod_replacement_policy == "Failed"
-        count = goal - have - (tally.terminating if waits_for_the_dead else 0)
+        waits_for_terminated = job.spec.pod_replacement_policy == "Failed"
+        count = desired - have - (tally.terminating if waits_for_terminated else 0)
         if count <= 0:
             return None
         if tally.back_off_until_s > now_s:
             return tally.back_off_until_s - now_s
         indexes: list[int | None] = [None] * count
         if is_indexed(job):
-            going = (pod for pod in self._pods.by_index(CONTROLLER, job.metadata.uid) if is_going(pod))
-            indexes = list(missing_indexes(job, tally, going if waits_for_the_dead else (), count))
-        for index in indexes[:_MOST_AT_ONCE]:
-            if not await self._make(job, memory, index):
+            going = (pod for pod in self._pods.by_index(CONTROLLER, job.metadata.uid) if is_terminating(pod))
+            indexes = list(missing_indexes(job, tally, going if waits_for_terminated else (), count))
+        for index in indexes[:_MAX_CREATES_PER_SYNC]:
+            if not await self._create_pod(job, memory, index):
                 return 10.0
-        return 0.0 if len(indexes) > _MOST_AT_ONCE else None
+        return 0.0 if len(indexes) > _MAX_CREATES_PER_SYNC else None
 
-    async def _make(self, job: Job, memory: Memory, index: int | None) -> bool:
+    async def _create_pod(self, job: Job, memory: JobMemory, index: int | None) -> bool:
         base = job.metadata.name if index is None else f"{job.metadata.name}-{index}"
         while True:
-            name = drawn_name(base, job.metadata.uid, memory.made)
+            name = random_suffix_name(base, job.metadata.uid, memory.created)
             try:
-                made = await self._write_pod.create(pod_of(job, name, index))
+                created = await self._write_pod.create(pod_document(job, name, index))
             except ApiError as error:
                 if error.code >= 500 or error.code in (409, 429):
                     raise
                 self._event(job, "Warning", names.EVENT_FAILED_CREATE, f"Error creating: {error}")
                 return False
-            memory.made += 1
+            memory.created += 1
             # One that exists and that the cache does not know is ours: the answer to its creation got lost.
-            if made is not None or self._pods.get(f"{job.metadata.namespace}/{name}") is None:
+            if created is not None or self._pods.get(f"{job.metadata.namespace}/{name}") is None:
                 return True
 
-    async def _tell_status(self, job: Job, memory: Memory, outcome: Verdict | None) -> None:
+    async def _update_status(self, job: Job, memory: JobMemory, outcome: JobResult | None) -> None:
         current = self._jobs.get(key_of(job))
         if current is None or current.metadata.uid != job.metadata.uid:
             return
         job = current
-        tally = tally_of(job, self._pods.by_index(CONTROLLER, job.metadata.uid), memory)
-        status = status_of(job, tally, outcome, self.controller.now())
+        tally = count_pods(job, self._pods.by_index(CONTROLLER, job.metadata.uid), memory)
+        status = status_patch(job, tally, outcome, self.controller.now())
         if status:
             await self._write_job.patch_status(job, status)
             if outcome is not None:
@@ -161,18 +161,18 @@ class Jobs:
                 reason = "Completed" if outcome.complete else outcome.reason
                 self._event(job, kind, reason, "Job completed" if outcome.complete else outcome.message)
 
-    async def _bury(self, job: Job, over: Condition, pods: Any, now_s: float) -> float | None:
+    async def _clean_up_finished(self, job: Job, over: Condition, pods: Any, now_s: float) -> float | None:
         """What is left to do for a Job that is over."""
         for pod in pods:
-            if not is_going(pod) and pod.status.phase not in ("Succeeded", "Failed"):
+            if not is_terminating(pod) and pod.status.phase not in ("Succeeded", "Failed"):
                 await self._write_pod.delete(pod)
-        terminating = sum(1 for pod in pods if is_going(pod) and pod.status.phase not in ("Succeeded", "Failed"))
+        terminating = sum(1 for pod in pods if is_terminating(pod) and pod.status.phase not in ("Succeeded", "Failed"))
         if (job.status.terminating or 0) != terminating:
             await self._write_job.patch_status(job, {"terminating": terminating})
         ttl_s = job.spec.ttl_seconds_after_finished
         if ttl_s is None:
             return None
-        ended_s = seconds(over.last_transition_time) or now_s
+        ended_s = to_seconds(over.last_transition_time) or now_s
         if now_s < ended_s + ttl_s:
             return ended_s + ttl_s - now_s
         await self._write_job.delete(job)
@@ -187,12 +187,12 @@ def jobs(runtime: Runtime) -> Service:
     return Jobs(runtime).controller
 
 
-def is_going_away(job: Job) -> bool:
+def is_terminating_job(job: Job) -> bool:
     """Whether the Job itself is being deleted."""
     return job.metadata.deletion_timestamp is not None
 
 
-def finished(job: Job) -> Condition | None:
+def finished_condition(job: Job) -> Condition | None:
     """The condition that says that the Job is over."""
     for condition in job.status.conditions:
         if condition.type in ("Complete", "Failed") and condition.status == "True":
@@ -200,7 +200,7 @@ def finished(job: Job) -> Condition | None:
     return None
 
 
-def pod_of(job: Job, name: str, index: int | None) -> Document:
+def pod_document(job: Job, name: str, index: int | None) -> JsonObject:
     """A pod of a Job."""
     labels = {
         names.JOB_NAME_LABEL: job.metadata.name,
@@ -209,7 +209,7 @@ def pod_of(job: Job, name: str, index: int | None) -> Document:
         names.LEGACY_JOB_CONTROLLER_UID_LABEL: job.metadata.uid,
     }
     annotations: dict[str, str] = {}
-    spec: Document = {}
+    spec: JsonObject = {}
     if index is not None:
         labels[names.COMPLETION_INDEX_LABEL] = str(index)
         annotations[names.COMPLETION_INDEX_ANNOTATION] = str(index)
@@ -219,7 +219,7 @@ def pod_of(job: Job, name: str, index: int | None) -> Document:
         for field in ("containers", "initContainers"):
             if body.get(field):
                 spec[field] = [_with_index(container) for container in body[field]]
-    return from_template(
+    return pod_from_template(
         job.spec.template,
         name,
         job.metadata.namespace,
@@ -236,18 +236,18 @@ _INDEX_VARIABLE = {
 }
 
 
-def _with_index(container: Document) -> Document:
+def _with_index(container: JsonObject) -> JsonObject:
     environment = container.get("env") or []
     if any(variable.get("name") == _INDEX_VARIABLE["name"] for variable in environment):
         return container
     return {**container, "env": [*environment, _INDEX_VARIABLE]}
 
 
-def status_of(job: Job, tally: Tally, outcome: Verdict | None, now: str) -> Document:
+def status_patch(job: Job, tally: JobCounts, outcome: JobResult | None, now: str) -> JsonObject:
     """A merge patch for the status; empty if it says already what is so."""
     status = job.status
     over = outcome is not None
-    desired: Document = {
+    desired: JsonObject = {
         "active": 0 if over else len(tally.active),
         "ready": 0 if over else tally.ready,
         "terminating": tally.terminating + (len(tally.active) if over else 0),
@@ -256,7 +256,7 @@ def status_of(job: Job, tally: Tally, outcome: Verdict | None, now: str) -> Docu
     }
     if is_indexed(job):
         desired["completedIndexes"] = format_indexes(tally.indexes)
-    known: Document = {
+    existing: JsonObject = {
         "active": status.active,
         "ready": status.ready or 0,
         "terminating": status.terminating or 0,
@@ -264,7 +264,7 @@ def status_of(job: Job, tally: Tally, outcome: Verdict | None, now: str) -> Docu
         "failed": status.failed,
         "completedIndexes": status.completed_indexes,
     }
-    patch = {field: value for field, value in desired.items() if known[field] != value}
+    patch = {field: value for field, value in desired.items() if existing[field] != value}
     conditions = _conditions(job, outcome, now)
     if conditions is not None:
         patch["conditions"] = conditions
@@ -278,10 +278,10 @@ def status_of(job: Job, tally: Tally, outcome: Verdict | None, now: str) -> Docu
     return patch
 
 
-def _conditions(job: Job, outcome: Verdict | None, now: str) -> list[Document] | None:
+def _conditions(job: Job, outcome: JobResult | None, now: str) -> list[JsonObject] | None:
     """All conditions, or None if they stay."""
 
-    def made(kind: str, holds: bool, reason: str, message: str) -> Document:
+    def made(kind: str, holds: bool, reason: str, message: str) -> JsonObject:
         return {
             "type": kind,
             "status": "True" if holds else "False",
@@ -292,17 +292,17 @@ def _conditions(job: Job, outcome: Verdict | None, now: str) -> list[Document] |
         }
 
     suspended = next((c for c in job.status.conditions if c.type == "Suspended"), None)
-    fresh: list[Document] = []
+    new_conditions: list[JsonObject] = []
     if outcome is not None:
         for kind in ("SuccessCriteriaMet", "Complete") if outcome.complete else ("FailureTarget", "Failed"):
-            fresh.append(made(kind, True, outcome.reason, outcome.message))
+            new_conditions.append(made(kind, True, outcome.reason, outcome.message))
     if job.spec.suspend and (suspended is None or suspended.status != "True"):
-        fresh.append(made("Suspended", True, "JobSuspended", "Job suspended"))
+        new_conditions.append(made("Suspended", True, "JobSuspended", "Job suspended"))
     elif not job.spec.suspend and suspended is not None and suspended.status == "True":
-        fresh.append(made("Suspended", False, "JobResumed", "Job resumed"))
-    if not fresh:
+        new_conditions.append(made("Suspended", False, "JobResumed", "Job resumed"))
+    if not new_conditions:
         return None
-    replaced = {condition["type"] for condition in fresh}
+    replaced = {condition["type"] for condition in new_conditions}
     kept = [
         {
             "type": condition.type,
@@ -315,4 +315,4 @@ def _conditions(job: Job, outcome: Verdict | None, now: str) -> list[Document] |
         for condition in job.status.conditions
         if condition.type not in replaced
     ]
-    return kept + fresh
+    return kept + new_conditions

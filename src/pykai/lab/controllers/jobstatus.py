@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from pykai.api import names
 from pykai.api.workloads import Job, MachinePod, PodFailureRule
-from pykai.lab.controllers.pods import finished_at_s, is_finished, is_going, is_ready
-from pykai.lab.timestamps import seconds
+from pykai.lab.controllers.pods import finished_at_s, is_finished, is_ready, is_terminating
+from pykai.lab.timestamps import to_seconds
 
 DEFAULT_BACKOFF_LIMIT = 6
 FIRST_BACK_OFF_S = 10.0
@@ -29,19 +29,19 @@ IGNORE, COUNT, FAIL_JOB = "Ignore", "Count", "FailJob"
 
 
 @dataclass(slots=True)
-class Memory:
+class JobMemory:
     """What is remembered of a Job beyond its object."""
 
     #: pods that are gone, and how they ended
     gone_succeeded: int = 0
     gone_failed: int = 0
     #: pods that we took away ourselves: their end is no failure
-    withdrawn: set[str] = field(default_factory=set)
+    deleted_by_us: set[str] = field(default_factory=set)
     #: numbers the names of pods
-    made: int = 0
+    created: int = 0
 
     @classmethod
-    def of(cls, job: Job, pods: Iterable[MachinePod]) -> Memory:
+    def of(cls, job: Job, pods: Iterable[MachinePod]) -> JobMemory:
         """After a restart: what the Job's status counted and is no longer there."""
         ended = [pod.status.phase for pod in pods if is_finished(pod)]
         return cls(
@@ -49,10 +49,10 @@ class Memory:
             gone_failed=max(0, job.status.failed - ended.count("Failed")),
         )
 
-    def lost(self, job: Job, pod: MachinePod) -> None:
+    def record_vanished_pod(self, job: Job, pod: MachinePod) -> None:
         """A pod has vanished."""
-        if pod.metadata.uid in self.withdrawn:
-            self.withdrawn.discard(pod.metadata.uid)
+        if pod.metadata.uid in self.deleted_by_us:
+            self.deleted_by_us.discard(pod.metadata.uid)
         elif pod.status.phase == "Succeeded":
             self.gone_succeeded += 1
         elif failure_action(job, pod) != IGNORE:
@@ -60,7 +60,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class JobCounts:
     """The pods of a Job, counted."""
 
     active: tuple[MachinePod, ...]
@@ -73,12 +73,12 @@ class Tally:
     #: container restarts in pods that restart their containers themselves
     restarts: int
     #: a failed pod that the Job must not survive
-    fatal: MachinePod | None
+    fatal_pod: MachinePod | None
     #: when replacements may be made after failures
     back_off_until_s: float
 
 
-def tally_of(job: Job, pods: Iterable[MachinePod], memory: Memory) -> Tally:
+def count_pods(job: Job, pods: Iterable[MachinePod], memory: JobMemory) -> JobCounts:
     """Count the pods of a Job."""
     active: list[MachinePod] = []
     terminating = succeeded = failed = restarts = 0
@@ -95,21 +95,21 @@ def tally_of(job: Job, pods: Iterable[MachinePod], memory: Memory) -> Tally:
                 indexes.add(index)
         elif pod.status.phase == "Failed":
             action = failure_action(job, pod)
-            if pod.metadata.uid in memory.withdrawn or action == IGNORE:
+            if pod.metadata.uid in memory.deleted_by_us or action == IGNORE:
                 continue
             failed += 1
             if action == FAIL_JOB:
                 fatal = fatal or pod
-            if not is_going(pod):
-                failures.append(finished_at_s(pod) or seconds(pod.status.start_time) or 0.0)
-        elif is_going(pod):
+            if not is_terminating(pod):
+                failures.append(finished_at_s(pod) or to_seconds(pod.status.start_time) or 0.0)
+        elif is_terminating(pod):
             terminating += 1
         else:
             active.append(pod)
             restarts += sum(status.restart_count for status in pod.status.container_statuses)
     recent = [at_s for at_s in failures if at_s >= last_success_s]
     delay_s = min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** min(len(recent) - 1, 16)) if recent else 0.0
-    return Tally(
+    return JobCounts(
         active=tuple(active),
         terminating=terminating,
         ready=sum(map(is_ready, active)),
@@ -117,13 +117,13 @@ def tally_of(job: Job, pods: Iterable[MachinePod], memory: Memory) -> Tally:
         failed=failed + memory.gone_failed,
         indexes=frozenset(indexes),
         restarts=restarts,
-        fatal=fatal,
+        fatal_pod=fatal,
         back_off_until_s=max(recent) + delay_s if recent else 0.0,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class JobResult:
     """A Job is over."""
 
     complete: bool
@@ -131,25 +131,27 @@ class Verdict:
     message: str
 
 
-def verdict(job: Job, tally: Tally, now_s: float) -> Verdict | None:
+def job_result(job: Job, tally: JobCounts, now_s: float) -> JobResult | None:
     """Whether the Job is over, and how."""
     limit = DEFAULT_BACKOFF_LIMIT if job.spec.backoff_limit is None else job.spec.backoff_limit
-    if tally.fatal is not None:
-        pod = tally.fatal.metadata
-        return Verdict(False, "PodFailurePolicy", f"Pod {pod.namespace}/{pod.name} matched a rule with action FailJob")
+    if tally.fatal_pod is not None:
+        pod = tally.fatal_pod.metadata
+        return JobResult(
+            False, "PodFailurePolicy", f"Pod {pod.namespace}/{pod.name} matched a rule with action FailJob"
+        )
     if tally.failed > limit or (tally.restarts > 0 and tally.restarts >= max(1, limit)):
-        return Verdict(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
-    deadline_s, start_s = job.spec.active_deadline_seconds, seconds(job.status.start_time)
+        return JobResult(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    deadline_s, start_s = job.spec.active_deadline_seconds, to_seconds(job.status.start_time)
     if deadline_s is not None and start_s is not None and not job.spec.suspend and now_s >= start_s + deadline_s:
-        return Verdict(False, "DeadlineExceeded", "Job was active longer than specified deadline")
+        return JobResult(False, "DeadlineExceeded", "Job was active longer than specified deadline")
     if job.spec.completions is None:
         done = tally.succeeded > 0 and not tally.active and not tally.terminating
     else:
         done = tally.succeeded >= job.spec.completions
-    return Verdict(True, "CompletionsReached", "Reached expected number of succeeded pods") if done else None
+    return JobResult(True, "CompletionsReached", "Reached expected number of succeeded pods") if done else None
 
 
-def wanted(job: Job, tally: Tally) -> int:
+def desired_active(job: Job, tally: JobCounts) -> int:
     """How many pods of the Job should be active."""
     parallelism = 1 if job.spec.parallelism is None else max(0, job.spec.parallelism)
     if job.spec.suspend:
@@ -160,19 +162,19 @@ def wanted(job: Job, tally: Tally) -> int:
     return min(parallelism, max(0, job.spec.completions - tally.succeeded))
 
 
-def missing_indexes(job: Job, tally: Tally, others: Iterable[MachinePod], count: int) -> list[int]:
+def missing_indexes(job: Job, tally: JobCounts, others: Iterable[MachinePod], count: int) -> list[int]:
     """The lowest indexes that are neither done nor taken by a pod."""
     taken = {index_of(pod) for pod in (*tally.active, *others)}
-    found: list[int] = []
+    missing: list[int] = []
     for index in range(job.spec.completions or 0):
-        if len(found) == count:
+        if len(missing) == count:
             break
         if index not in tally.indexes and index not in taken:
-            found.append(index)
-    return found
+            missing.append(index)
+    return missing
 
 
-def surplus(job: Job, tally: Tally, count: int) -> Sequence[MachinePod]:
+def pods_to_delete(job: Job, tally: JobCounts, count: int) -> Sequence[MachinePod]:
     """The pods to take away when there are too many: those that have come least far."""
     return sorted(
         tally.active,
@@ -202,15 +204,15 @@ def failure_action(job: Job, pod: MachinePod) -> str:
     policy = job.spec.pod_failure_policy
     if policy is not None:
         for rule in policy.rules:
-            if _applies(rule, pod):
+            if _rule_matches(rule, pod):
                 return rule.action
     return COUNT
 
 
-def _applies(rule: PodFailureRule, pod: MachinePod) -> bool:
-    for wish in rule.on_pod_conditions:
+def _rule_matches(rule: PodFailureRule, pod: MachinePod) -> bool:
+    for pattern in rule.on_pod_conditions:
         for condition in pod.status.conditions:
-            if condition.type == wish.type and condition.status == (wish.status or "True"):
+            if condition.type == pattern.type and condition.status == (pattern.status or "True"):
                 return True
     codes = rule.on_exit_codes
     if codes is not None:
@@ -225,12 +227,12 @@ def _applies(rule: PodFailureRule, pod: MachinePod) -> bool:
 
 def parse_indexes(text: str) -> list[int]:
     """`1,3-5,7` as numbers; pieces that are no numbers are left out."""
-    found: list[int] = []
+    indexes: list[int] = []
     for piece in text.split(","):
         low, dash, high = piece.partition("-")
         if low.isdigit() and (high.isdigit() if dash else True):
-            found += range(int(low), int(high if dash else low) + 1)
-    return found
+            indexes += range(int(low), int(high if dash else low) + 1)
+    return indexes
 
 
 def format_indexes(indexes: Iterable[int]) -> str:

@@ -16,12 +16,12 @@ from pykai.kube.errors import Conflict, Invalid, NotFound
 from pykai.kube.resources import NODES
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
-from pykai.lab.controllers.controller import Controller, Document
+from pykai.lab.controllers.controller import Controller, JsonObject
 
 _EFFECT = "NoSchedule"
 
 
-class NodeTaints:
+class NodeLifecycle:
     """Opens nodes that are ready, and closes those that are not."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -30,12 +30,12 @@ class NodeTaints:
         self.controller = Controller("node-lifecycle", runtime, self._reconcile, [(self._nodes, self._on_node)])
 
     def _on_node(self, change: Change[Node]) -> None:
-        if change.new is not None and _change(change.new):
+        if change.new is not None and _taint_patch(change.new):
             self.controller.enqueue(change.key)
 
     async def _reconcile(self, name: str) -> float | None:
         node = self._nodes.get(name)
-        change = _change(node) if node is not None else []
+        change = _taint_patch(node) if node is not None else []
         if change:
             try:
                 await self._client.patch(NODES, name, change, kind=PatchKind.JSON, brief=True)
@@ -45,20 +45,20 @@ class NodeTaints:
         return None
 
 
-def node_taints(runtime: Runtime) -> Service:
+def node_lifecycle(runtime: Runtime) -> Service:
     """The taints of nodes as a service."""
-    return NodeTaints(runtime).controller
+    return NodeLifecycle(runtime).controller
 
 
-def _change(node: Node) -> list[Document]:
+def _taint_patch(node: Node) -> list[JsonObject]:
     """What is to be patched; of this very version of the node."""
     ready = next((each.status for each in node.status.conditions if each.type == names.NODE_READY), "")
     taints = node.spec.taints
     rows = [row for row, each in enumerate(taints) if each.key == names.NOT_READY_TAINT and each.effect == _EFFECT]
-    same: Document = {"op": "test", "path": "/metadata/resourceVersion", "value": node.metadata.resource_version}
+    same: JsonObject = {"op": "test", "path": "/metadata/resourceVersion", "value": node.metadata.resource_version}
     if ready == "True" and rows:
         # From the back, so that the rows before stay where they are.
-        removals: list[Document] = [{"op": "remove", "path": f"/spec/taints/{row}"} for row in reversed(rows)]
+        removals: list[JsonObject] = [{"op": "remove", "path": f"/spec/taints/{row}"} for row in reversed(rows)]
         return [same, *removals]
     if ready == "False" and not rows:
         taint = {"key": names.NOT_READY_TAINT, "effect": _EFFECT}

@@ -16,14 +16,14 @@ from pykai.kube.resources import NODES, PODS
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
 from pykai.lab.controllers.controller import Controller, reference
-from pykai.lab.controllers.pods import is_finished, is_going, pod_store, pod_writer
+from pykai.lab.controllers.pods import is_finished, is_terminating, pod_store, pod_writer
 
 #: How long a node may be away before its pods are given up.
-MISSING_S = 20.0
+NODE_MISSING_S = 20.0
 _ON_NODE = "node"
 
 
-class LostPods:
+class PodGarbageCollector:
     """Removes pods that cannot go on where they are."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -32,9 +32,9 @@ class LostPods:
         self._pods.index(_ON_NODE, lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
         self._write = pod_writer(runtime)
         #: node -> since when it has been missed
-        self._missed: dict[str, float] = {}
+        self._missing_since: dict[str, float] = {}
         #: (pod uid, taint) -> since when it has been borne
-        self._borne: dict[tuple[str, str], float] = {}
+        self._tolerated_since: dict[tuple[str, str], float] = {}
         self.controller = Controller(
             "pod-garbage-collector",
             runtime,
@@ -46,15 +46,15 @@ class LostPods:
         old = change.old.spec.taints if change.old is not None else []
         if change.new is None or change.new.spec.taints != old:
             self.controller.enqueue(change.key)
-        elif change.key in self._missed:
-            del self._missed[change.key]
+        elif change.key in self._missing_since:
+            del self._missing_since[change.key]
 
     def _on_pod(self, change: Change[MachinePod]) -> None:
         pod, old = change.new, change.old
         if pod is None or not pod.spec.node_name or (old is not None and old.spec.node_name):
             return
         node = self._nodes.get(pod.spec.node_name)
-        if node is None or _driving(node):
+        if node is None or _no_execute_taints(node):
             self.controller.enqueue(pod.spec.node_name)
 
     async def _reconcile(self, name: str) -> float | None:
@@ -63,68 +63,72 @@ class LostPods:
         now_s = self.controller.now_s()
         if node is None:
             if not pods:
-                self._missed.pop(name, None)
+                self._missing_since.pop(name, None)
                 return None
-            since_s = self._missed.setdefault(name, now_s)
-            if now_s < since_s + MISSING_S:
-                return since_s + MISSING_S - now_s
+            since_s = self._missing_since.setdefault(name, now_s)
+            if now_s < since_s + NODE_MISSING_S:
+                return since_s + NODE_MISSING_S - now_s
             for pod in pods:
-                await self._give_up(pod)
-            self._missed.pop(name, None)
+                await self._fail_pod(pod)
+            self._missing_since.pop(name, None)
             return None
-        self._missed.pop(name, None)
-        return await self._drive_out(node, now_s)
+        self._missing_since.pop(name, None)
+        return await self._evict_untolerated(node, now_s)
 
-    async def _give_up(self, pod: MachinePod) -> None:
+    async def _fail_pod(self, pod: MachinePod) -> None:
         if not is_finished(pod):
             message = "PodGC: node no longer exists"
-            told = {
+            condition = {
                 "type": names.CONDITION_DISRUPTION_TARGET,
                 "status": "True",
                 "reason": "DeletionByPodGC",
                 "message": message,
                 "lastTransitionTime": self.controller.now(),
             }
-            await self._write.patch_status(pod, {"phase": "Failed", "conditions": [told]}, kind=PatchKind.STRATEGIC)
+            await self._write.patch_status(
+                pod, {"phase": "Failed", "conditions": [condition]}, kind=PatchKind.STRATEGIC
+            )
         await self._write.delete(pod, grace_s=0)
 
-    async def _drive_out(self, node: Node, now_s: float) -> float | None:
+    async def _evict_untolerated(self, node: Node, now_s: float) -> float | None:
         waits: list[float] = []
         for pod in self._pods.by_index(_ON_NODE, node.metadata.name):
-            if is_finished(pod) or is_going(pod):
+            if is_finished(pod) or is_terminating(pod):
                 continue
-            for taint in _driving(node):
-                seconds = bearable_s(taint, pod.spec.tolerations)
+            for taint in _no_execute_taints(node):
+                seconds = toleration_s(taint, pod.spec.tolerations)
                 mark = (pod.metadata.uid, f"{node.metadata.name}/{taint.key}={taint.value}")
                 if seconds is None:
                     continue
-                left_s = self._borne.setdefault(mark, now_s) + seconds - now_s
+                left_s = self._tolerated_since.setdefault(mark, now_s) + seconds - now_s
                 if left_s > 0:
                     waits.append(left_s)
                     continue
-                self._borne.pop(mark, None)
+                self._tolerated_since.pop(mark, None)
                 about = reference(pod, PODS)
                 message = f"Taint manager: deleting due to NoExecute taint {taint.key}"
                 self.controller.recorder.event(about, "Normal", "TaintManagerEviction", message)
                 await self._write.delete(pod)
                 break
         if not waits:
-            self._borne = {
-                mark: since for mark, since in self._borne.items() if not mark[1].startswith(f"{node.metadata.name}/")
+            self._tolerated_since = {
+                mark: since
+                for mark, since in self._tolerated_since.items()
+                if not mark[1].startswith(f"{node.metadata.name}/")
             }
         return min(waits, default=None)
 
 
-def lost_pods(runtime: Runtime) -> Service:
+def pod_garbage_collector(runtime: Runtime) -> Service:
     """Removal of lost pods as a service."""
-    return LostPods(runtime).controller
+    return PodGarbageCollector(runtime).controller
 
 
-def _driving(node: Node) -> list[Taint]:
+def _no_execute_taints(node: Node) -> list[Taint]:
     return [taint for taint in node.spec.taints if taint.effect == "NoExecute"]
 
 
-def bearable_s(taint: Taint, tolerations: list[Toleration]) -> float | None:
+def toleration_s(taint: Taint, tolerations: list[Toleration]) -> float | None:
     """How long a taint is borne: None for ever, 0 not at all."""
     limits: list[float] = []
     for toleration in tolerations:

@@ -10,8 +10,8 @@ from pykai.api.workloads import MachinePod
 from pykai.kube.resources import PODS
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
-from pykai.lab.controllers.controller import Document, Writer, controlled_by
-from pykai.lab.timestamps import seconds
+from pykai.lab.controllers.controller import AssumingWriter, JsonObject, controlled_by
+from pykai.lab.timestamps import to_seconds
 
 CONTROLLER = "controller"
 NAMESPACE = "namespace"
@@ -24,9 +24,9 @@ def pod_store(runtime: Runtime) -> Store[MachinePod]:
     return store
 
 
-def pod_writer(runtime: Runtime) -> Writer[MachinePod]:
+def pod_writer(runtime: Runtime) -> AssumingWriter[MachinePod]:
     """Writes pods."""
-    return Writer(runtime.client, pod_store(runtime), MachinePod, runtime.clock)
+    return AssumingWriter(runtime.client, pod_store(runtime), MachinePod, runtime.clock)
 
 
 def is_finished(pod: MachinePod) -> bool:
@@ -34,7 +34,7 @@ def is_finished(pod: MachinePod) -> bool:
     return pod.status.phase in ("Succeeded", "Failed")
 
 
-def is_going(pod: MachinePod) -> bool:
+def is_terminating(pod: MachinePod) -> bool:
     """Whether it is being deleted."""
     return pod.metadata.deletion_timestamp is not None
 
@@ -63,39 +63,39 @@ def ready_since_s(pod: MachinePod) -> float | None:
     ready = condition_of(pod, "Ready")
     if ready is None or ready.status != "True":
         return None
-    return seconds(ready.last_transition_time) or 0.0
+    return to_seconds(ready.last_transition_time) or 0.0
 
 
 def finished_at_s(pod: MachinePod) -> float | None:
     """When its containers stopped."""
     ends = [
-        seconds(status.state.terminated.finished_at)
+        to_seconds(status.state.terminated.finished_at)
         for status in pod.status.container_statuses
         if status.state.terminated is not None
     ]
     return max((end for end in ends if end is not None), default=None)
 
 
-def from_template(
-    template: Document,
+def pod_from_template(
+    template: JsonObject,
     name: str,
     namespace: str,
-    owner: Document,
+    owner: JsonObject,
     *,
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
     spec: Mapping[str, Any] | None = None,
-) -> Document:
+) -> JsonObject:
     """A pod as its template says; `spec` replaces fields of the template's."""
     metadata = template.get("metadata") or {}
-    made: Document = {"name": name, "namespace": namespace, "ownerReferences": [owner]}
+    pod_metadata: JsonObject = {"name": name, "namespace": namespace, "ownerReferences": [owner]}
     all_labels = {**(metadata.get("labels") or {}), **(labels or {})}
     all_annotations = {**(metadata.get("annotations") or {}), **(annotations or {})}
     if all_labels:
-        made["labels"] = all_labels
+        pod_metadata["labels"] = all_labels
     if all_annotations:
-        made["annotations"] = all_annotations
+        pod_metadata["annotations"] = all_annotations
     if metadata.get("finalizers"):
-        made["finalizers"] = metadata["finalizers"]
+        pod_metadata["finalizers"] = metadata["finalizers"]
     body = template.get("spec") or {}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": {**body, **spec} if spec else body}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": pod_metadata, "spec": {**body, **spec} if spec else body}

@@ -18,28 +18,28 @@ from pykai.kube.resources import REPLICA_SETS
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
+    AssumingWriter,
     Controller,
-    Document,
-    Writer,
+    JsonObject,
     controller_of,
-    drawn_name,
     key_of,
     owner_reference,
+    random_suffix_name,
     reference,
-    selects,
+    selector_matches,
 )
 from pykai.lab.controllers.pods import (
     CONTROLLER,
-    from_template,
     is_active,
-    is_going,
     is_ready,
+    is_terminating,
+    pod_from_template,
     pod_store,
     pod_writer,
     ready_since_s,
 )
 
-_MOST_AT_ONCE = 500
+_MAX_CREATES_PER_SYNC = 500
 
 
 class ReplicaSets:
@@ -48,10 +48,10 @@ class ReplicaSets:
     def __init__(self, runtime: Runtime) -> None:
         self._sets = runtime.caches.store(REPLICA_SETS, ReplicaSet)
         self._pods = pod_store(runtime)
-        self._write_set = Writer(runtime.client, self._sets, ReplicaSet, runtime.clock)
+        self._write_set = AssumingWriter(runtime.client, self._sets, ReplicaSet, runtime.clock)
         self._write_pod = pod_writer(runtime)
         #: uid -> how many pods it made, which numbers their names; known ones have looked for orphans
-        self._made: dict[str, int] = {}
+        self._created_counts: dict[str, int] = {}
         self.controller = Controller(
             "replicaset-controller",
             runtime,
@@ -61,7 +61,7 @@ class ReplicaSets:
 
     def _on_set(self, change: Change[ReplicaSet]) -> None:
         if change.new is None and change.old is not None:
-            self._made.pop(change.old.metadata.uid, None)
+            self._created_counts.pop(change.old.metadata.uid, None)
         self.controller.enqueue(change.key)
 
     def _on_pod(self, change: Change[MachinePod]) -> None:
@@ -75,25 +75,25 @@ class ReplicaSets:
         if owner is None or owner.metadata.deletion_timestamp is not None:
             return None
         uid = owner.metadata.uid
-        if uid not in self._made:
+        if uid not in self._created_counts:
             await self._adopt(owner)
-            self._made[uid] = 0
+            self._created_counts[uid] = 0
         active = [pod for pod in self._pods.by_index(CONTROLLER, uid) if is_active(pod)]
         goal = replicas_of(owner)
         again_s: float | None = None
         if len(active) < goal:
-            again_s = await self._make(owner, goal - len(active))
+            again_s = await self._create_pods(owner, goal - len(active))
         elif len(active) > goal:
-            for pod in sorted(active, key=worth)[: len(active) - goal]:
+            for pod in sorted(active, key=deletion_order)[: len(active) - goal]:
                 await self._write_pod.delete(pod)
-        return await self._tell_status(owner, again_s)
+        return await self._update_status(owner, again_s)
 
-    async def _make(self, owner: ReplicaSet, count: int) -> float | None:
+    async def _create_pods(self, owner: ReplicaSet, count: int) -> float | None:
         uid = owner.metadata.uid
         reference_to = owner_reference(owner, REPLICA_SETS)
-        for _ in range(min(count, _MOST_AT_ONCE)):
-            name = drawn_name(owner.metadata.name, uid, self._made[uid])
-            pod = from_template(owner.spec.template, name, owner.metadata.namespace, reference_to)
+        for _ in range(min(count, _MAX_CREATES_PER_SYNC)):
+            name = random_suffix_name(owner.metadata.name, uid, self._created_counts[uid])
+            pod = pod_from_template(owner.spec.template, name, owner.metadata.namespace, reference_to)
             try:
                 await self._write_pod.create(pod)
             except ApiError as error:
@@ -103,8 +103,8 @@ class ReplicaSets:
                     reference(owner, REPLICA_SETS), "Warning", names.EVENT_FAILED_CREATE, f"Error creating: {error}"
                 )
                 return 10.0
-            self._made[uid] += 1
-        return 0.0 if count > _MOST_AT_ONCE else None
+            self._created_counts[uid] += 1
+        return 0.0 if count > _MAX_CREATES_PER_SYNC else None
 
     async def _adopt(self, owner: ReplicaSet) -> None:
         for pod in self._pods.values():
@@ -112,16 +112,16 @@ class ReplicaSets:
                 pod.metadata.namespace == owner.metadata.namespace
                 and controller_of(pod) is None
                 and is_active(pod)
-                and selects(owner.spec.selector, pod.metadata.labels)
+                and selector_matches(owner.spec.selector, pod.metadata.labels)
             ):
                 belongs = {"metadata": {"ownerReferences": [owner_reference(owner, REPLICA_SETS)]}}
                 await self._write_pod.patch(pod, belongs)
 
-    async def _tell_status(self, owner: ReplicaSet, again_s: float | None) -> float | None:
+    async def _update_status(self, owner: ReplicaSet, again_s: float | None) -> float | None:
         current = self._sets.get(key_of(owner))
         if current is None or current.metadata.uid != owner.metadata.uid:
             return None
-        status, available_in_s = status_of(
+        status, available_in_s = status_patch(
             current, self._pods.by_index(CONTROLLER, current.metadata.uid), self.controller.now_s()
         )
         if status:
@@ -140,7 +140,7 @@ def replicas_of(owner: ReplicaSet) -> int:
     return 1 if owner.spec.replicas is None else max(0, owner.spec.replicas)
 
 
-def worth(pod: MachinePod) -> tuple[object, ...]:
+def deletion_order(pod: MachinePod) -> tuple[object, ...]:
     """Sorts pods so that those to be given up come first."""
     cost = pod.metadata.annotations.get(names.POD_DELETION_COST_ANNOTATION, "0")
     since_s = ready_since_s(pod)
@@ -155,13 +155,13 @@ def worth(pod: MachinePod) -> tuple[object, ...]:
     )
 
 
-def available(pod: MachinePod, min_ready_s: int, now_s: float) -> float | None:
+def seconds_until_available(pod: MachinePod, min_ready_s: int, now_s: float) -> float | None:
     """0 if the pod has been ready for long enough, seconds until it will have been, None if it is not ready."""
     since_s = ready_since_s(pod)
     return None if since_s is None else max(0.0, since_s + min_ready_s - now_s) if min_ready_s else 0.0
 
 
-def status_of(owner: ReplicaSet, pods: Iterable[MachinePod], now_s: float) -> tuple[Document, float | None]:
+def status_patch(owner: ReplicaSet, pods: Iterable[MachinePod], now_s: float) -> tuple[JsonObject, float | None]:
     """What is to be changed in the status, and when the next pod becomes available."""
     labels = ((owner.spec.template.get("metadata") or {}).get("labels") or {}).items()
     count = labelled = ready = available_count = 0
@@ -169,13 +169,13 @@ def status_of(owner: ReplicaSet, pods: Iterable[MachinePod], now_s: float) -> tu
     terminating = 0
     for pod in pods:
         if not is_active(pod):
-            terminating += is_going(pod)
+            terminating += is_terminating(pod)
             continue
         count += 1
         labelled += labels <= pod.metadata.labels.items()
         if is_ready(pod):
             ready += 1
-            wait_s = available(pod, owner.spec.min_ready_seconds, now_s)
+            wait_s = seconds_until_available(pod, owner.spec.min_ready_seconds, now_s)
             if wait_s == 0:
                 available_count += 1
             elif wait_s is not None:
@@ -189,7 +189,7 @@ def status_of(owner: ReplicaSet, pods: Iterable[MachinePod], now_s: float) -> tu
         "observedGeneration": owner.metadata.generation,
     }
     status = owner.status
-    known = {
+    existing = {
         "replicas": status.replicas,
         "fullyLabeledReplicas": status.fully_labeled_replicas,
         "readyReplicas": status.ready_replicas,
@@ -197,4 +197,4 @@ def status_of(owner: ReplicaSet, pods: Iterable[MachinePod], now_s: float) -> tu
         "terminatingReplicas": status.terminating_replicas or 0,
         "observedGeneration": status.observed_generation,
     }
-    return {key: value for key, value in desired.items() if known[key] != value}, min(waits, default=None)
+    return {key: value for key, value in desired.items() if existing[key] != value}, min(waits, default=None)

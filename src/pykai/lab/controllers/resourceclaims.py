@@ -22,13 +22,13 @@ from pykai.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
+    AssumingWriter,
     Controller,
-    Document,
-    Writer,
+    JsonObject,
     controlled_by,
-    drawn_name,
     key_of,
     owner_reference,
+    random_suffix_name,
     reference,
 )
 from pykai.lab.controllers.pods import CONTROLLER, is_finished, pod_store, pod_writer
@@ -49,7 +49,7 @@ class ResourceClaims:
         self._templates = runtime.caches.store(RESOURCE_CLAIM_TEMPLATES, ResourceClaimTemplate, optional=True)
         self._pods = pod_store(runtime)
         self._pods.index(_TEMPLATE_USERS, _missing_templates)
-        self._write = Writer(runtime.client, self._claims, ResourceClaim, runtime.clock)
+        self._write = AssumingWriter(runtime.client, self._claims, ResourceClaim, runtime.clock)
         self._write_pod = pod_writer(runtime)
         self.controller = Controller(
             "resourceclaim-controller",
@@ -85,52 +85,58 @@ class ResourceClaims:
 
     async def _reconcile(self, key: str) -> float | None:
         if key.startswith(_POD):
-            await self._make(key.removeprefix(_POD))
+            await self._create_claims(key.removeprefix(_POD))
         else:
-            await self._give_back(key.removeprefix(_CLAIM))
+            await self._release_claim(key.removeprefix(_CLAIM))
         return None
 
-    async def _make(self, key: str) -> None:
+    async def _create_claims(self, key: str) -> None:
         pod = self._pods.get(key)
         if pod is None or is_finished(pod) or pod.metadata.deletion_timestamp is not None:
             return
-        known = {status.name for status in pod.status.resource_claim_statuses}
+        existing_names = {status.name for status in pod.status.resource_claim_statuses}
         existing = {
             claim.metadata.annotations.get(names.POD_CLAIM_NAME_ANNOTATION, ""): claim
             for claim in self._claims.by_index(CONTROLLER, pod.metadata.uid)
         }
-        made: list[Document] = []
-        for wish in pod.spec.resource_claims:
-            if not wish.resource_claim_template_name or wish.name in known:
+        claim_statuses: list[JsonObject] = []
+        for pod_claim in pod.spec.resource_claims:
+            if not pod_claim.resource_claim_template_name or pod_claim.name in existing_names:
                 continue
-            claim = existing.get(wish.name)
+            claim = existing.get(pod_claim.name)
             if claim is None:
-                template = self._templates.get(f"{pod.metadata.namespace}/{wish.resource_claim_template_name}")
+                template = self._templates.get(f"{pod.metadata.namespace}/{pod_claim.resource_claim_template_name}")
                 if template is None:
-                    message = f'resourceclaimtemplate "{wish.resource_claim_template_name}" not found'
+                    message = f'resourceclaimtemplate "{pod_claim.resource_claim_template_name}" not found'
                     self.controller.recorder.event(
                         reference(pod, PODS), "Warning", "FailedResourceClaimCreation", message
                     )
                     continue
-                claim = await self._write.create(claim_of(pod, wish.name, template))
+                claim = await self._write.create(claim_document(pod, pod_claim.name, template))
                 if claim is None:
                     continue
-            made.append({"name": wish.name, "resourceClaimName": claim.metadata.name})
-        if made:
-            await self._write_pod.patch_status(pod, {"resourceClaimStatuses": made}, kind=PatchKind.STRATEGIC)
+            claim_statuses.append({"name": pod_claim.name, "resourceClaimName": claim.metadata.name})
+        if claim_statuses:
+            await self._write_pod.patch_status(pod, {"resourceClaimStatuses": claim_statuses}, kind=PatchKind.STRATEGIC)
 
-    async def _give_back(self, key: str) -> None:
+    async def _release_claim(self, key: str) -> None:
         claim = self._claims.get(key)
         if claim is None:
             return
-        gone = [user.uid for user in claim.status.reserved_for if not await self._uses(claim, user.name, user.uid)]
-        left = [user for user in claim.status.reserved_for if user.uid not in gone]
-        if gone or (not left and claim.status.allocation is not None and claim.status.reserved_for):
-            status: Document = {
-                "reservedFor": [{"resource": user.resource, "name": user.name, "uid": user.uid} for user in left]
+        ended_consumers = [
+            user.uid for user in claim.status.reserved_for if not await self._is_in_use_by(claim, user.name, user.uid)
+        ]
+        remaining_consumers = [user for user in claim.status.reserved_for if user.uid not in ended_consumers]
+        if ended_consumers or (
+            not remaining_consumers and claim.status.allocation is not None and claim.status.reserved_for
+        ):
+            status: JsonObject = {
+                "reservedFor": [
+                    {"resource": user.resource, "name": user.name, "uid": user.uid} for user in remaining_consumers
+                ]
                 or None
             }
-            if not left:
+            if not remaining_consumers:
                 status["allocation"] = None
                 status["devices"] = None
             # The version makes sure that nobody reserved it in between.
@@ -141,15 +147,15 @@ class ResourceClaims:
                 )
             except (NotFound, Conflict):
                 return
-        if left:
+        if remaining_consumers:
             return
-        ended = await self._its_pod_has_ended(claim)
+        ended = await self._has_owner_pod_ended(claim)
         if ended or claim.metadata.deletion_timestamp is not None:
-            await self._unprotect(claim)
+            await self._remove_finalizer(claim)
         if ended:
             await self._write.delete(claim)
 
-    async def _uses(self, claim: ResourceClaim, name: str, uid: str) -> bool:
+    async def _is_in_use_by(self, claim: ResourceClaim, name: str, uid: str) -> bool:
         pod = self._pods.get(f"{claim.metadata.namespace}/{name}")
         if pod is None or pod.metadata.uid != uid:
             try:
@@ -158,14 +164,14 @@ class ResourceClaims:
                 return False
         return pod.metadata.uid == uid and not is_finished(pod)
 
-    async def _its_pod_has_ended(self, claim: ResourceClaim) -> bool:
+    async def _has_owner_pod_ended(self, claim: ResourceClaim) -> bool:
         """Whether the claim was made for a pod that has ended or is gone."""
         for owner in claim.metadata.owner_references:
             if owner.kind == "Pod" and owner.controller:
-                return not await self._uses(claim, owner.name, owner.uid)
+                return not await self._is_in_use_by(claim, owner.name, owner.uid)
         return False
 
-    async def _unprotect(self, claim: ResourceClaim) -> None:
+    async def _remove_finalizer(self, claim: ResourceClaim) -> None:
         """Take the finalizer off, unless somebody holds the claim after all; a conflict is tried again."""
         name, namespace = claim.metadata.name, claim.metadata.namespace
         try:
@@ -190,14 +196,14 @@ def resource_claims(runtime: Runtime) -> Service:
     return ResourceClaims(runtime).controller
 
 
-def claim_of(pod: MachinePod, name: str, template: ResourceClaimTemplate) -> Document:
+def claim_document(pod: MachinePod, name: str, template: ResourceClaimTemplate) -> JsonObject:
     """The claim of a pod, as its template says."""
     metadata = template.spec.metadata
     return {
         "apiVersion": RESOURCE_CLAIMS.api_version,
         "kind": RESOURCE_CLAIMS.kind,
         "metadata": {
-            "name": drawn_name(f"{pod.metadata.name}-{name}", pod.metadata.uid, 0),
+            "name": random_suffix_name(f"{pod.metadata.name}-{name}", pod.metadata.uid, 0),
             "namespace": pod.metadata.namespace,
             "labels": metadata.labels,
             "annotations": {**metadata.annotations, names.POD_CLAIM_NAME_ANNOTATION: name},
@@ -211,9 +217,9 @@ def _missing_templates(pod: MachinePod) -> list[str]:
     """Templates of which the pod has no claim yet."""
     if not pod.spec.resource_claims or is_finished(pod):
         return []
-    known = {status.name for status in pod.status.resource_claim_statuses}
+    existing_names = {status.name for status in pod.status.resource_claim_statuses}
     return [
         f"{pod.metadata.namespace}/{wish.resource_claim_template_name}"
         for wish in pod.spec.resource_claims
-        if wish.resource_claim_template_name and wish.name not in known
+        if wish.resource_claim_template_name and wish.name not in existing_names
     ]

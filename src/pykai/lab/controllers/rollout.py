@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pykai.api.workloads import Deployment
-from pykai.lab.controllers.controller import scaled
+from pykai.lab.controllers.controller import int_or_percent
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class ReplicaSetNumbers:
     """A ReplicaSet of a Deployment in numbers."""
 
     name: str
@@ -36,19 +36,21 @@ def replicas_of(deployment: Deployment) -> int:
     return 1 if deployment.spec.replicas is None else max(0, deployment.spec.replicas)
 
 
-def limits(deployment: Deployment) -> tuple[int, int]:
+def surge_and_unavailable(deployment: Deployment) -> tuple[int, int]:
     """How many pods there may be too many, and how many too few, during a rollout."""
     if deployment.spec.strategy.type == "Recreate":
         return 0, 0
     rolling, total = deployment.spec.strategy.rolling_update, replicas_of(deployment)
-    surge = scaled(rolling.max_surge if rolling is not None else None, total, up=True, default="25%")
-    missing = scaled(rolling.max_unavailable if rolling is not None else None, total, up=False, default="25%")
+    surge = int_or_percent(rolling.max_surge if rolling is not None else None, total, up=True, default="25%")
+    missing = int_or_percent(rolling.max_unavailable if rolling is not None else None, total, up=False, default="25%")
     if surge == 0 and missing == 0:
         missing = 1
     return surge, min(missing, total)
 
 
-def plan(deployment: Deployment, new: Generation | None, old: Sequence[Generation]) -> dict[str, int]:
+def plan_rollout(
+    deployment: Deployment, new: ReplicaSetNumbers | None, old: Sequence[ReplicaSetNumbers]
+) -> dict[str, int]:
     """Name of a ReplicaSet -> replicas it should have next; only those that change.  `old`: oldest first."""
     desired = replicas_of(deployment)
     changes: dict[str, int] = {}
@@ -63,15 +65,19 @@ def plan(deployment: Deployment, new: Generation | None, old: Sequence[Generatio
         if new is not None and not any(generation.pods for generation in old):
             changes[new.name] = desired
     elif new is not None:
-        _roll(deployment, desired, new, old, changes)
+        _plan_rolling_update(deployment, desired, new, old, changes)
     replicas = {generation.name: generation.replicas for generation in (*old, *([new] if new is not None else []))}
     return {name: count for name, count in changes.items() if replicas.get(name) != count}
 
 
-def _roll(
-    deployment: Deployment, desired: int, new: Generation, old: Sequence[Generation], changes: dict[str, int]
+def _plan_rolling_update(
+    deployment: Deployment,
+    desired: int,
+    new: ReplicaSetNumbers,
+    old: Sequence[ReplicaSetNumbers],
+    changes: dict[str, int],
 ) -> None:
-    surge, missing = limits(deployment)
+    surge, missing = surge_and_unavailable(deployment)
     total = new.replicas + sum(generation.replicas for generation in old)
     grown = new.replicas
     if new.replicas > desired:
@@ -81,18 +87,18 @@ def _roll(
     if grown != new.replicas:
         changes[new.name] = grown
     total += grown - new.replicas
-    fewest = desired - missing
+    min_available = desired - missing
     # Pods that are promised but not available yet cannot stand in for old ones.
-    removable = total - fewest - (grown - min(grown, new.available))
+    removable = total - min_available - (grown - min(grown, new.available))
     left = {generation.name: generation.replicas for generation in old}
     for generation in old:
         unhealthy = min(max(0, removable), max(0, generation.replicas - generation.available))
         left[generation.name] -= unhealthy
         removable -= unhealthy
-    spare = min(new.available, grown) + sum(min(g.available, left[g.name]) for g in old) - fewest
+    removable_available = min(new.available, grown) + sum(min(g.available, left[g.name]) for g in old) - min_available
     for generation in old:
-        taken = min(max(0, removable), max(0, spare), left[generation.name])
+        taken = min(max(0, removable), max(0, removable_available), left[generation.name])
         left[generation.name] -= taken
-        spare -= taken
+        removable_available -= taken
         removable -= taken
     changes |= left

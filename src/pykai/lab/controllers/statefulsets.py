@@ -21,26 +21,26 @@ from pykai.kube.resources import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS,
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
+    AssumingWriter,
     Controller,
-    Document,
-    Writer,
+    JsonObject,
     controlled_by,
     controller_of,
-    fingerprint,
     key_of,
     owner_reference,
     reference,
+    template_hash,
 )
 from pykai.lab.controllers.pods import (
     CONTROLLER,
-    from_template,
     is_finished,
-    is_going,
     is_ready,
+    is_terminating,
+    pod_from_template,
     pod_store,
     pod_writer,
 )
-from pykai.lab.controllers.replicasets import available
+from pykai.lab.controllers.replicasets import seconds_until_available
 
 DEFAULT_HISTORY = 10
 
@@ -54,16 +54,16 @@ class StatefulSets:
         self._revisions.index(CONTROLLER, controlled_by)
         self._volumes = runtime.caches.store(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, optional=True)
         self._pods = pod_store(runtime)
-        self._write = Writer(runtime.client, self._sets, StatefulSet, runtime.clock)
+        self._write = AssumingWriter(runtime.client, self._sets, StatefulSet, runtime.clock)
         self._write_pod = pod_writer(runtime)
-        self._write_revision = Writer(runtime.client, self._revisions, ControllerRevision, runtime.clock)
-        self._write_volume = Writer(runtime.client, self._volumes, PersistentVolumeClaim, runtime.clock)
+        self._write_revision = AssumingWriter(runtime.client, self._revisions, ControllerRevision, runtime.clock)
+        self._write_volume = AssumingWriter(runtime.client, self._volumes, PersistentVolumeClaim, runtime.clock)
         self.controller = Controller(
             "statefulset-controller",
             runtime,
             self._reconcile,
             [(self._sets, self._on_set), (self._pods, self._on_pod)],
-            also=[self._revisions, self._volumes],
+            read_only_stores=[self._revisions, self._volumes],
         )
 
     def _on_set(self, change: Change[StatefulSet]) -> None:
@@ -80,55 +80,57 @@ class StatefulSets:
         if owner is None or owner.metadata.deletion_timestamp is not None:
             return None
         update = await self._revision(owner)
-        pods = self._ordinals(owner)
+        pods = self._pods_by_ordinal(owner)
         current = owner.status.current_revision or update
-        again_s = await self._step(owner, pods, update)
-        await self._forget_history(owner, {update, current})
-        wait_s = await self._tell_status(owner, update)
+        again_s = await self._advance(owner, pods, update)
+        await self._delete_old_revisions(owner, {update, current})
+        wait_s = await self._update_status(owner, update)
         waits = [wait for wait in (again_s, wait_s) if wait is not None]
         return min(waits) if waits else None
 
-    def _ordinals(self, owner: StatefulSet) -> dict[int, MachinePod]:
-        found: dict[int, MachinePod] = {}
+    def _pods_by_ordinal(self, owner: StatefulSet) -> dict[int, MachinePod]:
+        pods: dict[int, MachinePod] = {}
         for pod in self._pods.by_index(CONTROLLER, owner.metadata.uid):
             ordinal = pod.metadata.name.removeprefix(f"{owner.metadata.name}-")
             if ordinal.isdigit():
-                found[int(ordinal)] = pod
-        return found
+                pods[int(ordinal)] = pod
+        return pods
 
-    async def _step(self, owner: StatefulSet, pods: Mapping[int, MachinePod], update: str) -> float | None:
+    async def _advance(self, owner: StatefulSet, pods: Mapping[int, MachinePod], update: str) -> float | None:
         """Do what may be done now; what follows comes with the next change of a pod."""
-        goal = replicas_of(owner)
+        replicas = replicas_of(owner)
         ordered = owner.spec.pod_management_policy != "Parallel"
-        for ordinal in range(goal):
+        for ordinal in range(replicas):
             pod = pods.get(ordinal)
-            if pod is not None and is_finished(pod) and not is_going(pod):
+            if pod is not None and is_finished(pod) and not is_terminating(pod):
                 await self._write_pod.delete(pod)
-            if pod is None and not await self._make(owner, ordinal, self._revision_for(owner, ordinal, update)):
+            if pod is None and not await self._create_pod(owner, ordinal, self._revision_for(owner, ordinal, update)):
                 return 10.0
             # In order: nobody starts before the one before him serves.
-            if ordered and (pod is None or is_going(pod) or is_finished(pod) or not self._serves(owner, pod)):
+            if ordered and (
+                pod is None or is_terminating(pod) or is_finished(pod) or not self._is_available(owner, pod)
+            ):
                 return None
-        for ordinal in sorted((number for number in pods if number >= goal), reverse=True):
-            if not is_going(pods[ordinal]):
+        for ordinal in sorted((number for number in pods if number >= replicas), reverse=True):
+            if not is_terminating(pods[ordinal]):
                 await self._write_pod.delete(pods[ordinal])
             if ordered:
                 return None
         if owner.spec.update_strategy.type == "OnDelete":
             return None
-        for ordinal in range(goal - 1, self._partition(owner) - 1, -1):
+        for ordinal in range(replicas - 1, self._partition(owner) - 1, -1):
             pod = pods.get(ordinal)
-            if pod is None or is_going(pod):
+            if pod is None or is_terminating(pod):
                 return None
             if pod.metadata.labels.get(names.REVISION_HASH_LABEL) != update:
                 await self._write_pod.delete(pod)
                 return None
-            if not self._serves(owner, pod):
+            if not self._is_available(owner, pod):
                 return None
         return None
 
-    def _serves(self, owner: StatefulSet, pod: MachinePod) -> bool:
-        return available(pod, owner.spec.min_ready_seconds, self.controller.now_s()) == 0
+    def _is_available(self, owner: StatefulSet, pod: MachinePod) -> bool:
+        return seconds_until_available(pod, owner.spec.min_ready_seconds, self.controller.now_s()) == 0
 
     def _partition(self, owner: StatefulSet) -> int:
         rolling = owner.spec.update_strategy.rolling_update
@@ -138,15 +140,15 @@ class StatefulSets:
         """A pod below the partition is made again as it was."""
         return (owner.status.current_revision or update) if ordinal < self._partition(owner) else update
 
-    async def _make(self, owner: StatefulSet, ordinal: int, revision: str) -> bool:
+    async def _create_pod(self, owner: StatefulSet, ordinal: int, revision: str) -> bool:
         name = f"{owner.metadata.name}-{ordinal}"
         try:
             for template in owner.spec.volume_claim_templates:
-                claim = volume_claim_of(owner, template, ordinal)
+                claim = volume_claim_document(owner, template, ordinal)
                 if self._volumes.get(f"{owner.metadata.namespace}/{claim['metadata']['name']}") is None:
                     await self._write_volume.create(claim)
             template = self._template(owner, revision)
-            await self._write_pod.create(pod_of(owner, template, name, ordinal, revision))
+            await self._write_pod.create(pod_document(owner, template, name, ordinal, revision))
         except ApiError as error:
             if error.code >= 500 or error.code in (409, 429):
                 raise
@@ -159,18 +161,18 @@ class StatefulSets:
             return False
         return True
 
-    def _template(self, owner: StatefulSet, revision: str) -> Document:
+    def _template(self, owner: StatefulSet, revision: str) -> JsonObject:
         kept = self._revisions.get(f"{owner.metadata.namespace}/{revision}")
         data = kept.data if kept is not None else None
         if isinstance(data, dict) and isinstance(spec := data.get("spec"), dict) and spec.get("template"):
-            template: Document = {key: value for key, value in spec["template"].items() if key != "$patch"}
+            template: JsonObject = {key: value for key, value in spec["template"].items() if key != "$patch"}
             return template
         return owner.spec.template
 
     async def _revision(self, owner: StatefulSet) -> str:
         """The name of the revision of the current template, which is made where it is missing."""
         kept = self._revisions.by_index(CONTROLLER, owner.metadata.uid)
-        name = f"{owner.metadata.name}-{fingerprint(owner.spec.template)}"
+        name = f"{owner.metadata.name}-{template_hash(owner.spec.template)}"
         newest = 1 + max((one.revision for one in kept), default=0)
         for one in kept:
             if one.metadata.name == name:
@@ -197,7 +199,7 @@ class StatefulSets:
         )
         return name
 
-    async def _forget_history(self, owner: StatefulSet, used: set[str]) -> None:
+    async def _delete_old_revisions(self, owner: StatefulSet, used: set[str]) -> None:
         limit = owner.spec.revision_history_limit
         kept = self._revisions.by_index(CONTROLLER, owner.metadata.uid)
         used = used | {
@@ -208,11 +210,11 @@ class StatefulSets:
         for one in unused[: max(0, len(unused) - (DEFAULT_HISTORY if limit is None else limit))]:
             await self._write_revision.delete(one)
 
-    async def _tell_status(self, owner: StatefulSet, update: str) -> float | None:
+    async def _update_status(self, owner: StatefulSet, update: str) -> float | None:
         current = self._sets.get(key_of(owner))
         if current is None or current.metadata.uid != owner.metadata.uid:
             return None
-        status, wait_s = status_of(current, self._ordinals(current), update, self.controller.now_s())
+        status, wait_s = status_patch(current, self._pods_by_ordinal(current), update, self.controller.now_s())
         if status:
             await self._write.patch_status(current, status)
         return wait_s
@@ -228,7 +230,7 @@ def replicas_of(owner: StatefulSet) -> int:
     return 1 if owner.spec.replicas is None else max(0, owner.spec.replicas)
 
 
-def pod_of(owner: StatefulSet, template: Document, name: str, ordinal: int, revision: str) -> Document:
+def pod_document(owner: StatefulSet, template: JsonObject, name: str, ordinal: int, revision: str) -> JsonObject:
     """The pod of a number."""
     labels = {
         names.STATEFUL_POD_NAME_LABEL: name,
@@ -236,23 +238,23 @@ def pod_of(owner: StatefulSet, template: Document, name: str, ordinal: int, revi
         names.REVISION_HASH_LABEL: revision,
     }
     body = template.get("spec") or {}
-    spec: Document = {"hostname": name}
+    spec: JsonObject = {"hostname": name}
     if owner.spec.service_name:
         spec["subdomain"] = owner.spec.service_name
     if owner.spec.volume_claim_templates:
         own = {
-            (claim.get("metadata") or {}).get("name"): volume_claim_of(owner, claim, ordinal)["metadata"]["name"]
+            (claim.get("metadata") or {}).get("name"): volume_claim_document(owner, claim, ordinal)["metadata"]["name"]
             for claim in owner.spec.volume_claim_templates
         }
         others = [volume for volume in body.get("volumes") or [] if volume.get("name") not in own]
         mounted = [{"name": volume, "persistentVolumeClaim": {"claimName": claim}} for volume, claim in own.items()]
         spec["volumes"] = others + mounted
-    return from_template(
+    return pod_from_template(
         template, name, owner.metadata.namespace, owner_reference(owner, STATEFUL_SETS), labels=labels, spec=spec
     )
 
 
-def volume_claim_of(owner: StatefulSet, template: Document, ordinal: int) -> Document:
+def volume_claim_document(owner: StatefulSet, template: JsonObject, ordinal: int) -> JsonObject:
     """The claim of a number; it stays when the pod or the set goes."""
     metadata = template.get("metadata") or {}
     selector = owner.spec.selector.match_labels if owner.spec.selector is not None else {}
@@ -269,32 +271,32 @@ def volume_claim_of(owner: StatefulSet, template: Document, ordinal: int) -> Doc
     }
 
 
-def status_of(
+def status_patch(
     owner: StatefulSet, pods: Mapping[int, MachinePod], update: str, now_s: float
-) -> tuple[Document, float | None]:
+) -> tuple[JsonObject, float | None]:
     """What is to be changed in the status, and when the next pod becomes available."""
     current = owner.status.current_revision or update
-    living = [pod for pod in pods.values() if not is_finished(pod)]
-    staying = [pod for pod in living if not is_going(pod)]
-    waits = [available(pod, owner.spec.min_ready_seconds, now_s) for pod in living]
-    updated = sum(pod.metadata.labels.get(names.REVISION_HASH_LABEL) == update for pod in staying)
-    ready = sum(map(is_ready, living))
+    unfinished = [pod for pod in pods.values() if not is_finished(pod)]
+    active = [pod for pod in unfinished if not is_terminating(pod)]
+    waits = [seconds_until_available(pod, owner.spec.min_ready_seconds, now_s) for pod in unfinished]
+    updated = sum(pod.metadata.labels.get(names.REVISION_HASH_LABEL) == update for pod in active)
+    ready = sum(map(is_ready, unfinished))
     goal = replicas_of(owner)
-    if updated == goal == len(living) == ready:
+    if updated == goal == len(unfinished) == ready:
         # The rollout is over: what was new is now what is.
         current = update
     desired = {
-        "replicas": len(living),
+        "replicas": len(unfinished),
         "readyReplicas": ready,
         "availableReplicas": sum(wait == 0 for wait in waits),
-        "currentReplicas": sum(pod.metadata.labels.get(names.REVISION_HASH_LABEL) == current for pod in staying),
+        "currentReplicas": sum(pod.metadata.labels.get(names.REVISION_HASH_LABEL) == current for pod in active),
         "updatedReplicas": updated,
         "currentRevision": current,
         "updateRevision": update,
         "observedGeneration": owner.metadata.generation,
     }
     status = owner.status
-    known = {
+    existing = {
         "replicas": status.replicas,
         "readyReplicas": status.ready_replicas,
         "availableReplicas": status.available_replicas,
@@ -304,5 +306,5 @@ def status_of(
         "updateRevision": status.update_revision,
         "observedGeneration": status.observed_generation,
     }
-    patch: Document = {key: value for key, value in desired.items() if known[key] != value}
+    patch: JsonObject = {key: value for key, value in desired.items() if existing[key] != value}
     return patch, min((wait for wait in waits if wait), default=None)

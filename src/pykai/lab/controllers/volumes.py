@@ -16,7 +16,7 @@ from pykai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageCl
 from pykai.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
-from pykai.lab.controllers.controller import Controller, Document, Writer, key_of, reference, selects
+from pykai.lab.controllers.controller import AssumingWriter, Controller, JsonObject, key_of, reference, selector_matches
 
 _CLAIM, _VOLUME = "claim:", "volume:"
 _FOR_CLAIM, _OF_CLASS = "claim", "class"
@@ -33,8 +33,8 @@ class Volumes:
         self._volumes.index(_FOR_CLAIM, _claim_key)
         self._volumes.index(_OF_CLASS, lambda volume: [volume.spec.storage_class_name])
         self._claims.index(_OF_CLASS, lambda claim: [] if claim.spec.volume_name else [class_of(claim)])
-        self._write_claim = Writer(runtime.client, self._claims, PersistentVolumeClaim, runtime.clock)
-        self._write_volume = Writer(runtime.client, self._volumes, PersistentVolume, runtime.clock)
+        self._write_claim = AssumingWriter(runtime.client, self._claims, PersistentVolumeClaim, runtime.clock)
+        self._write_volume = AssumingWriter(runtime.client, self._volumes, PersistentVolume, runtime.clock)
         self.controller = Controller(
             "persistentvolume-controller",
             runtime,
@@ -67,22 +67,22 @@ class Volumes:
 
     async def _reconcile(self, key: str) -> float | None:
         if key.startswith(_CLAIM):
-            await self._serve(key.removeprefix(_CLAIM))
+            await self._reconcile_claim(key.removeprefix(_CLAIM))
         else:
-            await self._settle(key.removeprefix(_VOLUME))
+            await self._reconcile_volume(key.removeprefix(_VOLUME))
         return None
 
-    async def _serve(self, key: str) -> None:
+    async def _reconcile_claim(self, key: str) -> None:
         claim = self._claims.get(key)
         if claim is None or claim.status.phase == "Bound" or claim.metadata.deletion_timestamp is not None:
             return
-        volume = self._chosen(claim)
+        volume = self._prebound_volume(claim)
         if volume is None and not claim.spec.volume_name:
             storage_class = self._class(claim)
             waits = storage_class is not None and storage_class.volume_binding_mode == names.WAIT_FOR_FIRST_CONSUMER
             node = claim.metadata.annotations.get(names.SELECTED_NODE_ANNOTATION, "")
             if not waits:
-                volume = self._smallest(claim)
+                volume = self._smallest_fitting(claim)
             if volume is None and storage_class is not None and (node or not waits):
                 volume = await self._provision(claim, storage_class)
         if volume is not None:
@@ -101,18 +101,18 @@ class Volumes:
             None,
         )
 
-    def _chosen(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+    def _prebound_volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         if claim.spec.volume_name:
             volume = self._volumes.get(claim.spec.volume_name)
             taken = volume.spec.claim_ref if volume is not None else None
-            return volume if taken is None or _names(taken.namespace, taken.name, taken.uid, claim) else None
+            return volume if taken is None or _is_reference_to(taken.namespace, taken.name, taken.uid, claim) else None
         for volume in self._volumes.by_index(_FOR_CLAIM, key_of(claim)):
             chosen = volume.spec.claim_ref
-            if chosen is not None and _names(chosen.namespace, chosen.name, chosen.uid, claim):
+            if chosen is not None and _is_reference_to(chosen.namespace, chosen.name, chosen.uid, claim):
                 return volume
         return None
 
-    def _smallest(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+    def _smallest_fitting(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         wanted = _size(claim.spec.resources.requests.get(names.STORAGE, 0))
         fitting = [
             (_size(volume.spec.capacity.get(names.STORAGE, 0)), volume.metadata.name, volume)
@@ -121,7 +121,7 @@ class Volumes:
             and volume.metadata.deletion_timestamp is None
             and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
             and (volume.spec.volume_mode or "Filesystem") == (claim.spec.volume_mode or "Filesystem")
-            and (claim.spec.selector is None or selects(claim.spec.selector, volume.metadata.labels))
+            and (claim.spec.selector is None or selector_matches(claim.spec.selector, volume.metadata.labels))
         ]
         large_enough = sorted((entry for entry in fitting if entry[0] >= wanted), key=lambda entry: entry[:2])
         return large_enough[0][2] if large_enough else None
@@ -130,19 +130,19 @@ class Volumes:
         if storage_class.provisioner == names.NO_PROVISIONER:
             return None
         name = f"pvc-{claim.metadata.uid}"
-        made = await self._write_volume.create(volume_of(claim, storage_class, name))
-        if made is not None:
+        created = await self._write_volume.create(volume_document(claim, storage_class, name))
+        if created is not None:
             about = reference(claim, PERSISTENT_VOLUME_CLAIMS)
             message = f"Successfully provisioned volume {name}"
             self.controller.recorder.event(about, "Normal", "ProvisioningSucceeded", message)
-        return made or self._volumes.get(name)
+        return created or self._volumes.get(name)
 
     async def _bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
         held = volume.spec.claim_ref
         if held is None or held.uid != claim.metadata.uid:
             patch = {
                 "metadata": {"annotations": {names.BOUND_BY_CONTROLLER_ANNOTATION: "yes"}},
-                "spec": {"claimRef": _reference_to(claim)},
+                "spec": {"claimRef": _claim_reference(claim)},
             }
             if await self._write_volume.patch(volume, patch) is None:
                 return
@@ -168,7 +168,7 @@ class Volumes:
             }
             await self._write_claim.patch_status(bound, status)
 
-    async def _settle(self, key: str) -> None:
+    async def _reconcile_volume(self, key: str) -> None:
         """A volume without a claim is there for all; one whose claim is gone goes or is released."""
         volume = self._volumes.get(key)
         if volume is None or volume.metadata.deletion_timestamp is not None:
@@ -197,7 +197,7 @@ def class_of(claim: PersistentVolumeClaim) -> str:
     return claim.spec.storage_class_name or claim.metadata.annotations.get(names.STORAGE_CLASS_ANNOTATION, "")
 
 
-def volume_of(claim: PersistentVolumeClaim, storage_class: StorageClass, name: str) -> Document:
+def volume_document(claim: PersistentVolumeClaim, storage_class: StorageClass, name: str) -> JsonObject:
     """A new volume for a claim."""
     return {
         "apiVersion": PERSISTENT_VOLUMES.api_version,
@@ -209,13 +209,13 @@ def volume_of(claim: PersistentVolumeClaim, storage_class: StorageClass, name: s
             "persistentVolumeReclaimPolicy": "Delete",
             "storageClassName": storage_class.metadata.name,
             "volumeMode": claim.spec.volume_mode or "Filesystem",
-            "claimRef": _reference_to(claim),
+            "claimRef": _claim_reference(claim),
             "csi": {"driver": storage_class.provisioner, "volumeHandle": name},
         },
     }
 
 
-def _reference_to(claim: PersistentVolumeClaim) -> Document:
+def _claim_reference(claim: PersistentVolumeClaim) -> JsonObject:
     return {
         "apiVersion": PERSISTENT_VOLUME_CLAIMS.api_version,
         "kind": PERSISTENT_VOLUME_CLAIMS.kind,
@@ -230,7 +230,7 @@ def _claim_key(volume: PersistentVolume) -> list[str]:
     return [f"{held.namespace}/{held.name}"] if held is not None and held.name else []
 
 
-def _names(namespace: str, name: str, uid: str, claim: PersistentVolumeClaim) -> bool:
+def _is_reference_to(namespace: str, name: str, uid: str, claim: PersistentVolumeClaim) -> bool:
     metadata = claim.metadata
     return (namespace, name) == (metadata.namespace, metadata.name) and uid in ("", metadata.uid)
 

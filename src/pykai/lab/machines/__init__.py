@@ -15,19 +15,19 @@ from pykai.kube.resources import DEVICE_CLASSES, NODES, RESOURCE_SLICES, RUNTIME
 from pykai.kube.runtime import Runtime, Service
 from pykai.lab.controllers.cronjobs import cron_jobs
 from pykai.lab.controllers.deployments import deployments
-from pykai.lab.controllers.disruptionbudgets import budgets
+from pykai.lab.controllers.disruptionbudgets import disruption_budgets
 from pykai.lab.controllers.jobs import jobs
-from pykai.lab.controllers.nodelifecycle import node_taints
-from pykai.lab.controllers.podgc import lost_pods
+from pykai.lab.controllers.nodelifecycle import node_lifecycle
+from pykai.lab.controllers.podgc import pod_garbage_collector
 from pykai.lab.controllers.replicasets import replica_sets
 from pykai.lab.controllers.resourceclaims import resource_claims
 from pykai.lab.controllers.statefulsets import stateful_sets
 from pykai.lab.controllers.volumes import volumes
 from pykai.lab.machines.defaultscheduler import default_scheduler
-from pykai.lab.machines.kubelets import Machines
-from pykai.lab.machines.nodes import MachineKind, lab_objects
+from pykai.lab.machines.kubelets import Kubelets
+from pykai.lab.machines.nodes import MachineKind, machine_objects
 from pykai.lab.machines.options import MachineOptions
-from pykai.lab.timestamps import stamp
+from pykai.lab.timestamps import to_timestamp
 
 _RESOURCES = {resource.kind: resource for resource in (NODES, RUNTIME_CLASSES, RESOURCE_SLICES, DEVICE_CLASSES)}
 
@@ -35,7 +35,7 @@ _RESOURCES = {resource.kind: resource for resource in (NODES, RUNTIME_CLASSES, R
 def machines(runtime: Runtime, options: MachineOptions | None = None) -> list[Service]:
     """The services of a simulated cluster; make them before the caches start, so that all watches start together."""
     options = options or MachineOptions()
-    services: list[Service] = [Machines(runtime, options.habits, all_nodes=options.all_nodes)]
+    services: list[Service] = [Kubelets(runtime, options.behaviour, all_nodes=options.all_nodes)]
     if options.controllers:
         for controller in (
             jobs,
@@ -45,9 +45,9 @@ def machines(runtime: Runtime, options: MachineOptions | None = None) -> list[Se
             stateful_sets,
             resource_claims,
             volumes,
-            node_taints,
-            lost_pods,
-            budgets,
+            node_lifecycle,
+            pod_garbage_collector,
+            disruption_budgets,
         ):
             services.append(controller(runtime))
     if options.default_scheduler:
@@ -55,14 +55,14 @@ def machines(runtime: Runtime, options: MachineOptions | None = None) -> list[Se
     return services
 
 
-async def furnish(client: Client, clock: Clock, kinds: Iterable[MachineKind]) -> int:
+async def create_nodes(client: Client, clock: Clock, kinds: Iterable[MachineKind]) -> int:
     """Create the nodes of a lab; how many objects were new."""
-    now = stamp(clock.now().timestamp())
-    made = 0
-    for obj in lab_objects(kinds, now):
+    now = to_timestamp(clock.now().timestamp())
+    created = 0
+    for obj in machine_objects(kinds, now):
         try:
             await client.create(_RESOURCES[obj["kind"]], obj)
         except AlreadyExists:
             continue
-        made += 1
-    return made
+        created += 1
+    return created

@@ -32,22 +32,22 @@ from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
 from pykai.lab.controllers.controller import Controller, reference
 from pykai.lab.controllers.pods import condition_of, is_active, is_finished, pod_store, pod_writer
-from pykai.lab.machines.placement import Places, Refusal, Wants, wants_of
-from pykai.lab.machines.requests import asks_of
+from pykai.lab.machines.placement import NoNodeFits, PodRequirements, SchedulerCache, requirements_of
+from pykai.lab.machines.requests import pod_requests
 
 #: Stands for all who wait; no pod has this key.
-_ALL_WHO_WAIT = ""
+_ALL_PENDING = ""
 #: Cluster seconds after which a pod is looked at again whose binding was refused.
-_REFUSED_S = 1.0
+_BIND_RETRY_S = 1.0
 
 
 @dataclass(slots=True)
-class _Crowd:
+class _EquivalenceClass:
     """Pods that want the same and fit nowhere."""
 
-    refusal: Refusal
+    refusal: NoNodeFits
     #: of the situation in which they were refused
-    situation: int
+    cache_version: int
     #: keys, first come first
     pods: dict[str, None] = field(default_factory=dict)
 
@@ -60,14 +60,14 @@ class DefaultScheduler:
         self._nodes = runtime.caches.store(NODES, Node)
         self._pods = pod_store(runtime)
         self._write = pod_writer(runtime)
-        self._places = Places()
+        self._cache = SchedulerCache()
         #: counts what could let a pod fit that did not
-        self._situation = 0
-        self._crowds: dict[Wants, _Crowd] = {}
+        self._cache_version = 0
+        self._pending_classes: dict[PodRequirements, _EquivalenceClass] = {}
         #: pod -> its crowd
-        self._waiting: dict[str, Wants] = {}
+        self._pending: dict[str, PodRequirements] = {}
         #: uids of pods that we have bound and that the cache still shows without a node
-        self._bound: set[str] = set()
+        self._assumed: set[str] = set()
         self.controller = Controller(
             names.DEFAULT_SCHEDULER_NAME,
             runtime,
@@ -77,118 +77,118 @@ class DefaultScheduler:
 
     def _on_node(self, change: Change[Node]) -> None:
         if change.new is None:
-            self._places.drop_node(change.key)
-        elif not self._places.put_node(change.new):
+            self._cache.drop_node(change.key)
+        elif not self._cache.put_node(change.new):
             return
-        self._try_again()
+        self._retry_pending()
 
     def _on_pod(self, change: Change[MachinePod]) -> None:
         old, pod = change.old, change.new
         if old is not None and (pod is None or pod.metadata.uid != old.metadata.uid):
-            self._leave(change.key, old.metadata.uid)
+            self._on_pod_ended(change.key, old.metadata.uid)
             old = None
         if pod is None:
             return
         if is_finished(pod):
-            self._leave(change.key, pod.metadata.uid)
+            self._on_pod_ended(change.key, pod.metadata.uid)
         elif pod.spec.node_name:
             if old is None or not old.spec.node_name:
-                self._places.hold(pod.metadata.uid, pod.spec.node_name, asks_of(pod))
-                self._bound.discard(pod.metadata.uid)
-                self._stop_waiting(change.key)
+                self._cache.add_pod(pod.metadata.uid, pod.spec.node_name, pod_requests(pod))
+                self._assumed.discard(pod.metadata.uid)
+                self._remove_pending(change.key)
         elif pod.spec.scheduler_name == names.DEFAULT_SCHEDULER_NAME and (old is None or old.spec != pod.spec):
             self.controller.enqueue(change.key)
 
-    def _leave(self, key: str, uid: str) -> None:
+    def _on_pod_ended(self, key: str, uid: str) -> None:
         """A pod takes no place any more, and wants none."""
-        self._stop_waiting(key)
-        self._bound.discard(uid)
-        if self._places.release(uid):
-            self._try_again()
+        self._remove_pending(key)
+        self._assumed.discard(uid)
+        if self._cache.remove_pod(uid):
+            self._retry_pending()
 
-    def _try_again(self) -> None:
-        self._situation += 1
-        if self._crowds:
-            self.controller.enqueue_soon(_ALL_WHO_WAIT)
+    def _retry_pending(self) -> None:
+        self._cache_version += 1
+        if self._pending_classes:
+            self.controller.enqueue_soon(_ALL_PENDING)
 
     async def _reconcile(self, key: str) -> float | None:
-        if key == _ALL_WHO_WAIT:
-            await self._look_at_crowds()
+        if key == _ALL_PENDING:
+            await self._retry_classes()
             return None
         pod = self._pods.get(key)
-        if pod is None or not _needs_a_node(pod) or pod.metadata.uid in self._bound:
-            self._stop_waiting(key)
+        if pod is None or not _is_schedulable(pod) or pod.metadata.uid in self._assumed:
+            self._remove_pending(key)
             return None
         uid = pod.metadata.uid
         # Booked by a binding that failed without saying whether it was carried out: it was not.
-        if self._places.release(uid):
-            self._try_again()
-        wants = wants_of(pod)
-        chosen = self._choose(wants)
-        if isinstance(chosen, Refusal):
-            self._wait(key, wants, chosen)
-            await self._tell(pod, chosen.message)
+        if self._cache.remove_pod(uid):
+            self._retry_pending()
+        requirements = requirements_of(pod)
+        chosen = self._choose(requirements)
+        if isinstance(chosen, NoNodeFits):
+            self._add_pending(key, requirements, chosen)
+            await self._report_unschedulable(pod, chosen.message)
             return None
-        self._stop_waiting(key)
-        self._places.hold(uid, chosen, wants.asks)
+        self._remove_pending(key)
+        self._cache.add_pod(uid, chosen, requirements.requests)
         try:
             await self._client.bind(pod.metadata.namespace, pod.metadata.name, uid=uid, node=chosen)
         except (NotFound, Conflict):
-            self._unbook(key, uid)
-            return _REFUSED_S
+            self._forget_assumed(key, uid)
+            return _BIND_RETRY_S
         seen = self._pods.get(key)
         if seen is not None and seen.metadata.uid == uid and not seen.spec.node_name:
-            self._bound.add(uid)
+            self._assumed.add(uid)
         message = f"Successfully assigned {key} to {chosen}"
         self.controller.recorder.event(reference(pod, PODS), NORMAL, names.EVENT_SCHEDULED, message)
         return None
 
-    async def _look_at_crowds(self) -> None:
-        for wants, crowd in list(self._crowds.items()):
+    async def _retry_classes(self) -> None:
+        for wants, crowd in list(self._pending_classes.items()):
             # Between two crowds others get their turn.
             await asyncio.sleep(0)
-            if self._places.choose(wants) == crowd.refusal:
-                crowd.situation = self._situation
+            if self._cache.choose_node(wants) == crowd.refusal:
+                crowd.cache_version = self._cache_version
                 continue
             for key in crowd.pods:
                 self.controller.enqueue(key)
 
-    def _choose(self, wants: Wants) -> str | Refusal:
-        crowd = self._crowds.get(wants)
-        if crowd is not None and crowd.situation == self._situation:
+    def _choose(self, requirements: PodRequirements) -> str | NoNodeFits:
+        crowd = self._pending_classes.get(requirements)
+        if crowd is not None and crowd.cache_version == self._cache_version:
             return crowd.refusal
-        return self._places.choose(wants)
+        return self._cache.choose_node(requirements)
 
-    def _wait(self, key: str, wants: Wants, refusal: Refusal) -> None:
-        if self._waiting.get(key) != wants:
-            self._stop_waiting(key)
-        crowd = self._crowds.setdefault(wants, _Crowd(refusal, self._situation))
-        crowd.refusal, crowd.situation = refusal, self._situation
+    def _add_pending(self, key: str, requirements: PodRequirements, refusal: NoNodeFits) -> None:
+        if self._pending.get(key) != requirements:
+            self._remove_pending(key)
+        crowd = self._pending_classes.setdefault(requirements, _EquivalenceClass(refusal, self._cache_version))
+        crowd.refusal, crowd.cache_version = refusal, self._cache_version
         crowd.pods[key] = None
-        self._waiting[key] = wants
+        self._pending[key] = requirements
 
-    def _stop_waiting(self, key: str) -> None:
-        wants = self._waiting.pop(key, None)
+    def _remove_pending(self, key: str) -> None:
+        wants = self._pending.pop(key, None)
         if wants is None:
             return
-        crowd = self._crowds[wants]
+        crowd = self._pending_classes[wants]
         del crowd.pods[key]
         if not crowd.pods:
-            del self._crowds[wants]
+            del self._pending_classes[wants]
 
-    def _unbook(self, key: str, uid: str) -> None:
+    def _forget_assumed(self, key: str, uid: str) -> None:
         """The pod is not where we meant it to be: it is gone, or somebody else has bound it."""
         seen = self._pods.get(key)
         elsewhere = seen is not None and seen.metadata.uid == uid and seen.spec.node_name
-        if not elsewhere and self._places.release(uid):
-            self._try_again()
+        if not elsewhere and self._cache.remove_pod(uid):
+            self._retry_pending()
 
-    async def _tell(self, pod: MachinePod, message: str) -> None:
-        told = condition_of(pod, names.CONDITION_POD_SCHEDULED)
+    async def _report_unschedulable(self, pod: MachinePod, message: str) -> None:
+        existing = condition_of(pod, names.CONDITION_POD_SCHEDULED)
         reason = names.CONDITION_REASON_UNSCHEDULABLE
-        if told is not None and (told.status, told.reason, told.message) == ("False", reason, message):
+        if existing is not None and (existing.status, existing.reason, existing.message) == ("False", reason, message):
             return
-        since = told.last_transition_time if told is not None and told.status == "False" else None
+        since = existing.last_transition_time if existing is not None and existing.status == "False" else None
         condition = {
             "type": names.CONDITION_POD_SCHEDULED,
             "status": "False",
@@ -205,5 +205,5 @@ def default_scheduler(runtime: Runtime) -> Service:
     return DefaultScheduler(runtime).controller
 
 
-def _needs_a_node(pod: MachinePod) -> bool:
+def _is_schedulable(pod: MachinePod) -> bool:
     return not pod.spec.node_name and not pod.spec.scheduling_gates and is_active(pod)

@@ -1,7 +1,7 @@
 """What must exist before the containers of a pod can start: config maps, claims given to it, volumes bound.
 
-`needs_of` reads it from the pod once; most pods need nothing and cost nothing.  `Needs.waiting` looks it up and gives
-the reason that a kubelet would show, with the objects to watch for.
+`dependencies_of` reads it from the pod once; most pods need nothing and cost nothing.  `Needs.missing_objects` looks it
+up and gives the reason that a kubelet would show, with the objects to watch for.
 
 Statements: sim:needs.
 """
@@ -15,11 +15,11 @@ from pykai.api.resource import ResourceClaim
 from pykai.api.storage import PersistentVolumeClaim
 from pykai.api.workloads import MachineContainer, MachinePod
 from pykai.kube.store import Store
-from pykai.lab.machines.lifecycle import Waiting
+from pykai.lab.machines.lifecycle import ContainerWaiting
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class PodDependencies:
     """Names, all in the namespace of the pod."""
 
     #: of containers: without them a container cannot be made
@@ -33,44 +33,46 @@ class Needs:
     def __bool__(self) -> bool:
         return bool(self.config_maps or self.mounted_config_maps or self.volume_claims or self.claims)
 
-    def waiting(
+    def missing_objects(
         self,
         pod: MachinePod,
         config_maps: Store[ConfigMap],
         claims: Store[ResourceClaim],
         volumes: Store[PersistentVolumeClaim],
-    ) -> tuple[Waiting | None, list[str]]:
+    ) -> tuple[ContainerWaiting | None, list[str]]:
         """Why the pod cannot start, and the objects that could change it as `<resource>/<namespace>/<name>`."""
         namespace = pod.metadata.namespace
         missing: list[str] = []
-        why: Waiting | None = None
+        why: ContainerWaiting | None = None
         for name in self.mounted_config_maps:
             if config_maps.get(f"{namespace}/{name}") is None:
                 missing.append(f"configmaps/{namespace}/{name}")
-                why = why or Waiting("ContainerCreating", f'configmap "{name}" not found')
+                why = why or ContainerWaiting("ContainerCreating", f'configmap "{name}" not found')
         for name in self.volume_claims:
             volume = volumes.get(f"{namespace}/{name}")
             if volume is None or volume.status.phase != "Bound":
                 missing.append(f"persistentvolumeclaims/{namespace}/{name}")
-                why = why or Waiting("ContainerCreating", f'persistentvolumeclaim "{name}" is not bound')
+                why = why or ContainerWaiting("ContainerCreating", f'persistentvolumeclaim "{name}" is not bound')
         if self.claims:
             for name in _claim_names(pod):
                 claim = claims.get(f"{namespace}/{name}")
                 users = claim.status.reserved_for if claim is not None else ()
                 if not any(user.uid == pod.metadata.uid for user in users):
                     missing.append(f"resourceclaims/{namespace}/{name}")
-                    why = why or Waiting("ContainerCreating", f'resourceclaim "{name}" is not reserved for this pod')
+                    why = why or ContainerWaiting(
+                        "ContainerCreating", f'resourceclaim "{name}" is not reserved for this pod'
+                    )
         for name in self.config_maps:
             if config_maps.get(f"{namespace}/{name}") is None:
                 missing.append(f"configmaps/{namespace}/{name}")
-                why = why or Waiting("CreateContainerConfigError", f'configmap "{name}" not found')
+                why = why or ContainerWaiting("CreateContainerConfigError", f'configmap "{name}" not found')
         return why, missing
 
 
-_NOTHING = Needs()
+_NO_DEPENDENCIES = PodDependencies()
 
 
-def needs_of(pod: MachinePod) -> Needs:
+def dependencies_of(pod: MachinePod) -> PodDependencies:
     """What this pod needs."""
     spec = pod.spec
     named: dict[str, None] = {}
@@ -94,8 +96,8 @@ def needs_of(pod: MachinePod) -> Needs:
             volume_claims.append(f"{pod.metadata.name}-{volume.name}")
     claims = bool(spec.resource_claims) or pod.status.extended_resource_claim_status is not None
     if not (named or mounted or volume_claims or claims):
-        return _NOTHING
-    return Needs(tuple(named), tuple(mounted), tuple(volume_claims), claims)
+        return _NO_DEPENDENCIES
+    return PodDependencies(tuple(named), tuple(mounted), tuple(volume_claims), claims)
 
 
 def _from_environment(container: MachineContainer, named: dict[str, None]) -> None:
@@ -110,11 +112,11 @@ def _from_environment(container: MachineContainer, named: dict[str, None]) -> No
 
 def _claim_names(pod: MachinePod) -> list[str]:
     made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-    found = []
+    claim_names = []
     for claim in pod.spec.resource_claims:
         name = claim.resource_claim_name or made.get(claim.name)
         if name:
-            found.append(name)
+            claim_names.append(name)
     if pod.status.extended_resource_claim_status is not None:
-        found.append(pod.status.extended_resource_claim_status.resource_claim_name)
-    return found
+        claim_names.append(pod.status.extended_resource_claim_status.resource_claim_name)
+    return claim_names

@@ -20,7 +20,7 @@ from functools import lru_cache
 from pykai.api import names
 
 #: A machine that claims to have more of a kind gives no identities to the rest.
-MOST_DEVICES = 1024
+MAX_DEVICES = 1024
 
 
 def is_device(resource: str) -> bool:
@@ -36,7 +36,7 @@ def device_id(node: str, resource: str, index: int) -> str:
     return f"{kind}-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
 
 
-class DeviceBook:
+class DeviceLedger:
     """The devices of one machine and who holds them."""
 
     def __init__(self, node: str) -> None:
@@ -50,32 +50,32 @@ class DeviceBook:
         """The devices of a pod."""
         return self._held.get(pod, ())
 
-    def hold(self, pod: str, devices: Iterable[str]) -> None:
+    def record_assignment(self, pod: str, devices: Iterable[str]) -> None:
         """Book devices that a pod already has; one that somebody else holds stays with its holder."""
         mine = tuple(device for device in devices if self._holders.setdefault(device, pod) == pod)
         if mine:
             self._held[pod] = mine
 
-    def take(self, pod: str, asks: Mapping[str, int], capacity: Mapping[str, int]) -> tuple[str, ...]:
+    def assign(self, pod: str, requests: Mapping[str, int], capacity: Mapping[str, int]) -> tuple[str, ...]:
         """Devices for all that a pod asks for; what it already holds is kept."""
         held = self._held.get(pod)
         if held is not None:
             return held
-        found: list[str] = []
-        for resource, count in asks.items():
+        assigned: list[str] = []
+        for resource, count in requests.items():
             if count <= 0 or not is_device(resource):
                 continue
             free = 0
-            for index in range(min(MOST_DEVICES, capacity.get(resource, 0))):
+            for index in range(min(MAX_DEVICES, capacity.get(resource, 0))):
                 device = device_id(self._node, resource, index)
                 if device not in self._holders:
-                    found.append(device)
+                    assigned.append(device)
                     free += 1
                     if free == count:
                         break
-        if found:
-            self.hold(pod, found)
-        return tuple(found)
+        if assigned:
+            self.record_assignment(pod, assigned)
+        return tuple(assigned)
 
     def release(self, pod: str) -> None:
         """The devices of a pod are free again."""

@@ -4,8 +4,8 @@ In: nodes (how much there is), pods that were bound to them, the config maps, cl
 the pods' statuses, the devices they were given, and the deletion of pods that have stopped.
 
 A pod is admitted in the moment its binding is seen, in memory and in the order of the watch.  From then on its `Life`
-says what comes next; `lifecycle.step` decides, this module writes.  There is one write a transition: a starting pod
-costs one patch, a finishing one another, a deleted one a patch and a deletion.
+says what comes next; `lifecycle.next_step` decides, this module writes.  There is one write a transition: a starting
+pod costs one patch, a finishing one another, a deleted one a patch and a deletion.
 
 Subtle:
 - what was written is remembered (`Life`), because the watch brings our own writes back late and other people's writes
@@ -43,49 +43,66 @@ from pykai.kube.resources import (
 )
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
-from pykai.lab.cachesync import synced
-from pykai.lab.machines.dependencies import Needs, needs_of
-from pykai.lab.machines.lifecycle import SHOWN_START_S, Facts, Life, Stage, Step, life_of, step
+from pykai.lab.cachesync import wait_for_cache_sync
+from pykai.lab.machines.dependencies import PodDependencies, dependencies_of
+from pykai.lab.machines.lifecycle import (
+    MIN_REPORTED_START_S,
+    LifecycleState,
+    LifecycleStep,
+    MachineFacts,
+    Stage,
+    next_step,
+    restored_state,
+)
 from pykai.lab.machines.machine import DEFAULT_PODS, Machine, Rejection
 from pykai.lab.machines.nodes import node_address, ready_conditions
-from pykai.lab.machines.podbehaviour import Course, Habits, course_of, declared, is_refused, is_reservation
-from pykai.lab.machines.requests import asks_of
-from pykai.lab.timestamps import stamp
+from pykai.lab.machines.podbehaviour import (
+    BehaviourDefaults,
+    PodBehaviour,
+    behaviour_of,
+    declared_annotations,
+    is_randomly_rejected,
+    is_reservation,
+)
+from pykai.lab.machines.requests import pod_requests
+from pykai.lab.timestamps import to_timestamp
 
 log = logging.getLogger(__name__)
 
 #: what a kubelet says when a device plugin fails
-_REFUSED = Rejection(
+_RANDOM_REJECTION = Rejection(
     "UnexpectedAdmissionError",
     "Allocate failed due to rpc error: the simulated device plugin failed, which is unexpected",
 )
 
 
 @dataclass(slots=True)
-class _Track:
+class _TrackedPod:
     """What is remembered of a pod on a machine."""
 
     uid: str
     node: str
-    life: Life
-    course: Course
+    state: LifecycleState
+    behaviour: PodBehaviour
     #: what the course was read from
     declared: tuple[str | None, ...]
     address: str
-    needs: Needs
+    dependencies: PodDependencies
     rejection: Rejection | None = None
 
 
-class Machines:
+class Kubelets:
     """All simulated machines."""
 
     name = "machines"
 
-    def __init__(self, runtime: Runtime, habits: Habits | None = None, *, all_nodes: bool = True) -> None:
+    def __init__(
+        self, runtime: Runtime, behaviour_defaults: BehaviourDefaults | None = None, *, all_nodes: bool = True
+    ) -> None:
         """`all_nodes`: every node is simulated, not only those that say so by a label."""
         self._client = runtime.client
         self._clock = runtime.clock
-        self._habits = habits or Habits()
+        self._behaviour_defaults = behaviour_defaults or BehaviourDefaults()
         self._all_nodes = all_nodes
         self._nodes: Store[Node] = runtime.caches.store(NODES, Node)
         self._pods: Store[MachinePod] = runtime.caches.store(PODS, MachinePod)
@@ -96,16 +113,16 @@ class Machines:
         )
         self._pods.index("node", lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
         self._machines: dict[str, Machine] = {}
-        self._tracks: dict[str, _Track] = {}
+        self._tracked_pods: dict[str, _TrackedPod] = {}
         #: `<resource>/<namespace>/<name>` -> pods that cannot start without it
-        self._held_up: dict[str, set[str]] = {}
+        self._pods_by_missing_object: dict[str, set[str]] = {}
         self._addresses: set[int] = set()
         self._next_address = 0
         self._reconciler = Reconciler(self.name, self._reconcile, clock=runtime.clock, workers=64, max_delay_s=10.0)
-        self._joining = Reconciler("nodes", self._join, clock=runtime.clock, workers=8)
+        self._node_reconciler = Reconciler("nodes", self._initialise_node, clock=runtime.clock, workers=8)
         self._recorder = EventRecorder(runtime.client, component="kubelet", clock=runtime.clock)
         #: whether the server has shown that it takes annotations with a status
-        self._annotations_ride = False
+        self._status_patch_keeps_annotations = False
         self._ready = False
 
     def ready(self) -> bool:
@@ -119,22 +136,22 @@ class Machines:
     async def run(self, stop: asyncio.Event) -> None:
         """Play the machines until told to stop; pods stay as they are then."""
         stores: tuple[Store[Any], ...] = (self._nodes, self._pods, self._config_maps, self._claims, self._volumes)
-        if not await synced(stop, *stores):
+        if not await wait_for_cache_sync(stop, *stores):
             return
         self._nodes.subscribe(self._on_node)
-        for pod in sorted(self._pods.values(), key=_arrival):
-            self._take(pod)
-        for track in self._tracks.values():
+        for pod in sorted(self._pods.values(), key=_admission_order):
+            self._track_pod(pod)
+        for track in self._tracked_pods.values():
             # Pods that run without a note of their devices hold some all the same; those with one came first.
-            if track.life.stage is Stage.RUNNING:
-                self._machines[track.node].take_devices(track.uid)
+            if track.state.stage is Stage.RUNNING:
+                self._machines[track.node].assign_devices(track.uid)
         self._pods.subscribe(self._on_pod)
         for store in (self._config_maps, self._claims, self._volumes):
-            store.subscribe(self._on_need)
+            store.subscribe(self._on_dependency)
         self._ready = True
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run(stop))
-            group.create_task(self._joining.run(stop))
+            group.create_task(self._node_reconciler.run(stop))
             group.create_task(self._reconciler.run(stop))
         self._ready = False
 
@@ -143,17 +160,17 @@ class Machines:
         if node is None or not self._simulates(node):
             self._machines.pop(name, None)
             for pod in self._pods.by_index("node", name):
-                self._drop(_key(pod))
+                self._forget_pod(_key(pod))
             return
         machine = self._machines.get(name)
         if machine is None:
             machine = self._machines[name] = Machine(name)
         machine.update(node)
         if _has_no_kubelet(node):
-            self._joining.enqueue(name)
+            self._node_reconciler.enqueue(name)
         if change.old is None:
-            for pod in sorted(self._pods.by_index("node", name), key=_arrival):
-                self._take(pod)
+            for pod in sorted(self._pods.by_index("node", name), key=_admission_order):
+                self._track_pod(pod)
 
     def _simulates(self, node: Node) -> bool:
         return self._all_nodes or node.metadata.labels.get(names.SIMULATED_NODE_LABEL) == "true"
@@ -161,114 +178,125 @@ class Machines:
     def _on_pod(self, change: Change[MachinePod]) -> None:
         old, pod = change.old, change.new
         if pod is None:
-            self._drop(change.key)
+            self._forget_pod(change.key)
             return
-        track = self._tracks.get(change.key)
+        track = self._tracked_pods.get(change.key)
         if track is None or track.uid != pod.metadata.uid:
-            self._drop(change.key)
+            self._forget_pod(change.key)
             if pod.spec.node_name:
-                self._take(pod)
+                self._track_pod(pod)
         elif old is not None and (
             (pod.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None)
             or pod.metadata.deletion_grace_period_seconds != old.metadata.deletion_grace_period_seconds
             or (pod.status.phase != old.status.phase and pod.status.phase in _ENDED)
-            or (pod.metadata.annotations != old.metadata.annotations and declared(pod) != track.declared)
+            or (pod.metadata.annotations != old.metadata.annotations and declared_annotations(pod) != track.declared)
         ):
             self._reconciler.enqueue(change.key)
 
-    def _on_need(self, change: Change[Any]) -> None:
-        if not self._held_up:
+    def _on_dependency(self, change: Change[Any]) -> None:
+        if not self._pods_by_missing_object:
             return
-        for kind in _NEEDED:
-            for key in self._held_up.get(f"{kind}/{change.key}", ()):
+        for kind in _DEPENDENCY_RESOURCES:
+            for key in self._pods_by_missing_object.get(f"{kind}/{change.key}", ()):
                 self._reconciler.enqueue(key)
 
-    def _take(self, pod: MachinePod) -> None:
+    def _track_pod(self, pod: MachinePod) -> None:
         """A pod has come to its machine, or was there before us."""
         key, uid = _key(pod), pod.metadata.uid
         machine = self._machines.get(pod.spec.node_name)
-        known = self._tracks.get(key)
-        if machine is None or (known is not None and known.uid == uid):
+        tracked = self._tracked_pods.get(key)
+        if machine is None or (tracked is not None and tracked.uid == uid):
             return
-        self._drop(key)
+        self._forget_pod(key)
         now_s = self._now_s()
-        life = life_of(pod, now_s)
-        course = course_of(pod, self._habits)
+        state = restored_state(pod, now_s)
+        behaviour = behaviour_of(pod, self._behaviour_defaults)
         rejection: Rejection | None = None
-        if life.stage is not Stage.ENDED:
+        if state.stage is not Stage.ENDED:
             if pod.status.start_time is not None:
-                machine.book(uid, asks_of(pod))
+                machine.admit_existing(uid, pod_requests(pod))
             else:
-                rejection = _REFUSED if is_refused(pod, self._habits) else machine.admit(uid, asks_of(pod))
-            machine.devices.hold(uid, _devices(pod))
-        address, needs = self._address(pod), needs_of(pod)
-        self._tracks[key] = _Track(uid, machine.name, life, course, declared(pod), address, needs, rejection)
-        for problem in course.problems:
-            self._tell(pod, names.EVENT_INVALID_ANNOTATION, problem)
-        plain = life.stage is Stage.ADMITTED and rejection is None and not needs
+                rejection = (
+                    _RANDOM_REJECTION
+                    if is_randomly_rejected(pod, self._behaviour_defaults)
+                    else machine.admit(uid, pod_requests(pod))
+                )
+            machine.devices.record_assignment(uid, _devices(pod))
+        address, dependencies = self._address(pod), dependencies_of(pod)
+        self._tracked_pods[key] = _TrackedPod(
+            uid, machine.name, state, behaviour, declared_annotations(pod), address, dependencies, rejection
+        )
+        for problem in behaviour.problems:
+            self._record_warning(pod, names.EVENT_INVALID_ANNOTATION, problem)
+        plain = state.stage is Stage.ADMITTED and rejection is None and not dependencies
         # The usual pod has nothing to do until its containers start: one look the less.
-        quiet = plain and course.start_s < SHOWN_START_S and pod.metadata.deletion_timestamp is None
-        self._reconciler.enqueue(key, course.start_s if quiet else 0.0)
+        quiet = plain and behaviour.start_s < MIN_REPORTED_START_S and pod.metadata.deletion_timestamp is None
+        self._reconciler.enqueue(key, behaviour.start_s if quiet else 0.0)
 
-    def _drop(self, key: str) -> None:
+    def _forget_pod(self, key: str) -> None:
         """A pod is gone, or its machine is."""
-        track = self._tracks.pop(key, None)
+        track = self._tracked_pods.pop(key, None)
         if track is None:
             return
         self._release(track)
-        self._no_longer_held_up(key, track.needs)
+        self._clear_missing_objects(key, track.dependencies)
         if track.address:
             self._addresses.discard(_number(track.address))
 
-    def _release(self, track: _Track) -> None:
+    def _release(self, track: _TrackedPod) -> None:
         machine = self._machines.get(track.node)
         if machine is not None:
             machine.release(track.uid)
 
     async def _reconcile(self, key: str) -> float | None:
-        track, pod = self._tracks.get(key), self._pods.get(key)
+        track, pod = self._tracked_pods.get(key), self._pods.get(key)
         if track is None or pod is None or pod.metadata.uid != track.uid:
             return None
         machine = self._machines.get(track.node)
         if machine is None:
             return None
-        if track.declared != (said := declared(pod)):
-            track.declared = said
-            track.course = course_of(pod, self._habits)
-        before = track.life
+        if track.declared != (declared_now := declared_annotations(pod)):
+            track.declared = declared_now
+            track.behaviour = behaviour_of(pod, self._behaviour_defaults)
+        before = track.state
         facts = self._facts(key, track, pod)
-        taken = step(before, pod, self._now_s(), facts)
-        if taken.status is not None:
-            if not await self._write(pod, machine, taken):
+        transition = next_step(before, pod, self._now_s(), facts)
+        if transition.status is not None:
+            if not await self._write(pod, machine, transition):
                 return None
-            if taken.life.stage is Stage.ENDED and track.rejection is not None:
-                self._tell(pod, track.rejection.reason, track.rejection.message)
-            elif facts.waiting is not None and taken.life.told != before.told:
-                self._tell(pod, "Failed", f"Error: {facts.waiting.message}")
-        track.life = taken.life
-        if taken.life.stage is Stage.ENDED:
+            if transition.state.stage is Stage.ENDED and track.rejection is not None:
+                self._record_warning(pod, track.rejection.reason, track.rejection.message)
+            elif facts.waiting is not None and transition.state.reported_waiting != before.reported_waiting:
+                self._record_warning(pod, "Failed", f"Error: {facts.waiting.message}")
+        track.state = transition.state
+        if transition.state.stage is Stage.ENDED:
             self._release(track)
-        if taken.life.stage in (Stage.RUNNING, Stage.ENDED):
-            self._no_longer_held_up(key, track.needs)
-        if taken.remove:
+        if transition.state.stage in (Stage.RUNNING, Stage.ENDED):
+            self._clear_missing_objects(key, track.dependencies)
+        if transition.remove:
             await self._remove(pod)
-        return taken.wake_s
+        return transition.wake_s
 
-    def _facts(self, key: str, track: _Track, pod: MachinePod) -> Facts:
+    def _facts(self, key: str, track: _TrackedPod, pod: MachinePod) -> MachineFacts:
         waiting = None
-        if track.life.stage is Stage.ADMITTED and track.needs:
-            waiting, missing = track.needs.waiting(pod, self._config_maps, self._claims, self._volumes)
+        if track.state.stage is Stage.ADMITTED and track.dependencies:
+            waiting, missing = track.dependencies.missing_objects(pod, self._config_maps, self._claims, self._volumes)
             for need in missing:
-                self._held_up.setdefault(need, set()).add(key)
-        return Facts(
-            track.course, self._habits.init_s, node_address(track.node), track.address, track.rejection, waiting
+                self._pods_by_missing_object.setdefault(need, set()).add(key)
+        return MachineFacts(
+            track.behaviour,
+            self._behaviour_defaults.init_s,
+            node_address(track.node),
+            track.address,
+            track.rejection,
+            waiting,
         )
 
-    async def _write(self, pod: MachinePod, machine: Machine, taken: Step) -> bool:
+    async def _write(self, pod: MachinePod, machine: Machine, transition: LifecycleStep) -> bool:
         """Write a transition; False if the pod is gone."""
         metadata: dict[str, Any] = {"uid": pod.metadata.uid}
         annotations: dict[str, str] = {}
-        if taken.life.stage is Stage.RUNNING:
+        if transition.state.stage is Stage.RUNNING:
             annotations = self._annotations(pod, machine)
             if annotations:
                 metadata["annotations"] = annotations
@@ -276,16 +304,18 @@ class Machines:
             written = await self._client.patch(
                 PODS,
                 pod.metadata.name,
-                {"metadata": metadata, "status": taken.status},
+                {"metadata": metadata, "status": transition.status},
                 pod.metadata.namespace,
                 kind=PatchKind.STRATEGIC,
                 subresource="status",
-                brief=self._annotations_ride or not annotations,
+                brief=self._status_patch_keeps_annotations or not annotations,
             )
-            if not annotations or self._annotations_ride:
+            if not annotations or self._status_patch_keeps_annotations:
                 return True
-            self._annotations_ride = annotations.items() <= (written["metadata"].get("annotations") or {}).items()
-            if not self._annotations_ride:
+            self._status_patch_keeps_annotations = (
+                annotations.items() <= (written["metadata"].get("annotations") or {}).items()
+            )
+            if not self._status_patch_keeps_annotations:
                 await self._client.patch(
                     PODS, pod.metadata.name, {"metadata": metadata}, pod.metadata.namespace, brief=True
                 )
@@ -294,7 +324,7 @@ class Machines:
         return True
 
     def _annotations(self, pod: MachinePod, machine: Machine) -> dict[str, str]:
-        devices = machine.take_devices(pod.metadata.uid)
+        devices = machine.assign_devices(pod.metadata.uid)
         if not devices:
             return {}
         given = {names.DEVICES_ANNOTATION: ",".join(devices)}
@@ -307,7 +337,7 @@ class Machines:
         with contextlib.suppress(NotFound, Conflict):
             await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace_s=0)
 
-    async def _join(self, name: str) -> float | None:
+    async def _initialise_node(self, name: str) -> float | None:
         """A node that somebody made without a machine behind it: let it be one."""
         node = self._nodes.get(name)
         if node is None or not _has_no_kubelet(node):
@@ -316,7 +346,7 @@ class Machines:
         status = {
             "capacity": capacity,
             "allocatable": {**capacity, **node.status.allocatable},
-            "conditions": ready_conditions(stamp(self._now_s())),
+            "conditions": ready_conditions(to_timestamp(self._now_s())),
             "addresses": [
                 {"type": "InternalIP", "address": node_address(name)},
                 {"type": "Hostname", "address": name},
@@ -325,14 +355,14 @@ class Machines:
         await self._client.patch(NODES, name, {"status": status}, kind=PatchKind.STRATEGIC, subresource="status")
         return None
 
-    def _no_longer_held_up(self, key: str, needs: Needs) -> None:
-        if not self._held_up or not needs:
+    def _clear_missing_objects(self, key: str, dependencies: PodDependencies) -> None:
+        if not self._pods_by_missing_object or not dependencies:
             return
-        for need in [need for need, pods in self._held_up.items() if key in pods]:
-            pods = self._held_up[need]
+        for need in [need for need, pods in self._pods_by_missing_object.items() if key in pods]:
+            pods = self._pods_by_missing_object[need]
             pods.discard(key)
             if not pods:
-                del self._held_up[need]
+                del self._pods_by_missing_object[need]
 
     def _address(self, pod: MachinePod) -> str:
         number = _number(pod.status.pod_ip)
@@ -346,7 +376,7 @@ class Machines:
         self._addresses.add(number)
         return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
 
-    def _tell(self, pod: MachinePod, reason: str, message: str) -> None:
+    def _record_warning(self, pod: MachinePod, reason: str, message: str) -> None:
         metadata = pod.metadata
         about = InvolvedObject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
         self._recorder.event(about, "Warning", reason, message)
@@ -358,7 +388,7 @@ class Machines:
 _ENDED = ("Succeeded", "Failed")
 #: what the node lifecycle controller of Kubernetes says of a node whose kubelet has never spoken
 _NEVER_UPDATED = "NodeStatusNeverUpdated"
-_NEEDED = ("configmaps", "resourceclaims", "persistentvolumeclaims")
+_DEPENDENCY_RESOURCES = ("configmaps", "resourceclaims", "persistentvolumeclaims")
 
 
 def _has_no_kubelet(node: Node) -> bool:
@@ -371,7 +401,7 @@ def _key(pod: MachinePod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
-def _arrival(pod: MachinePod) -> tuple[bool, str, str, str]:
+def _admission_order(pod: MachinePod) -> tuple[bool, str, str, str]:
     """Started ones first, in the order in which they started; the others as they were bound, as far as one can tell."""
     scheduled = next((c for c in pod.status.conditions if c.type == names.CONDITION_POD_SCHEDULED), None)
     bound = scheduled.last_transition_time if scheduled is not None else None

@@ -10,8 +10,8 @@
 knows, and gives what is to be written, where the pod is then, and when to look again.  It neither waits nor writes, so
 every transition can be tried in isolation.  Whoever carries it out keeps the new `Life` only once the write succeeded.
 
-After a restart of the process `life_of` reads from the object where a pod was.  Timestamps on the wire have whole
-seconds, so such a pod may end up to a second early; otherwise nothing is lost.
+After a restart of the process `restored_state` reads from the object where a pod was.  Timestamps on the wire have
+whole seconds, so such a pod may end up to a second early; otherwise nothing is lost.
 
 Times are seconds of cluster time since 1970.
 
@@ -26,11 +26,11 @@ from enum import Enum
 from pykai.api.workloads import MachinePod
 from pykai.lab.machines import statuses
 from pykai.lab.machines.machine import Rejection
-from pykai.lab.machines.podbehaviour import Course
-from pykai.lab.timestamps import seconds, stamp
+from pykai.lab.machines.podbehaviour import PodBehaviour
+from pykai.lab.timestamps import to_seconds, to_timestamp
 
 #: A start that takes longer than this is shown as ContainerCreating; a shorter one is not worth a write.
-SHOWN_START_S = 2.0
+MIN_REPORTED_START_S = 2.0
 FIRST_BACK_OFF_S = 10.0
 LONGEST_BACK_OFF_S = 300.0
 #: What a pod that says nothing is given to stop.
@@ -46,7 +46,7 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class LifecycleState:
     """Where a pod is in its life."""
 
     stage: Stage
@@ -56,13 +56,13 @@ class Life:
     started_s: float
     restarts: int = 0
     #: what was last written about why it does not start
-    told: str = ""
+    reported_waiting: str = ""
     #: when it was first seen being deleted
     stopping_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class ContainerWaiting:
     """Why the containers of a pod cannot start."""
 
     reason: str
@@ -70,124 +70,130 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MachineFacts:
     """What the machine knows of a pod beyond its object."""
 
-    course: Course
+    behaviour: PodBehaviour
     init_s: float = 0.5
     host: str = ""
     address: str = ""
     rejection: Rejection | None = None
-    waiting: Waiting | None = None
+    waiting: ContainerWaiting | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LifecycleStep:
     """What is to be done now, and when to look again."""
 
-    life: Life
-    status: statuses.Status | None = None
+    state: LifecycleState
+    status: statuses.PodStatusPatch | None = None
     #: the object can go: its containers have stopped and somebody deleted it
     remove: bool = False
     #: seconds until there is something to do, None: when something happens
     wake_s: float | None = None
 
 
-def life_of(pod: MachinePod, now_s: float) -> Life:
+def restored_state(pod: MachinePod, now_s: float) -> LifecycleState:
     """Where a pod is that was on its machine before this process knew it."""
-    started_s = seconds(pod.status.start_time) or now_s
+    started_s = to_seconds(pod.status.start_time) or now_s
     if pod.status.phase in ("Succeeded", "Failed"):
-        return Life(Stage.ENDED, now_s, started_s)
+        return LifecycleState(Stage.ENDED, now_s, started_s)
     first = pod.status.container_statuses[0] if pod.status.container_statuses else None
     if first is None or pod.status.phase != "Running":
-        return Life(Stage.ADMITTED, now_s, started_s)
+        return LifecycleState(Stage.ADMITTED, now_s, started_s)
     if first.state.waiting is not None:
-        return Life(Stage.BACKING_OFF, now_s, started_s, first.restart_count)
+        return LifecycleState(Stage.BACKING_OFF, now_s, started_s, first.restart_count)
     since = first.state.running.started_at if first.state.running is not None else None
-    return Life(Stage.RUNNING, seconds(since) or started_s, started_s, first.restart_count)
+    return LifecycleState(Stage.RUNNING, to_seconds(since) or started_s, started_s, first.restart_count)
 
 
-def step(life: Life, pod: MachinePod, now_s: float, facts: Facts) -> Step:
+def next_step(state: LifecycleState, pod: MachinePod, now_s: float, facts: MachineFacts) -> LifecycleStep:
     """What happens to a pod now."""
     deleting = pod.metadata.deletion_timestamp is not None
-    if life.stage is Stage.ENDED:
-        return Step(life, remove=deleting)
+    if state.stage is Stage.ENDED:
+        return LifecycleStep(state, remove=deleting)
     if pod.status.phase in ("Succeeded", "Failed"):
         # Somebody else ended it.
-        return Step(replace(life, stage=Stage.ENDED, since_s=now_s), remove=deleting)
+        return LifecycleStep(replace(state, stage=Stage.ENDED, since_s=now_s), remove=deleting)
     if deleting:
-        return _stop(life, pod, now_s, facts)
+        return _stop_pod(state, pod, now_s, facts)
     if facts.rejection is not None:
-        status = statuses.rejected(facts.rejection.reason, facts.rejection.message, stamp(now_s))
-        return Step(replace(life, stage=Stage.ENDED, since_s=now_s), status)
+        status = statuses.rejected_status(facts.rejection.reason, facts.rejection.message, to_timestamp(now_s))
+        return LifecycleStep(replace(state, stage=Stage.ENDED, since_s=now_s), status)
     deadline_s = pod.spec.active_deadline_seconds
-    if deadline_s is not None and now_s >= life.started_s + deadline_s:
+    if deadline_s is not None and now_s >= state.started_s + deadline_s:
         message = "Pod was active on the node longer than the specified deadline"
-        return _end(life, pod, now_s, statuses.STOPPED_EXIT_CODE, "DeadlineExceeded", message)
-    taken = _STAGES[life.stage](life, pod, now_s, facts)
-    if deadline_s is not None and taken.life.stage is not Stage.ENDED:
-        left_s = life.started_s + deadline_s - now_s
-        taken = replace(taken, wake_s=left_s if taken.wake_s is None else min(left_s, taken.wake_s))
-    return taken
+        return _end_pod(state, pod, now_s, statuses.STOPPED_EXIT_CODE, "DeadlineExceeded", message)
+    transition = _STAGES[state.stage](state, pod, now_s, facts)
+    if deadline_s is not None and transition.state.stage is not Stage.ENDED:
+        left_s = state.started_s + deadline_s - now_s
+        transition = replace(transition, wake_s=left_s if transition.wake_s is None else min(left_s, transition.wake_s))
+    return transition
 
 
-def _starting(life: Life, pod: MachinePod, now_s: float, facts: Facts) -> Step:
-    due_s = life.since_s + facts.course.start_s
+def _starting(life: LifecycleState, pod: MachinePod, now_s: float, facts: MachineFacts) -> LifecycleStep:
+    due_s = life.since_s + facts.behaviour.start_s
     reason, message = ("ContainerCreating", "")
     if facts.waiting is not None:
         reason, message = facts.waiting.reason, facts.waiting.message
-    held_up = facts.waiting is not None and now_s >= due_s
-    if held_up or (now_s < due_s and facts.course.start_s >= SHOWN_START_S):
-        wake_s = None if held_up else due_s - now_s
-        told = f"{reason}: {message}"
-        if told == life.told:
-            return Step(life, wake_s=wake_s)
-        status = statuses.waiting(pod, reason, message, stamp(now_s), stamp(life.started_s), facts.host)
-        return Step(replace(life, told=told), status, wake_s=wake_s)
+    is_blocked = facts.waiting is not None and now_s >= due_s
+    if is_blocked or (now_s < due_s and facts.behaviour.start_s >= MIN_REPORTED_START_S):
+        wake_s = None if is_blocked else due_s - now_s
+        waiting_text = f"{reason}: {message}"
+        if waiting_text == life.reported_waiting:
+            return LifecycleStep(life, wake_s=wake_s)
+        status = statuses.waiting_status(
+            pod, reason, message, to_timestamp(now_s), to_timestamp(life.started_s), facts.host
+        )
+        return LifecycleStep(replace(life, reported_waiting=waiting_text), status, wake_s=wake_s)
     if now_s < due_s:
-        return Step(life, wake_s=due_s - now_s)
+        return LifecycleStep(life, wake_s=due_s - now_s)
     if any(container.restart_policy != "Always" for container in pod.spec.init_containers):
-        status = statuses.initialising(pod, stamp(now_s), stamp(life.started_s), facts.host)
+        status = statuses.initialising_status(pod, to_timestamp(now_s), to_timestamp(life.started_s), facts.host)
         after = replace(life, stage=Stage.INITIALISING, since_s=now_s)
-        return Step(after, status, wake_s=_init_s(pod, facts))
-    return _run(life, pod, now_s, facts)
+        return LifecycleStep(after, status, wake_s=_init_s(pod, facts))
+    return _start_running(life, pod, now_s, facts)
 
 
-def _initialising(life: Life, pod: MachinePod, now_s: float, facts: Facts) -> Step:
+def _initialising(life: LifecycleState, pod: MachinePod, now_s: float, facts: MachineFacts) -> LifecycleStep:
     due_s = life.since_s + _init_s(pod, facts)
-    return Step(life, wake_s=due_s - now_s) if now_s < due_s else _run(life, pod, now_s, facts)
+    return LifecycleStep(life, wake_s=due_s - now_s) if now_s < due_s else _start_running(life, pod, now_s, facts)
 
 
-def _run(life: Life, pod: MachinePod, now_s: float, facts: Facts, last_exit: int | None = None) -> Step:
-    after = replace(life, stage=Stage.RUNNING, since_s=now_s, told="")
-    status = statuses.running(
-        pod, stamp(now_s), stamp(life.started_s), facts.host, facts.address, life.restarts, last_exit
+def _start_running(
+    life: LifecycleState, pod: MachinePod, now_s: float, facts: MachineFacts, last_exit: int | None = None
+) -> LifecycleStep:
+    after = replace(life, stage=Stage.RUNNING, since_s=now_s, reported_waiting="")
+    status = statuses.running_status(
+        pod, to_timestamp(now_s), to_timestamp(life.started_s), facts.host, facts.address, life.restarts, last_exit
     )
-    return Step(after, status, wake_s=facts.course.run_s)
+    return LifecycleStep(after, status, wake_s=facts.behaviour.run_s)
 
 
-def _running(life: Life, pod: MachinePod, now_s: float, facts: Facts) -> Step:
-    if facts.course.run_s is None:
-        return Step(life)
-    due_s = life.since_s + facts.course.run_s
+def _running(life: LifecycleState, pod: MachinePod, now_s: float, facts: MachineFacts) -> LifecycleStep:
+    if facts.behaviour.run_s is None:
+        return LifecycleStep(life)
+    due_s = life.since_s + facts.behaviour.run_s
     if now_s < due_s:
-        return Step(life, wake_s=due_s - now_s)
-    policy, exit_code = pod.spec.restart_policy, facts.course.exit_code
+        return LifecycleStep(life, wake_s=due_s - now_s)
+    policy, exit_code = pod.spec.restart_policy, facts.behaviour.exit_code
     if policy == "Never" or (policy == "OnFailure" and exit_code == 0):
-        return _end(life, pod, now_s, exit_code)
+        return _end_pod(life, pod, now_s, exit_code)
     after = replace(life, stage=Stage.BACKING_OFF, since_s=now_s, restarts=life.restarts + 1)
     delay_s = back_off_s(after.restarts)
     if delay_s == 0:
-        return _run(after, pod, now_s, facts, exit_code)
-    status = statuses.backing_off(pod, stamp(now_s), stamp(life.since_s), life.restarts, exit_code, delay_s)
-    return Step(after, status, wake_s=delay_s)
+        return _start_running(after, pod, now_s, facts, exit_code)
+    status = statuses.back_off_status(
+        pod, to_timestamp(now_s), to_timestamp(life.since_s), life.restarts, exit_code, delay_s
+    )
+    return LifecycleStep(after, status, wake_s=delay_s)
 
 
-def _backing_off(life: Life, pod: MachinePod, now_s: float, facts: Facts) -> Step:
+def _backing_off(life: LifecycleState, pod: MachinePod, now_s: float, facts: MachineFacts) -> LifecycleStep:
     due_s = life.since_s + back_off_s(life.restarts)
     if now_s < due_s:
-        return Step(life, wake_s=due_s - now_s)
-    return _run(life, pod, now_s, facts, facts.course.exit_code)
+        return LifecycleStep(life, wake_s=due_s - now_s)
+    return _start_running(life, pod, now_s, facts, facts.behaviour.exit_code)
 
 
 def back_off_s(restarts: int) -> float:
@@ -195,27 +201,31 @@ def back_off_s(restarts: int) -> float:
     return 0.0 if restarts <= 1 else min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** min(restarts - 2, 16))
 
 
-def _stop(life: Life, pod: MachinePod, now_s: float, facts: Facts) -> Step:
+def _stop_pod(life: LifecycleState, pod: MachinePod, now_s: float, facts: MachineFacts) -> LifecycleStep:
     stopping_s = now_s if life.stopping_s is None else life.stopping_s
     after = replace(life, stopping_s=stopping_s)
     if life.stage is Stage.ADMITTED:
         # No container ever ran: there is nothing to stop. But who waits for its end must see one, as long as a
         # finalizer holds the object.
-        status = statuses.never_ran(pod, stamp(now_s))
-        return Step(replace(after, stage=Stage.ENDED, since_s=now_s), status, remove=True)
+        status = statuses.never_started_status(pod, to_timestamp(now_s))
+        return LifecycleStep(replace(after, stage=Stage.ENDED, since_s=now_s), status, remove=True)
     grace = pod.metadata.deletion_grace_period_seconds
-    due_s = stopping_s + min(facts.course.stop_s, DEFAULT_GRACE_S if grace is None else grace)
+    due_s = stopping_s + min(facts.behaviour.stop_s, DEFAULT_GRACE_S if grace is None else grace)
     if now_s < due_s:
-        return Step(after, wake_s=due_s - now_s)
-    return replace(_end(after, pod, now_s, statuses.STOPPED_EXIT_CODE), remove=True)
+        return LifecycleStep(after, wake_s=due_s - now_s)
+    return replace(_end_pod(after, pod, now_s, statuses.STOPPED_EXIT_CODE), remove=True)
 
 
-def _end(life: Life, pod: MachinePod, now_s: float, exit_code: int, reason: str = "", message: str = "") -> Step:
-    status = statuses.ended(pod, stamp(now_s), stamp(life.since_s), life.restarts, exit_code, reason, message)
-    return Step(replace(life, stage=Stage.ENDED, since_s=now_s), status)
+def _end_pod(
+    life: LifecycleState, pod: MachinePod, now_s: float, exit_code: int, reason: str = "", message: str = ""
+) -> LifecycleStep:
+    status = statuses.ended_status(
+        pod, to_timestamp(now_s), to_timestamp(life.since_s), life.restarts, exit_code, reason, message
+    )
+    return LifecycleStep(replace(life, stage=Stage.ENDED, since_s=now_s), status)
 
 
-def _init_s(pod: MachinePod, facts: Facts) -> float:
+def _init_s(pod: MachinePod, facts: MachineFacts) -> float:
     return facts.init_s * sum(container.restart_policy != "Always" for container in pod.spec.init_containers)
 
 

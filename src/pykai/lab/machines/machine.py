@@ -17,18 +17,18 @@ from dataclasses import dataclass
 
 from pykai.api import names
 from pykai.api.core import Node
-from pykai.lab.machines.devices import DeviceBook
-from pykai.lab.machines.requests import Asks, amounts
+from pykai.lab.machines.devices import DeviceLedger
+from pykai.lab.machines.requests import ResourceRequests, resource_amounts
 
 #: A kubelet names the first of these that is missing, then any other resource.
-_FIRST = (names.PODS, names.CPU, names.MEMORY, names.EPHEMERAL_STORAGE)
+_CHECKED_FIRST = (names.PODS, names.CPU, names.MEMORY, names.EPHEMERAL_STORAGE)
 #: How many pods a machine runs that does not say it.
 DEFAULT_PODS = 110
 
 
-def _looked_at(ask: tuple[str, int]) -> tuple[int, str]:
-    resource = ask[0]
-    return (_FIRST.index(resource) if resource in _FIRST else len(_FIRST), resource)
+def _check_order(item: tuple[str, int]) -> tuple[int, str]:
+    resource = item[0]
+    return (_CHECKED_FIRST.index(resource) if resource in _CHECKED_FIRST else len(_CHECKED_FIRST), resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,17 @@ class Machine:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.capacity: Asks = {}
-        self.devices = DeviceBook(name)
-        self._used: Asks = {}
+        self.capacity: ResourceRequests = {}
+        self.devices = DeviceLedger(name)
+        self._used: ResourceRequests = {}
         #: pod -> what it was admitted with
-        self._admitted: dict[str, Asks] = {}
+        self._admitted: dict[str, ResourceRequests] = {}
 
     def update(self, node: Node) -> None:
         """The node's allocatable resources; pods already admitted stay."""
-        self.capacity = {names.PODS: DEFAULT_PODS, **amounts(node.status.allocatable or node.status.capacity)}
+        self.capacity = {names.PODS: DEFAULT_PODS, **resource_amounts(node.status.allocatable or node.status.capacity)}
 
-    def has(self, pod: str) -> bool:
+    def is_admitted(self, pod: str) -> bool:
         """Whether the pod is admitted and not released."""
         return pod in self._admitted
 
@@ -62,28 +62,28 @@ class Machine:
         """The admitted pods."""
         return self._admitted.keys()
 
-    def admit(self, pod: str, asks: Asks) -> Rejection | None:
+    def admit(self, pod: str, requests: ResourceRequests) -> Rejection | None:
         """Book a pod, or say why there is no room."""
         if pod in self._admitted:
             return None
-        for resource, asked in sorted(asks.items(), key=_looked_at):
+        for resource, requested in sorted(requests.items(), key=_check_order):
             used, capacity = self._used.get(resource, 0), self.capacity.get(resource, 0)
-            if asked > 0 and used + asked > capacity:
+            if requested > 0 and used + requested > capacity:
                 return Rejection(
                     f"OutOf{resource}",
                     f"Pod was rejected: Node didn't have enough resource: {resource}, "
-                    f"requested: {asked}, used: {used}, capacity: {capacity}",
+                    f"requested: {requested}, used: {used}, capacity: {capacity}",
                 )
-        self.book(pod, asks)
+        self.admit_existing(pod, requests)
         return None
 
-    def book(self, pod: str, asks: Asks) -> None:
+    def admit_existing(self, pod: str, requests: ResourceRequests) -> None:
         """Book a pod that was admitted before, whatever is left."""
         if pod in self._admitted:
             return
-        self._admitted[pod] = asks
-        for resource, asked in asks.items():
-            self._used[resource] = self._used.get(resource, 0) + asked
+        self._admitted[pod] = requests
+        for resource, requested in requests.items():
+            self._used[resource] = self._used.get(resource, 0) + requested
 
     def release(self, pod: str) -> None:
         """The pod's containers have stopped."""
@@ -91,9 +91,9 @@ class Machine:
             self._used[resource] -= asked
         self.devices.release(pod)
 
-    def take_devices(self, pod: str) -> tuple[str, ...]:
+    def assign_devices(self, pod: str) -> tuple[str, ...]:
         """The devices of an admitted pod."""
-        return self.devices.take(pod, self._admitted.get(pod, {}), self.capacity)
+        return self.devices.assign(pod, self._admitted.get(pod, {}), self.capacity)
 
     @property
     def used(self) -> Mapping[str, int]:

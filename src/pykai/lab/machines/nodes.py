@@ -1,6 +1,6 @@
 """Machines as objects: nodes with GPUs, and what their drivers publish.
 
-`node_objects` makes Node objects from a `MachineKind`; a lab (`lab_objects`) is a few kinds and how many of each.
+`node_objects` makes Node objects from a `MachineKind`; a lab (`machine_objects`) is a few kinds and how many of each.
 GPUs appear as a real cluster shows them: an extended resource with labels for count, memory and product, MIG profiles
 as resources of their own, or, with `dra`, devices in a ResourceSlice under a DeviceClass.  Where machines stand is told
 by labels, one a level: `levels` names them from the outside in and says how many machines (or inner domains) one holds.
@@ -19,11 +19,11 @@ from typing import Any
 from pykai.api import names
 from pykai.lab.machines.devices import device_id
 
-Document = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class TopologyLevelLabels:
     """A level of the topology: machines in groups of `machines`, each with its own value of `label`."""
 
     label: str
@@ -47,7 +47,7 @@ class MachineKind:
     pods: int = 110
     labels: Mapping[str, str] = field(default_factory=dict)
     #: from the outside in, each with machines a multiple of the next one's
-    levels: Sequence[Level] = ()
+    levels: Sequence[TopologyLevelLabels] = ()
     taints: Sequence[Mapping[str, str]] = ()
     #: MIG profile (`1g.10gb`) to how many a machine offers, instead of whole GPUs
     mig: Mapping[str, int] = field(default_factory=dict)
@@ -55,16 +55,16 @@ class MachineKind:
     dra: bool = False
 
 
-def lab_objects(kinds: Iterable[MachineKind], now: str) -> list[Document]:
+def machine_objects(kinds: Iterable[MachineKind], now: str) -> list[JsonObject]:
     """All objects of a lab: what is there once, before the nodes that need it, and the nodes of each kind."""
-    known = list(kinds)
-    shared = [runtime_class()] if any(kind.gpus for kind in known) else []
-    return [*shared, *(each for kind in known for each in node_objects(kind, now))]
+    all_kinds = list(kinds)
+    shared = [runtime_class()] if any(kind.gpus for kind in all_kinds) else []
+    return [*shared, *(each for kind in all_kinds for each in node_objects(kind, now))]
 
 
-def node_objects(kind: MachineKind, now: str) -> list[Document]:
+def node_objects(kind: MachineKind, now: str) -> list[JsonObject]:
     """The nodes of this kind, with the slices and the device class of their GPUs where they use DRA."""
-    objects: list[Document] = []
+    objects: list[JsonObject] = []
     for number in range(kind.count):
         node = _node(kind, number, now)
         objects.append(node)
@@ -82,7 +82,7 @@ def node_address(node: str) -> str:
     return f"172.{16 + digest[0] % 16}.{digest[1]}.{1 + digest[2] % 254}"
 
 
-def runtime_class() -> Document:
+def runtime_class() -> JsonObject:
     """What brings GPUs into a cluster brings it along; pods that share one ask for it."""
     return {
         "apiVersion": "node.k8s.io/v1",
@@ -92,7 +92,7 @@ def runtime_class() -> Document:
     }
 
 
-def device_class() -> Document:
+def device_class() -> JsonObject:
     """The class under which simulated GPUs are claimed."""
     return {
         "apiVersion": names.DRA_API_VERSION,
@@ -106,10 +106,10 @@ def device_class() -> Document:
     }
 
 
-def ready_conditions(now: str) -> list[Document]:
+def ready_conditions(now: str) -> list[JsonObject]:
     """The conditions of a machine in good health."""
 
-    def holds(kind: str, status: str, reason: str, message: str) -> Document:
+    def holds(kind: str, status: str, reason: str, message: str) -> JsonObject:
         return {
             "type": kind,
             "status": status,
@@ -127,7 +127,7 @@ def ready_conditions(now: str) -> list[Document]:
     ]
 
 
-def _node(kind: MachineKind, number: int, now: str) -> Document:
+def _node(kind: MachineKind, number: int, now: str) -> JsonObject:
     name = kind.name.replace("{}", str(number))
     if name == kind.name and kind.count > 1:
         name = f"{name}-{number}"
@@ -139,7 +139,7 @@ def _node(kind: MachineKind, number: int, now: str) -> Document:
     }
     for level in kind.levels:
         labels[level.label] = f"{level.prefix}{number // max(1, level.machines)}"
-    resources: Document = {
+    resources: JsonObject = {
         names.CPU: kind.cpu,
         names.MEMORY: kind.memory,
         names.EPHEMERAL_STORAGE: kind.ephemeral_storage,
@@ -156,7 +156,7 @@ def _node(kind: MachineKind, number: int, now: str) -> Document:
         if not kind.dra:
             resources[names.NVIDIA_GPU] = str(0 if kind.mig else kind.gpus)
     labels |= kind.labels
-    spec: Document = {"providerID": f"simulated://{name}"}
+    spec: JsonObject = {"providerID": f"simulated://{name}"}
     if kind.taints:
         spec["taints"] = [dict(taint) for taint in kind.taints]
     return {
@@ -188,7 +188,7 @@ def _node(kind: MachineKind, number: int, now: str) -> Document:
     }
 
 
-def _slice(kind: MachineKind, node: str) -> Document:
+def _slice(kind: MachineKind, node: str) -> JsonObject:
     devices = [
         {
             "name": f"gpu-{index}",

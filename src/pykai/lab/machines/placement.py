@@ -1,7 +1,7 @@
 """Where a pod of the default scheduler may run, and where it runs best: the decision, without I/O.
 
-In: nodes, what the pods on them hold, and what a pod wants (`wants_of`).  Out of `Places.choose`: a node, or a sentence
-in kube-scheduler's words that says why there is none.
+In: nodes, what the pods on them hold, and what a pod wants (`requirements_of`).  Out of `Places.choose_node`: a node,
+or a sentence in kube-scheduler's words that says why there is none.
 
 A node is out of the question if it is not ready or closed to new pods, if the pod does not tolerate its taints, or if
 its labels are not what node selector and required affinity ask for; else if it has too little left.  Of the others the
@@ -27,56 +27,56 @@ from pykai.core.cluster.snapshot import NodeTable
 from pykai.core.model.nodes import NodeFacts, NodeTaint, read_node
 from pykai.core.model.problems import Problem
 from pykai.lab.machines.machine import Machine
-from pykai.lab.machines.requests import Asks, asks_of
+from pykai.lab.machines.requests import ResourceRequests, pod_requests
 
 _HARD_EFFECTS = ("NoSchedule", "NoExecute")
-_LOADED = (names.CPU, names.MEMORY, names.PODS)
+_LOAD_RESOURCES = (names.CPU, names.MEMORY, names.PODS)
 
 _NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
 _NO_NODES = "no nodes available to schedule pods"
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
+class PodRequirements:
     """What a pod asks of a node; equal for pods that fit the same nodes."""
 
     #: everything below as plain values: what is compared
     _key: tuple[object, ...]
-    asks: Asks = field(compare=False)
+    requests: ResourceRequests = field(compare=False)
     node_selector: dict[str, str] = field(compare=False)
     #: None: any node will do
     node_terms: tuple[NodeSelectorTerm, ...] | None = field(compare=False)
     tolerations: list[Toleration] = field(compare=False)
 
     @property
-    def where(self) -> object:
+    def placement_key(self) -> object:
         """Stands for all but the resources."""
         return self._key[1:]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NoNodeFits:
     """Why no node will do now."""
 
     message: str
 
 
-def wants_of(pod: MachinePod) -> Wants:
+def requirements_of(pod: MachinePod) -> PodRequirements:
     """What this pod asks of a node."""
     spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     terms = affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else None
-    asks = asks_of(pod)
+    requests = pod_requests(pod)
     key = (
-        tuple(sorted(asks.items())),
+        tuple(sorted(requests.items())),
         tuple(sorted(spec.node_selector.items())),
         msgspec.json.encode(terms),
         msgspec.json.encode(spec.tolerations),
     )
-    return Wants(key, asks, spec.node_selector, terms, spec.tolerations)
+    return PodRequirements(key, requests, spec.node_selector, terms, spec.tolerations)
 
 
-class Places:
+class SchedulerCache:
     """All nodes and what is held on them."""
 
     def __init__(self) -> None:
@@ -84,58 +84,58 @@ class Places:
         self._machines: dict[str, Machine] = {}
         self._facts: dict[str, NodeFacts] = {}
         #: node -> why it takes nobody, "" if it takes pods
-        self._closed: dict[str, str] = {}
+        self._unschedulable_reasons: dict[str, str] = {}
         #: pod uid -> node
-        self._holders: dict[str, str] = {}
+        self._node_of_pod: dict[str, str] = {}
         #: of `_facts`; None: to be made
         self._table: NodeTable | None = None
 
     def put_node(self, node: Node) -> bool:
         """A node is there or has changed; whether that matters to pods."""
         name = node.metadata.name
-        facts, closed = read_node(node, names.MIG_ENABLED_NODE_LABEL, _already_told), _closed(node)
+        facts, closed = read_node(node, names.MIG_ENABLED_NODE_LABEL, _ignore_problem), _unschedulable_reason(node)
         machine = self._machines.setdefault(name, Machine(name))
-        before = (self._facts.get(name), self._closed.get(name), machine.capacity)
+        before = (self._facts.get(name), self._unschedulable_reasons.get(name), machine.capacity)
         machine.update(node)
         if before == (facts, closed, machine.capacity):
             return False
-        self._facts[name], self._closed[name], self._table = facts, closed, None
+        self._facts[name], self._unschedulable_reasons[name], self._table = facts, closed, None
         return True
 
     def drop_node(self, name: str) -> None:
         """A node is gone; what its pods hold is remembered, for it may come back."""
         self._facts.pop(name, None)
-        self._closed.pop(name, None)
+        self._unschedulable_reasons.pop(name, None)
         self._table = None
-        self._tidy(name)
+        self._drop_if_empty(name)
 
-    def hold(self, uid: str, node: str, asks: Asks) -> None:
+    def add_pod(self, uid: str, node: str, requests: ResourceRequests) -> None:
         """A pod is on a node; if it was thought to be on another one, no longer there."""
-        held = self._holders.get(uid)
+        held = self._node_of_pod.get(uid)
         if held == node:
             return
         if held is not None:
-            self.release(uid)
-        self._holders[uid] = node
-        self._machines.setdefault(node, Machine(node)).book(uid, asks)
+            self.remove_pod(uid)
+        self._node_of_pod[uid] = node
+        self._machines.setdefault(node, Machine(node)).admit_existing(uid, requests)
 
-    def release(self, uid: str) -> bool:
+    def remove_pod(self, uid: str) -> bool:
         """A pod holds nothing any more; whether it did."""
-        node = self._holders.pop(uid, None)
+        node = self._node_of_pod.pop(uid, None)
         if node is None:
             return False
         self._machines[node].release(uid)
-        self._tidy(node)
+        self._drop_if_empty(node)
         return True
 
-    def choose(self, wants: Wants) -> str | Refusal:
+    def choose_node(self, requirements: PodRequirements) -> str | NoNodeFits:
         """The best node for a pod."""
         table = self._table
         if table is None:
             table = self._table = NodeTable.of(self._facts)
         if not len(table):
-            return Refusal(_NO_NODES)
-        against = table.remember(wants.where, lambda: self._against(table, wants))
+            return NoNodeFits(_NO_NODES)
+        against = table.remember(requirements.placement_key, lambda: self._filter_reasons(table, requirements))
         reasons: Counter[str] = Counter()
         best, least = "", 0.0
         for name, reason in zip(table.names, against, strict=True):
@@ -143,39 +143,41 @@ class Places:
                 reasons[reason] += 1
                 continue
             machine = self._machines[name]
-            short = _short(machine, wants.asks)
+            short = _insufficient_resources(machine, requirements.requests)
             if short:
                 for each in short:
                     reasons[each] += 1
                 continue
-            load = _load(machine, wants.asks)
+            load = _load_fraction(machine, requirements.requests)
             if not best or load < least:
                 best, least = name, load
-        return best or Refusal(_sentence(len(table), reasons))
+        return best or NoNodeFits(_unschedulable_message(len(table), reasons))
 
-    def _against(self, table: NodeTable, wants: Wants) -> list[str]:
+    def _filter_reasons(self, table: NodeTable, requirements: PodRequirements) -> list[str]:
         """[node] what lasts and speaks against it, "" for nothing."""
         selected = np.ones(len(table), dtype=np.bool_)
-        for label, wanted in wants.node_selector.items():
+        for label, wanted in requirements.node_selector.items():
             selected &= table.per_label(label, lambda value, w=wanted: value == w)  # type: ignore[misc]
-        if wants.node_terms is not None:
-            selected &= matches_any_term(table, wants.node_terms)
-        found: list[str] = []
+        if requirements.node_terms is not None:
+            selected &= matches_any_term(table, requirements.node_terms)
+        reasons: list[str] = []
         for facts, fits in zip(table.facts, selected, strict=True):
-            reason = self._closed[facts.name] or _unborne(facts.taints, wants.tolerations)
-            found.append(reason or ("" if fits else _NOT_SELECTED))
-        return found
+            reason = self._unschedulable_reasons[facts.name] or _untolerated_taint(
+                facts.taints, requirements.tolerations
+            )
+            reasons.append(reason or ("" if fits else _NOT_SELECTED))
+        return reasons
 
-    def _tidy(self, node: str) -> None:
+    def _drop_if_empty(self, node: str) -> None:
         if node not in self._facts and node in self._machines and not self._machines[node].pods():
             del self._machines[node]
 
 
-def _already_told(_: Problem) -> None:
+def _ignore_problem(_: Problem) -> None:
     """What cannot be read of a node counts as absent; KAI's scheduler reads the same nodes and says so."""
 
 
-def _closed(node: Node) -> str:
+def _unschedulable_reason(node: Node) -> str:
     if node.spec.unschedulable:
         return "node(s) were unschedulable"
     if not any(c.type == names.NODE_READY and c.status == "True" for c in node.status.conditions):
@@ -183,33 +185,33 @@ def _closed(node: Node) -> str:
     return ""
 
 
-def _unborne(taints: tuple[NodeTaint, ...], tolerations: list[Toleration]) -> str:
+def _untolerated_taint(taints: tuple[NodeTaint, ...], tolerations: list[Toleration]) -> str:
     for taint in taints:
         if taint.effect in _HARD_EFFECTS and not any(tolerates(toleration, taint) for toleration in tolerations):
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
     return ""
 
 
-def _short(machine: Machine, asks: Asks) -> list[str]:
+def _insufficient_resources(machine: Machine, requests: ResourceRequests) -> list[str]:
     """What the machine has too little of."""
     used, capacity = machine.used, machine.capacity
     short = []
-    for resource, asked in asks.items():
+    for resource, asked in requests.items():
         if asked > 0 and used.get(resource, 0) + asked > capacity.get(resource, 0):
             short.append("Too many pods" if resource == names.PODS else f"Insufficient {resource}")
     return short
 
 
-def _load(machine: Machine, asks: Asks) -> float:
+def _load_fraction(machine: Machine, requests: ResourceRequests) -> float:
     """How full the machine would be, from 0 to 1."""
     used, capacity = machine.used, machine.capacity
     load = 0.0
-    for resource in _LOADED:
+    for resource in _LOAD_RESOURCES:
         total = capacity.get(resource)
-        load += (used.get(resource, 0) + asks.get(resource, 0)) / total if total else 1.0
-    return load / len(_LOADED)
+        load += (used.get(resource, 0) + requests.get(resource, 0)) / total if total else 1.0
+    return load / len(_LOAD_RESOURCES)
 
 
-def _sentence(nodes: int, reasons: Counter[str]) -> str:
+def _unschedulable_message(nodes: int, reasons: Counter[str]) -> str:
     counted = sorted(f"{count} {reason}" for reason, count in reasons.items())
     return f"0/{nodes} nodes are available: {', '.join(counted)}."

@@ -29,7 +29,7 @@ _RULE = ReservationRule()
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class BehaviourDefaults:
     """What holds for pods that declare nothing, in cluster seconds."""
 
     start_s: float = 0.5
@@ -44,7 +44,7 @@ class Habits:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class PodBehaviour:
     """How one pod goes."""
 
     start_s: float
@@ -56,35 +56,35 @@ class Course:
     problems: tuple[str, ...] = ()
 
 
-def course_of(pod: MachinePod, habits: Habits) -> Course:
+def behaviour_of(pod: MachinePod, defaults: BehaviourDefaults) -> PodBehaviour:
     """How this pod goes."""
-    start_s = habits.reservation_start_s if is_reservation(pod) else habits.start_s
-    run_s = None if pod.spec.restart_policy == "Always" else _sleep_s(pod, habits.run_s)
+    start_s = defaults.reservation_start_s if is_reservation(pod) else defaults.start_s
+    run_s = None if pod.spec.restart_policy == "Always" else _sleep_duration_s(pod, defaults.run_s)
     annotations = pod.metadata.annotations
-    if declared(pod) == _NOTHING:
-        return Course(start_s, run_s, 0, habits.stop_s)
+    if declared_annotations(pod) == _NONE_DECLARED:
+        return PodBehaviour(start_s, run_s, 0, defaults.stop_s)
     problems: list[str] = []
     run = _duration(pod, names.RUN_SECONDS_ANNOTATION, problems)
     start = _duration(pod, names.START_SECONDS_ANNOTATION, problems)
     stop = _duration(pod, names.STOP_SECONDS_ANNOTATION, problems)
-    return Course(
+    return PodBehaviour(
         start_s if start is None else start,
         run_s if run is None else run,
         _exit_code(annotations.get(names.EXIT_CODE_ANNOTATION), problems),
-        habits.stop_s if stop is None else stop,
+        defaults.stop_s if stop is None else stop,
         tuple(problems),
     )
 
 
-def is_refused(pod: MachinePod, habits: Habits) -> bool:
+def is_randomly_rejected(pod: MachinePod, defaults: BehaviourDefaults) -> bool:
     """Whether the kubelet refuses the pod for no fault of its own; drawn from its uid, so the next one may pass."""
-    return habits.refused > 0 and _draw(pod.metadata.uid, "refused") < habits.refused
+    return defaults.refused > 0 and _hash_fraction(pod.metadata.uid, "refused") < defaults.refused
 
 
-def declared(pod: MachinePod) -> tuple[str | None, ...]:
+def declared_annotations(pod: MachinePod) -> tuple[str | None, ...]:
     """What the pod says of its course; a change means a new one."""
     annotations = pod.metadata.annotations
-    return tuple([annotations.get(key) for key in _KEYS])
+    return tuple([annotations.get(key) for key in _BEHAVIOUR_ANNOTATIONS])
 
 
 def is_reservation(pod: MachinePod) -> bool:
@@ -93,13 +93,13 @@ def is_reservation(pod: MachinePod) -> bool:
     return bool(_RULE.group_held_by(meta.namespace, meta.name, meta.labels, pod.spec.node_name))
 
 
-_KEYS = (
+_BEHAVIOUR_ANNOTATIONS = (
     names.RUN_SECONDS_ANNOTATION,
     names.START_SECONDS_ANNOTATION,
     names.STOP_SECONDS_ANNOTATION,
     names.EXIT_CODE_ANNOTATION,
 )
-_NOTHING = (None,) * len(_KEYS)
+_NONE_DECLARED = (None,) * len(_BEHAVIOUR_ANNOTATIONS)
 
 
 def _duration(pod: MachinePod, key: str, problems: list[str]) -> float | None:
@@ -115,10 +115,10 @@ def _duration(pod: MachinePod, key: str, problems: list[str]) -> float | None:
     if not 0 <= first <= last < math.inf:
         problems.append(f"annotation {key}: {text!r} is neither a number of seconds nor a range like 30..90")
         return None
-    return first + (last - first) * _draw(pod.metadata.uid, key) if dots else first
+    return first + (last - first) * _hash_fraction(pod.metadata.uid, key) if dots else first
 
 
-def _sleep_s(pod: MachinePod, otherwise_s: float) -> float | None:
+def _sleep_duration_s(pod: MachinePod, otherwise_s: float) -> float | None:
     """How long a container runs that only sleeps; None for ever."""
     for container in pod.spec.containers[:1]:
         words = [*container.command, *container.args]
@@ -130,7 +130,7 @@ def _sleep_s(pod: MachinePod, otherwise_s: float) -> float | None:
     return otherwise_s
 
 
-def _draw(uid: str, key: str) -> float:
+def _hash_fraction(uid: str, key: str) -> float:
     digest = hashlib.blake2b(f"{uid}/{key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 

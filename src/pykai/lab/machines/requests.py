@@ -18,10 +18,10 @@ from pykai.api.quantity import QuantityError, RawQuantity, milli_value, unit_val
 from pykai.api.workloads import MachinePod
 
 #: Resource name to amount.
-Asks = dict[str, int]
+ResourceRequests = dict[str, int]
 
 
-def amount(resource: str, quantity: RawQuantity) -> int:
+def resource_amount(resource: str, quantity: RawQuantity) -> int:
     """A quantity in the units of the books; what cannot be read is nothing, for the API server refuses it anyway."""
     try:
         return max(0, milli_value(quantity) if resource == names.CPU else unit_value(quantity))
@@ -29,20 +29,20 @@ def amount(resource: str, quantity: RawQuantity) -> int:
         return 0
 
 
-def amounts(resources: Mapping[str, RawQuantity]) -> Asks:
+def resource_amounts(resources: Mapping[str, RawQuantity]) -> ResourceRequests:
     """A resource list in the units of the books."""
-    return {name: amount(name, quantity) for name, quantity in resources.items()}
+    return {name: resource_amount(name, quantity) for name, quantity in resources.items()}
 
 
-def asks_of(pod: MachinePod) -> Asks:
+def pod_requests(pod: MachinePod) -> ResourceRequests:
     """What the machine must have left for this pod."""
     spec = pod.spec
-    total: Asks = {}
+    total: ResourceRequests = {}
     for container in spec.containers:
         _add(total, container.resources.requests)
     if spec.init_containers:
-        sidecars: Asks = {}
-        peaks: Asks = {}
+        sidecars: ResourceRequests = {}
+        peaks: ResourceRequests = {}
         for container in spec.init_containers:
             if container.restart_policy == "Always":
                 _add(sidecars, container.resources.requests)
@@ -56,7 +56,7 @@ def asks_of(pod: MachinePod) -> Asks:
         for name, value in peaks.items():
             total[name] = max(total.get(name, 0), value)
     if spec.resources is not None:
-        total.update(amounts(spec.resources.requests))
+        total.update(resource_amounts(spec.resources.requests))
     _add(total, spec.overhead)
     served = pod.status.extended_resource_claim_status
     if served is not None:
@@ -66,6 +66,6 @@ def asks_of(pod: MachinePod) -> Asks:
     return total
 
 
-def _add(total: Asks, resources: Mapping[str, RawQuantity]) -> None:
+def _add(total: ResourceRequests, resources: Mapping[str, RawQuantity]) -> None:
     for name, quantity in resources.items():
-        total[name] = total.get(name, 0) + amount(name, quantity)
+        total[name] = total.get(name, 0) + resource_amount(name, quantity)

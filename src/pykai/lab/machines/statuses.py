@@ -10,143 +10,147 @@ from typing import Any
 
 from pykai.api.workloads import MachineContainer, MachinePod
 
-Status = dict[str, Any]
+PodStatusPatch = dict[str, Any]
 
 #: The state of a container whose turn has not come.
-_LATER: Status = {"waiting": {"reason": "PodInitializing"}}
+_PENDING_STATE: PodStatusPatch = {"waiting": {"reason": "PodInitializing"}}
 #: How a container ends that is told to stop: SIGTERM.
 STOPPED_EXIT_CODE = 143
 #: How one ends of which nobody knows: SIGKILL.
 KILLED_EXIT_CODE = 137
 
 
-def condition(kind: str, holds: bool, at: str, reason: str = "", message: str = "") -> Status:
+def pod_condition(kind: str, holds: bool, at: str, reason: str = "", message: str = "") -> PodStatusPatch:
     """One condition of a pod."""
-    made: Status = {"type": kind, "status": "True" if holds else "False", "lastTransitionTime": at}
+    entry: PodStatusPatch = {"type": kind, "status": "True" if holds else "False", "lastTransitionTime": at}
     # A merge keeps what is not named: an old reason has to be taken away.
-    made["reason"] = reason or None
-    made["message"] = message or None
-    return made
+    entry["reason"] = reason or None
+    entry["message"] = message or None
+    return entry
 
 
-def rejected(reason: str, message: str, at: str) -> Status:
+def rejected_status(reason: str, message: str, at: str) -> PodStatusPatch:
     """The machine had no room."""
     return {"phase": "Failed", "reason": reason, "message": message, "startTime": at}
 
 
-def waiting(pod: MachinePod, reason: str, message: str, at: str, started: str, host: str) -> Status:
+def waiting_status(pod: MachinePod, reason: str, message: str, at: str, started: str, host: str) -> PodStatusPatch:
     """Admitted, and its containers cannot start yet."""
     state = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
-    unready = _unready(pod)
+    unready = _unready_message(pod)
     return {
         "phase": "Pending",
         "startTime": started,
-        **_hosted(host),
+        **_host_fields(host),
         "conditions": [
-            condition("PodReadyToStartContainers", False, at),
-            condition("Initialized", not pod.spec.init_containers, at),
-            condition("Ready", False, at, "ContainersNotReady", unready),
-            condition("ContainersReady", False, at, "ContainersNotReady", unready),
+            pod_condition("PodReadyToStartContainers", False, at),
+            pod_condition("Initialized", not pod.spec.init_containers, at),
+            pod_condition("Ready", False, at, "ContainersNotReady", unready),
+            pod_condition("ContainersReady", False, at, "ContainersNotReady", unready),
         ],
         "initContainerStatuses": [
-            _still(c, {"waiting": {"reason": "PodInitializing"}}) for c in pod.spec.init_containers
+            _not_running_container(c, {"waiting": {"reason": "PodInitializing"}}) for c in pod.spec.init_containers
         ]
         or None,
-        "containerStatuses": [_still(container, state) for container in pod.spec.containers],
+        "containerStatuses": [_not_running_container(container, state) for container in pod.spec.containers],
     }
 
 
-def initialising(pod: MachinePod, at: str, started: str, host: str) -> Status:
+def initialising_status(pod: MachinePod, at: str, started: str, host: str) -> PodStatusPatch:
     """Init containers run."""
-    unready = _unready(pod)
+    unready = _unready_message(pod)
     return {
         "phase": "Pending",
         "startTime": started,
-        **_hosted(host),
+        **_host_fields(host),
         "conditions": [
-            condition("PodReadyToStartContainers", True, at),
-            condition("Initialized", False, at, "ContainersNotInitialized", "init containers are running"),
-            condition("Ready", False, at, "ContainersNotReady", unready),
-            condition("ContainersReady", False, at, "ContainersNotReady", unready),
+            pod_condition("PodReadyToStartContainers", True, at),
+            pod_condition("Initialized", False, at, "ContainersNotInitialized", "init containers are running"),
+            pod_condition("Ready", False, at, "ContainersNotReady", unready),
+            pod_condition("ContainersReady", False, at, "ContainersNotReady", unready),
         ],
-        "initContainerStatuses": [_running(pod, c, at, 0, ready=False) for c in pod.spec.init_containers],
-        "containerStatuses": [_still(container, _LATER) for container in pod.spec.containers],
+        "initContainerStatuses": [_running_container(pod, c, at, 0, ready=False) for c in pod.spec.init_containers],
+        "containerStatuses": [_not_running_container(container, _PENDING_STATE) for container in pod.spec.containers],
     }
 
 
-def running(
+def running_status(
     pod: MachinePod, at: str, started: str, host: str, address: str, restarts: int = 0, last_exit: int | None = None
-) -> Status:
+) -> PodStatusPatch:
     """All containers run; `last_exit` is how they ended before they were restarted."""
-    last = None if last_exit is None else _terminated(last_exit, at, at)
-    status: Status = {
+    last = None if last_exit is None else _terminated_state(last_exit, at, at)
+    status: PodStatusPatch = {
         "phase": "Running",
         "startTime": started,
-        **_hosted(host),
+        **_host_fields(host),
         "podIP": address,
         "podIPs": [{"ip": address}],
         "conditions": [
-            condition("PodReadyToStartContainers", True, at),
-            condition("Initialized", True, at),
-            condition("Ready", True, at),
-            condition("ContainersReady", True, at),
+            pod_condition("PodReadyToStartContainers", True, at),
+            pod_condition("Initialized", True, at),
+            pod_condition("Ready", True, at),
+            pod_condition("ContainersReady", True, at),
         ],
-        "containerStatuses": [_running(pod, container, at, restarts, last) for container in pod.spec.containers],
+        "containerStatuses": [
+            _running_container(pod, container, at, restarts, last) for container in pod.spec.containers
+        ],
     }
     if pod.spec.init_containers:
         status["initContainerStatuses"] = [
-            _running(pod, container, at, 0)
+            _running_container(pod, container, at, 0)
             if container.restart_policy == "Always"
-            else _ended(pod, container, 0, started, at, 0)
+            else _ended_container(pod, container, 0, started, at, 0)
             for container in pod.spec.init_containers
         ]
     return status
 
 
-def backing_off(pod: MachinePod, at: str, since: str, restarts: int, exit_code: int, delay_s: float) -> Status:
+def back_off_status(
+    pod: MachinePod, at: str, since: str, restarts: int, exit_code: int, delay_s: float
+) -> PodStatusPatch:
     """The containers ended and will be started again after a while."""
-    unready = _unready(pod)
+    unready = _unready_message(pod)
     statuses = []
     for container in pod.spec.containers:
         message = f"back-off {delay_s:.0f}s restarting failed container={container.name} pod={pod.metadata.name}"
-        entry = _still(container, {"waiting": {"reason": "CrashLoopBackOff", "message": message}})
+        entry = _not_running_container(container, {"waiting": {"reason": "CrashLoopBackOff", "message": message}})
         entry["restartCount"] = restarts
-        entry["lastState"] = _terminated(exit_code, since, at)
+        entry["lastState"] = _terminated_state(exit_code, since, at)
         statuses.append(entry)
     return {
         "phase": "Running",
         "conditions": [
-            condition("Ready", False, at, "ContainersNotReady", unready),
-            condition("ContainersReady", False, at, "ContainersNotReady", unready),
+            pod_condition("Ready", False, at, "ContainersNotReady", unready),
+            pod_condition("ContainersReady", False, at, "ContainersNotReady", unready),
         ],
         "containerStatuses": statuses,
     }
 
 
-def ended(
+def ended_status(
     pod: MachinePod, at: str, since: str, restarts: int, exit_code: int, reason: str = "", message: str = ""
-) -> Status:
+) -> PodStatusPatch:
     """The containers stopped for good."""
     well = exit_code == 0
     why = "PodCompleted" if well else "PodFailed"
-    status: Status = {
+    status: PodStatusPatch = {
         "phase": "Succeeded" if well else "Failed",
         "conditions": [
-            condition("PodReadyToStartContainers", False, at),
-            condition("Initialized", True, at, "PodCompleted" if well else ""),
-            condition("Ready", False, at, why),
-            condition("ContainersReady", False, at, why),
+            pod_condition("PodReadyToStartContainers", False, at),
+            pod_condition("Initialized", True, at, "PodCompleted" if well else ""),
+            pod_condition("Ready", False, at, why),
+            pod_condition("ContainersReady", False, at, why),
         ],
-        "containerStatuses": [_ended(pod, c, exit_code, since, at, restarts) for c in pod.spec.containers],
+        "containerStatuses": [_ended_container(pod, c, exit_code, since, at, restarts) for c in pod.spec.containers],
     }
     if pod.spec.init_containers:
-        status["initContainerStatuses"] = [_ended(pod, c, 0, since, at, 0) for c in pod.spec.init_containers]
+        status["initContainerStatuses"] = [_ended_container(pod, c, 0, since, at, 0) for c in pod.spec.init_containers]
     if reason:
         status["reason"], status["message"] = reason, message
     return status
 
 
-def never_ran(pod: MachinePod, at: str) -> Status:
+def never_started_status(pod: MachinePod, at: str) -> PodStatusPatch:
     """The pod was deleted before its containers had started; a kubelet calls them killed."""
     unknown = {
         "exitCode": KILLED_EXIT_CODE,
@@ -158,22 +162,24 @@ def never_ran(pod: MachinePod, at: str) -> Status:
     return {
         "phase": "Failed",
         "conditions": [
-            condition("Ready", False, at, "PodFailed"),
-            condition("ContainersReady", False, at, "PodFailed"),
+            pod_condition("Ready", False, at, "PodFailed"),
+            pod_condition("ContainersReady", False, at, "PodFailed"),
         ],
-        "containerStatuses": [_still(container, {"terminated": unknown}) for container in pod.spec.containers],
+        "containerStatuses": [
+            _not_running_container(container, {"terminated": unknown}) for container in pod.spec.containers
+        ],
     }
 
 
-def _hosted(host: str) -> Status:
+def _host_fields(host: str) -> PodStatusPatch:
     return {"hostIP": host, "hostIPs": [{"ip": host}]} if host else {}
 
 
-def _unready(pod: MachinePod) -> str:
+def _unready_message(pod: MachinePod) -> str:
     return f"containers with unready status: [{' '.join(container.name for container in pod.spec.containers)}]"
 
 
-def _still(container: MachineContainer, state: Status) -> Status:
+def _not_running_container(container: MachineContainer, state: PodStatusPatch) -> PodStatusPatch:
     return {
         "name": container.name,
         "image": container.image,
@@ -185,10 +191,15 @@ def _still(container: MachineContainer, state: Status) -> Status:
     }
 
 
-def _running(
-    pod: MachinePod, container: MachineContainer, at: str, restarts: int, last: Status | None = None, ready: bool = True
-) -> Status:
-    made: Status = {
+def _running_container(
+    pod: MachinePod,
+    container: MachineContainer,
+    at: str,
+    restarts: int,
+    last: PodStatusPatch | None = None,
+    ready: bool = True,
+) -> PodStatusPatch:
+    container_status: PodStatusPatch = {
         "name": container.name,
         "image": container.image,
         "imageID": f"simulated://{container.image}",
@@ -199,11 +210,13 @@ def _running(
         "state": {"running": {"startedAt": at}},
     }
     if last is not None:
-        made["lastState"] = last
-    return made
+        container_status["lastState"] = last
+    return container_status
 
 
-def _ended(pod: MachinePod, container: MachineContainer, exit_code: int, since: str, at: str, restarts: int) -> Status:
+def _ended_container(
+    pod: MachinePod, container: MachineContainer, exit_code: int, since: str, at: str, restarts: int
+) -> PodStatusPatch:
     return {
         "name": container.name,
         "image": container.image,
@@ -212,10 +225,10 @@ def _ended(pod: MachinePod, container: MachineContainer, exit_code: int, since: 
         "ready": exit_code == 0 and container.name not in {c.name for c in pod.spec.containers},
         "started": False,
         "restartCount": restarts,
-        "state": _terminated(exit_code, since, at),
+        "state": _terminated_state(exit_code, since, at),
     }
 
 
-def _terminated(exit_code: int, since: str, at: str) -> Status:
+def _terminated_state(exit_code: int, since: str, at: str) -> PodStatusPatch:
     reason = "Completed" if exit_code == 0 else "Error"
     return {"terminated": {"exitCode": exit_code, "reason": reason, "startedAt": since, "finishedAt": at}}

@@ -28,9 +28,9 @@ _log = logging.getLogger(__name__)
 ENTRY_POINTS: Final = "pykai.groupers"
 
 #: API group, version, kind.
-Kind = tuple[str, str, str]
+GroupVersionKind = tuple[str, str, str]
 
-GROUPERS: Final[Mapping[Kind, Grouper]] = {
+GROUPERS: Final[Mapping[GroupVersionKind, Grouper]] = {
     ("", "v1", "Pod"): group_pod,
     ("apps", "v1", "ReplicaSet"): group_default,
     ("apps", "v1", "StatefulSet"): group_default,
@@ -40,15 +40,15 @@ GROUPERS: Final[Mapping[Kind, Grouper]] = {
 }
 
 
-def grouper_for(groupers: Mapping[Kind, Grouper], kind: Kind) -> Grouper:
+def grouper_for(groupers: Mapping[GroupVersionKind, Grouper], kind: GroupVersionKind) -> Grouper:
     """The grouper of a kind, the default one for a kind nobody knows (workloads:HB-1)."""
     group, _, name = kind
     return groupers.get(kind) or groupers.get((group, "*", name)) or group_default
 
 
-def installed_groupers() -> dict[Kind, Grouper]:
+def installed_groupers() -> dict[GroupVersionKind, Grouper]:
     """The table and what is installed beside us; an entry point that cannot be used is told and left aside."""
-    found = dict(GROUPERS)
+    groupers = dict(GROUPERS)
     for point in entry_points(group=ENTRY_POINTS):
         parts = point.name.rsplit("/", 2)
         try:
@@ -59,5 +59,5 @@ def installed_groupers() -> dict[Kind, Grouper]:
             _log.warning("The grouper %r of %s cannot be used: %s", point.name, point.value, error)
             continue
         version, kind = parts[-2:]
-        found[(parts[0] if len(parts) == 3 else "", version, kind)] = grouper
-    return found
+        groupers[(parts[0] if len(parts) == 3 else "", version, kind)] = grouper
+    return groupers

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from pykai.api.core import Pod
 from pykai.podgrouper.defaults import default_metadata
-from pykai.podgrouper.metadata import GroupingError, Metadata, Owner, Readers, Settings
+from pykai.podgrouper.metadata import GroupingError, GroupingSettings, Metadata, Owner, Readers
 
 
-def group_cron_job(top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: Settings, readers: Readers) -> Metadata:
+def group_cron_job(
+    top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
+) -> Metadata:
     """The group of the Job that the pod belongs to."""
     uid = next((reference.uid for reference in pod.metadata.owner_references if reference.kind == "Job"), None)
     job = next((owner for owner in owners if uid is not None and owner.metadata.uid == uid), None)

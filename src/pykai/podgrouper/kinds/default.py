@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from pykai.api.core import Pod
 from pykai.podgrouper.defaults import default_metadata
-from pykai.podgrouper.metadata import Metadata, Owner, Readers, Settings
+from pykai.podgrouper.metadata import GroupingSettings, Metadata, Owner, Readers
 
 
-def group_default(top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: Settings, readers: Readers) -> Metadata:
+def group_default(
+    top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
+) -> Metadata:
     """One group for everything below the top owner."""
     return default_metadata(top, pod, owners, settings, readers)

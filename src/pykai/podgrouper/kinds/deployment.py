@@ -13,20 +13,22 @@ from dataclasses import replace
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.podgrouper.defaults import default_metadata
-from pykai.podgrouper.metadata import Metadata, Owner, Readers, Settings
+from pykai.podgrouper.metadata import GroupingSettings, Metadata, Owner, Readers
 
 
-def group_deployment(top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: Settings, readers: Readers) -> Metadata:
+def group_deployment(
+    top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
+) -> Metadata:
     """A group of one pod, as the Deployment wants it."""
-    found = default_metadata(top, pod, (), settings, readers, priority_class=names.PRIORITY_CLASS_INFERENCE)
-    annotations = dict(found.annotations)
+    metadata = default_metadata(top, pod, (), settings, readers, priority_class=names.PRIORITY_CLASS_INFERENCE)
+    annotations = dict(metadata.annotations)
     for owner in owners:
         revision = owner.metadata.annotations.get(names.DEPLOYMENT_REVISION_ANNOTATION)
         if owner.kind == "ReplicaSet" and revision is not None:
             annotations.setdefault(names.DEPLOYMENT_REVISION_ANNOTATION, revision)
     own = Owner.of_pod(pod)
     return replace(
-        found,
+        metadata,
         name=f"pg-{pod.metadata.name}-{pod.metadata.uid}",
         owner=own.reference(),
         annotations=annotations,

@@ -16,20 +16,22 @@ from typing import Final
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.podgrouper.defaults import default_metadata
-from pykai.podgrouper.metadata import GroupingError, Metadata, Owner, Readers, Settings
+from pykai.podgrouper.metadata import GroupingError, GroupingSettings, Metadata, Owner, Readers
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_MOST: Final = (1 << 31) - 1
+_MAX_INT32: Final = (1 << 31) - 1
 
 
-def group_job(top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: Settings, readers: Readers) -> Metadata:
+def group_job(
+    top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
+) -> Metadata:
     """The group of a Job."""
-    found = default_metadata(top, pod, (), settings, readers)
+    metadata = default_metadata(top, pod, (), settings, readers)
     if settings.search_legacy_groups:
         legacy = f"pg-{pod.metadata.name}-{top.metadata.uid}"
         if readers.pod_group(pod.metadata.namespace, legacy) is not None:
-            return replace(found, name=legacy)
-    return replace(found, min_available=min(min_member(top), _left(top)))
+            return replace(metadata, name=legacy)
+    return replace(metadata, min_available=min(min_member(top), _remaining_completions(top)))
 
 
 def min_member(job: Owner) -> int:
@@ -37,16 +39,16 @@ def min_member(job: Owner) -> int:
     text = job.metadata.annotations.get(names.BATCH_MIN_MEMBER_ANNOTATION)
     if text is None:
         return 1
-    if not _WHOLE_NUMBER.fullmatch(text) or len(text) > 11 or not -_MOST - 1 <= int(text) <= _MOST:
+    if not _WHOLE_NUMBER.fullmatch(text) or len(text) > 11 or not -_MAX_INT32 - 1 <= int(text) <= _MAX_INT32:
         where = f"{names.BATCH_MIN_MEMBER_ANNOTATION} on Job {job.metadata.namespace}/{job.metadata.name}"
         raise GroupingError(f"invalid min-member annotation value: {text!r}; {where} must be a whole number of 32 bits")
     return int(text)
 
 
-def _left(job: Owner) -> int:
+def _remaining_completions(job: Owner) -> int:
     """How many pods still have to succeed; no bound before the first has, or where that is not known."""
     completions = (job.body.get("spec") or {}).get("completions")
     succeeded = (job.body.get("status") or {}).get("succeeded")
     if not isinstance(completions, int) or not isinstance(succeeded, int) or succeeded <= 0:
-        return _MOST
+        return _MAX_INT32
     return max(1, completions - succeeded)

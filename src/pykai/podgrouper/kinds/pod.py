@@ -13,29 +13,31 @@ from pykai.api.core import Pod
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import PodGroup, TopologyConstraint
 from pykai.podgrouper.defaults import default_metadata
-from pykai.podgrouper.metadata import Metadata, Owner, Readers, Settings
+from pykai.podgrouper.metadata import GroupingSettings, Metadata, Owner, Readers
 
 
-def group_pod(top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: Settings, readers: Readers) -> Metadata:
+def group_pod(
+    top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
+) -> Metadata:
     """A group of one pod, or the group of a Spark application."""
-    found = default_metadata(top, pod, (), settings, readers)
+    metadata = default_metadata(top, pod, (), settings, readers)
     labels = pod.metadata.labels
     name = labels.get(names.SPARK_APP_SELECTOR_LABEL)
     if names.SPARK_APP_NAME_LABEL not in labels or not name:
-        return found
-    found = replace(found, name=name)
+        return metadata
+    metadata = replace(metadata, name=name)
     if labels.get(names.SPARK_ROLE_LABEL) == names.SPARK_EXECUTOR and top.metadata.uid == pod.metadata.uid:
-        existing = readers.pod_group(found.namespace, name)
+        existing = readers.pod_group(metadata.namespace, name)
         if existing is not None and existing.metadata.owner_references:
-            return _as_it_is(found, existing)
-    return found
+            return _from_existing_group(metadata, existing)
+    return metadata
 
 
-def _as_it_is(found: Metadata, existing: PodGroup) -> Metadata:
+def _from_existing_group(metadata: Metadata, existing: PodGroup) -> Metadata:
     """The place of a pod in a group that stays as it is."""
     spec = existing.spec
     return replace(
-        found,
+        metadata,
         owner=existing.metadata.owner_references[0],
         labels={},
         annotations={},

@@ -6,7 +6,7 @@ import pytest
 
 from pykai.core.cluster.claims.counting import MAX_COUNT, GpuCount, claim_gpus
 from pykai.core.cluster.claims.inventory import names_gpu
-from tests.core.deviceobjects import Raw, every, first_of, spec_of, wants
+from tests.core.deviceobjects import Raw, all_devices_request, device_request, first_of, spec_of
 
 
 def counted(*requests: Raw) -> int:
@@ -24,16 +24,16 @@ def test_d3_a_gpu_class_is_one_whose_name_says_so_in_any_case(name: str, yes: bo
 @pytest.mark.parametrize(
     ("requests", "gpus"),
     [
-        ([wants(2)], 2),
-        ([wants(0)], 1),
-        ([wants(-3)], 1),
-        ([every()], 1),
-        ([wants(2), wants(3, "nic", "s")], 2),
+        ([device_request(2)], 2),
+        ([device_request(0)], 1),
+        ([device_request(-3)], 1),
+        ([all_devices_request()], 1),
+        ([device_request(2), device_request(3, "nic", "s")], 2),
         ([{"name": "r"}], 0),
-        ([wants(2, allocationMode="Some")], 0),
-        ([wants(2, allocationMode="")], 2),
-        ([wants(MAX_COUNT), every(name="s")], MAX_COUNT),
-        ([wants(2), wants(3, name="s"), every(name="t")], 6),
+        ([device_request(2, allocationMode="Some")], 0),
+        ([device_request(2, allocationMode="")], 2),
+        ([device_request(MAX_COUNT), all_devices_request(name="s")], MAX_COUNT),
+        ([device_request(2), device_request(3, name="s"), all_devices_request(name="t")], 6),
         ([], 0),
     ],
     ids=str,
@@ -44,17 +44,17 @@ def test_t90_counts_of_requests_add_up_and_saturate(requests: list[Raw], gpus: i
 
 
 def test_d4_a_prioritised_list_counts_as_its_most_expensive_gpu_alternative() -> None:
-    assert counted(first_of(wants(1, name="a"), wants(4, name="b"), wants(2, name="c"))) == 4
-    assert counted(first_of(wants(8, "nic", "a"), wants(2, name="b"))) == 2
-    assert counted(first_of(wants(8, "nic", "a"))) == 0
+    assert counted(first_of(device_request(1, name="a"), device_request(4, name="b"), device_request(2, name="c"))) == 4
+    assert counted(first_of(device_request(8, "nic", "a"), device_request(2, name="b"))) == 2
+    assert counted(first_of(device_request(8, "nic", "a"))) == 0
 
 
 def test_d4_administrative_access_takes_no_device_and_counts_nothing() -> None:
-    assert counted(wants(4, adminAccess=True)) == 0
-    assert counted(wants(4, adminAccess=True), wants(1, name="s")) == 1
+    assert counted(device_request(4, adminAccess=True)) == 0
+    assert counted(device_request(4, adminAccess=True), device_request(1, name="s")) == 1
 
 
 def test_d4_everything_is_reported_under_the_first_gpu_class() -> None:
-    spec = spec_of(wants(5, "nic", "n"), wants(1, "gpu-b", "r"), wants(2, "gpu-a", "s"))
+    spec = spec_of(device_request(5, "nic", "n"), device_request(1, "gpu-b", "r"), device_request(2, "gpu-a", "s"))
     assert claim_gpus(spec) == GpuCount(3, "gpu-b")
-    assert claim_gpus(spec_of(wants(5, "nic"))) == GpuCount(0, "")
+    assert claim_gpus(spec_of(device_request(5, "nic"))) == GpuCount(0, "")

@@ -11,17 +11,17 @@ from pykai.api.resource import ResourceSlice
 from pykai.core.cluster.claims.inventory import REACHED_FROM_ALL, REACHED_FROM_NONE, REACHED_FROM_SELECTED, Inventory
 from tests.core.deviceobjects import (
     DRIVER,
-    asks,
+    all_devices_request,
+    claim_request,
     device_class,
-    every,
+    device_request,
     gpu,
     gpus,
     named,
     node_table,
     offered,
     pool,
-    refused,
-    wants,
+    refusal_text,
 )
 
 ZONES = {0: {"zone": "a"}, 1: {"zone": "b"}, 2: {"zone": "a"}}
@@ -288,7 +288,7 @@ def test_d23_counters_of_one_pool_are_not_those_of_another() -> None:
 
 def test_what_was_asked_of_all_devices_is_kept() -> None:
     inventory = offered(gpus(2))
-    ask = asks(wants(1, "fast"))
+    ask = claim_request(device_request(1, "fast"))
     selectors = next(ask.alternatives()).selectors
     assert inventory.selection(selectors) is inventory.selection(selectors)
 
@@ -297,7 +297,7 @@ def test_an_inventory_without_devices_or_nodes_answers() -> None:
     empty: list[ResourceSlice] = []
     assert offered(*empty, nodes=2).gpu_capacity().tolist() == [0, 0]
     assert offered(gpus(1), nodes=0).count_by_node(np.ones(1, dtype=np.bool_)).tolist() == []
-    assert refused(offered(*empty), asks(wants(1))) == ""
+    assert refusal_text(offered(*empty), claim_request(device_request(1))) == ""
 
 
 def test_d20_selectors_of_the_class_are_asked_before_those_of_the_request() -> None:
@@ -307,7 +307,7 @@ def test_d20_selectors_of_the_class_are_asked_before_those_of_the_request() -> N
         pool("a", gpu("nic"), node="node-0", driver="a.net"), pool("b", gpu("0", size=2), node="node-0")
     )
     selector = "device.attributes[device.driver].size == 2"
-    guarded = asks(wants(1, selectors=[selector]), classes={"gpu": only})
+    guarded = claim_request(device_request(1, selectors=[selector]), classes={"gpu": only})
     assert inventory.selection(next(guarded.alternatives()).selectors).results.tolist() == [0, 1]
-    bare = asks(every(selectors=[selector]))
-    assert "device a.net/a/nic" in refused(inventory, bare)
+    bare = claim_request(all_devices_request(selectors=[selector]))
+    assert "device a.net/a/nic" in refusal_text(inventory, bare)

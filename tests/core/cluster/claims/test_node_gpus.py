@@ -10,7 +10,7 @@ import pytest
 from pykai.api.decode import decode_object
 from pykai.core.cluster.tables import Tables
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster
-from tests.core.deviceclusters import devices, wants
+from tests.core.deviceclusters import device_request, devices
 
 GPUS = "resource.k8s.io/gpu"
 
@@ -58,8 +58,8 @@ def test_partitions_are_no_gpus_and_take_none_gpu_d6() -> None:
     world = cluster(nodes=1).slice("node-0", kinds).device_class("gpu").queue("q")
     world.device_class("mig", 'device.attributes["gpu.example.com"].type == "mig"')
     assert gpus_of(world.tables()) == {"node-0": 1}
-    result = world.gang("a", template=[wants(1, "mig")]).schedule()
-    assert result.given_to("a-0") == {"devices": ["node-0/m"]}
+    result = world.gang("a", template=[device_request(1, "mig")]).schedule()
+    assert result.allocated_devices("a-0") == {"devices": ["node-0/m"]}
     axis = result.session.snapshot.axes.index[GPUS]
     assert result.session.state.idle[axis, 0] == 1
 

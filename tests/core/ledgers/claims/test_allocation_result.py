@@ -14,22 +14,22 @@ from pykai.core.model.claimrequests import ClaimRequest
 from tests.core.deviceobjects import (
     DRIVER,
     Raw,
-    asks,
+    all_devices_request,
+    allocated,
+    claim_request,
     device_class,
-    every,
+    device_request,
     first_of,
     gpu,
     gpus,
-    grant,
     node_table,
     offered,
     pool,
-    wants,
 )
 
 
 def wire(inventory: Inventory, ask: ClaimRequest, row: int = 0) -> Raw:
-    (allocation,) = grant(inventory, ask, row=row)
+    (allocation,) = allocated(inventory, ask, row=row)
     result = allocation_result(inventory, row, ask, allocation)
     assert isinstance(result, AllocationResult)
     found: Raw = msgspec.json.decode(msgspec.json.encode(result))
@@ -41,7 +41,7 @@ def parameters(name: str, *requests: str, driver: str = DRIVER) -> Raw:
 
 
 def test_d22_each_device_is_named_with_request_driver_and_pool() -> None:
-    ask = asks(wants(2), wants(1, name="s"))
+    ask = claim_request(device_request(2), device_request(1, name="s"))
     assert wire(offered(gpus(3)), ask)["devices"]["results"] == [
         {"request": request, "driver": DRIVER, "pool": "node-0", "device": f"gpu-{number}"}
         for number, request in enumerate(["r", "r", "s"])
@@ -49,14 +49,16 @@ def test_d22_each_device_is_named_with_request_driver_and_pool() -> None:
 
 
 def test_d23_results_of_an_alternative_carry_its_name() -> None:
-    ask = asks(first_of(wants(9, name="best"), wants(1, name="rest")))
+    ask = claim_request(first_of(device_request(9, name="best"), device_request(1, name="rest")))
     (result,) = wire(offered(gpus(1)), ask)["devices"]["results"]
     assert result["request"] == "r/rest"
 
 
 def test_d23_administrative_access_and_tolerations_are_told() -> None:
     toleration = {"key": "sick", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
-    (result,) = wire(offered(gpus(1)), asks(wants(1, adminAccess=True, tolerations=[toleration])))["devices"]["results"]
+    (result,) = wire(offered(gpus(1)), claim_request(device_request(1, adminAccess=True, tolerations=[toleration])))[
+        "devices"
+    ]["results"]
     assert result["adminAccess"] is True
     assert result["tolerations"] == [toleration]
 
@@ -66,10 +68,10 @@ def test_d22_parameters_of_classes_come_once_each_then_those_of_the_claim() -> N
         "a": device_class("a", config=[parameters("a1"), parameters("a2")]),
         "b": device_class("b", config=[parameters("b")]),
     }
-    ask = asks(
-        wants(1, "b", "x"),
-        wants(1, "a", "y"),
-        wants(1, "b", "z"),
+    ask = claim_request(
+        device_request(1, "b", "x"),
+        device_request(1, "a", "y"),
+        device_request(1, "b", "z"),
         config=[parameters("all"), parameters("some", "y", "z")],
         classes=classes,
     )
@@ -86,8 +88,8 @@ def test_d22_parameters_of_classes_come_once_each_then_those_of_the_claim() -> N
 
 def test_d22_only_parameters_of_what_was_chosen_apply() -> None:
     classes = {name: device_class(name, config=[parameters(name)]) for name in ("big", "small")}
-    ask = asks(
-        first_of(wants(2, "big", "big"), wants(1, "small", "small")),
+    ask = claim_request(
+        first_of(device_request(2, "big", "big"), device_request(1, "small", "small")),
         config=[parameters("either", "r"), parameters("one", "r/small"), parameters("other", "r/big")],
         classes=classes,
     )
@@ -137,5 +139,5 @@ def test_d22_a_claim_can_be_used_from_the_nodes_that_reach_all_its_devices(
 ) -> None:
     labels = {1: {"zone": "a", "rack": "1"}, 2: {"zone": "a"}}
     inventory = offered(*slices, nodes=node_table(3, labels))
-    found: Any = wire(inventory, asks(every()), row=1)
+    found: Any = wire(inventory, claim_request(all_devices_request()), row=1)
     assert found.get("nodeSelector") == (None if terms is None else {"nodeSelectorTerms": terms})

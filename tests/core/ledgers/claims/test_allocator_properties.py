@@ -15,7 +15,19 @@ from pykai.core.ledgers.claims.allocator import allocate
 from pykai.core.ledgers.claims.feasible import allocate_by_plan, feasibility_plan, fits_at, fits_claims
 from pykai.core.model.axes import BoolArray
 from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest
-from tests.core.deviceobjects import DRIVER, Raw, asks, distinct, every, first_of, gpu, offered, pool, same, wants
+from tests.core.deviceobjects import (
+    DRIVER,
+    Raw,
+    all_devices_request,
+    claim_request,
+    device_request,
+    distinct,
+    first_of,
+    gpu,
+    offered,
+    pool,
+    same,
+)
 
 SMALL = f'device.attributes["{DRIVER}"].?size.orValue(0) == 1'
 
@@ -70,11 +82,11 @@ def requests(draw: st.DrawFn, name: str) -> Raw:
     form = draw(st.sampled_from(["count"] * 9 + ["all", "admin", "list", "list"]))
     count = draw(st.sampled_from([1, 1, 2, 2, 3]))
     if form == "all":
-        return every(kind, name, selectors, **more)
+        return all_devices_request(kind, name, selectors, **more)
     if form == "list":
-        rest = wants(draw(st.integers(1, 2)), draw(st.sampled_from(["gpu", "fast"])), "rest")
-        return first_of(wants(count, kind, "best", selectors, **more), rest, name=name)
-    return wants(count, kind, name, selectors, adminAccess=form == "admin", **more)
+        rest = device_request(draw(st.integers(1, 2)), draw(st.sampled_from(["gpu", "fast"])), "rest")
+        return first_of(device_request(count, kind, "best", selectors, **more), rest, name=name)
+    return device_request(count, kind, name, selectors, adminAccess=form == "admin", **more)
 
 
 @st.composite
@@ -84,7 +96,7 @@ def claim_asks(draw: st.DrawFn) -> ClaimRequest:
     constraints = draw(
         st.sampled_from([[], [], [same("numa", *named)], [distinct("size", *named)], [same("size"), same("numa")]])
     )
-    return asks(*(draw(requests(name)) for name in names), constraints=constraints)
+    return claim_request(*(draw(requests(name)) for name in names), constraints=constraints)
 
 
 @st.composite

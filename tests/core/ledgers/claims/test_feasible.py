@@ -9,42 +9,62 @@ from pykai.api.resource import ResourceSlice
 from pykai.core.ledgers.claims.feasible import fits_claims
 from tests.core.deviceobjects import (
     DRIVER,
-    asks,
+    all_devices_request,
+    claim_request,
+    device_request,
     distinct,
-    every,
     first_of,
     gpu,
     gpus,
     offered,
     pool,
     same,
-    taken,
-    wants,
+    used_column,
 )
 
 GROWING = offered(*(gpus(number, f"node-{number}") for number in range(5)), nodes=5)
 
 
 def test_d10_nodes_with_enough_free_devices_fit() -> None:
-    assert fits_claims(GROWING, [asks(wants(2))], taken(GROWING)).tolist() == [False, False, True, True, True]
-    assert fits_claims(GROWING, [asks(wants(2))], taken(GROWING, "gpu-0")).tolist() == [False, False, False, True, True]
+    assert fits_claims(GROWING, [claim_request(device_request(2))], used_column(GROWING)).tolist() == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert fits_claims(GROWING, [claim_request(device_request(2))], used_column(GROWING, "gpu-0")).tolist() == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_only_the_rows_asked_about_are_answered() -> None:
-    none = taken(GROWING)
-    assert fits_claims(GROWING, [asks(wants(2))], none, np.array([4, 1])).tolist() == [True, False]
-    assert fits_claims(GROWING, [asks(wants(2))], taken(GROWING, "gpu-0"), np.array([2, 3])).tolist() == [False, True]
-    assert fits_claims(GROWING, [asks(wants(2))], none, slice(1, 3)).tolist() == [False, True]
-    assert fits_claims(GROWING, [asks(wants(2))], none, np.array([], dtype=np.int64)).tolist() == []
+    none = used_column(GROWING)
+    assert fits_claims(GROWING, [claim_request(device_request(2))], none, np.array([4, 1])).tolist() == [True, False]
+    assert fits_claims(
+        GROWING, [claim_request(device_request(2))], used_column(GROWING, "gpu-0"), np.array([2, 3])
+    ).tolist() == [False, True]
+    assert fits_claims(GROWING, [claim_request(device_request(2))], none, slice(1, 3)).tolist() == [False, True]
+    assert fits_claims(GROWING, [claim_request(device_request(2))], none, np.array([], dtype=np.int64)).tolist() == []
     many = np.array([4, 1] * 40)
-    assert fits_claims(GROWING, [asks(wants(2))], none, many).tolist() == [True, False] * 40
-    constrained = asks(wants(2), constraints=[same("x")])
+    assert fits_claims(GROWING, [claim_request(device_request(2))], none, many).tolist() == [True, False] * 40
+    constrained = claim_request(device_request(2), constraints=[same("x")])
     assert fits_claims(GROWING, [constrained], none, np.array([4, 1])).tolist() == [False, False]
 
 
 def test_requests_for_the_same_devices_add_up_over_claims() -> None:
-    two = asks(wants(1), wants(1, name="s"))
-    assert fits_claims(GROWING, [two, asks(wants(1))], taken(GROWING)).tolist() == [False, False, False, True, True]
+    two = claim_request(device_request(1), device_request(1, name="s"))
+    assert fits_claims(GROWING, [two, claim_request(device_request(1))], used_column(GROWING)).tolist() == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_requests_for_different_devices_do_not_compete() -> None:
@@ -57,25 +77,33 @@ def test_requests_for_different_devices_do_not_compete() -> None:
         ),
         nodes=3,
     )
-    none = taken(inventory)
-    both = asks(wants(1, "fast"), wants(1, name="s", selectors=[slow]))
+    none = used_column(inventory)
+    both = claim_request(device_request(1, "fast"), device_request(1, name="s", selectors=[slow]))
     assert fits_claims(inventory, [both], none).tolist() == [True, False, True]
     # These overlap: any device may serve the first request, also a fast one.
-    overlapping = asks(wants(1), wants(1, "fast", "s"))
+    overlapping = claim_request(device_request(1), device_request(1, "fast", "s"))
     assert fits_claims(inventory, [overlapping], none).tolist() == [True, True, True]
-    assert fits_claims(inventory, [asks(wants(2), wants(1, "fast", "s"))], none).tolist() == [False, False, True]
+    assert fits_claims(
+        inventory, [claim_request(device_request(2), device_request(1, "fast", "s"))], none
+    ).tolist() == [False, False, True]
 
 
 def test_devices_reached_from_several_nodes_count_for_each() -> None:
     inventory = offered(gpus(1), pool("all", gpu("shared"), allNodes=True), nodes=2)
-    assert fits_claims(inventory, [asks(wants(2))], taken(inventory)).tolist() == [True, False]
-    assert fits_claims(inventory, [asks(wants(1))], taken(inventory, "gpu-0")).tolist() == [True, True]
-    assert fits_claims(inventory, [asks(wants(1))], taken(inventory, "shared")).tolist() == [True, False]
+    assert fits_claims(inventory, [claim_request(device_request(2))], used_column(inventory)).tolist() == [True, False]
+    assert fits_claims(inventory, [claim_request(device_request(1))], used_column(inventory, "gpu-0")).tolist() == [
+        True,
+        True,
+    ]
+    assert fits_claims(inventory, [claim_request(device_request(1))], used_column(inventory, "shared")).tolist() == [
+        True,
+        False,
+    ]
 
 
 def test_looking_at_devices_competes_with_nobody() -> None:
-    look, have = asks(wants(2, adminAccess=True)), asks(wants(2))
-    used = taken(GROWING, "gpu-0")
+    look, have = claim_request(device_request(2, adminAccess=True)), claim_request(device_request(2))
+    used = used_column(GROWING, "gpu-0")
     assert fits_claims(GROWING, [look], used).tolist() == [False, False, True, True, True]
     assert fits_claims(GROWING, [look, have, look], used).tolist() == [False, False, False, True, True]
 
@@ -88,36 +116,44 @@ def test_alternatives_constraints_and_all_devices_are_decided_by_the_allocator()
         ),
         nodes=4,
     )
-    none = taken(inventory)
-    assert fits_claims(inventory, [asks(wants(2), constraints=[same("numa")])], none).tolist() == [
+    none = used_column(inventory)
+    assert fits_claims(inventory, [claim_request(device_request(2), constraints=[same("numa")])], none).tolist() == [
         True,
         False,
         False,
         True,
     ]
     assert (
-        fits_claims(inventory, [asks(wants(2), constraints=[distinct("numa")])], none).tolist()
+        fits_claims(inventory, [claim_request(device_request(2), constraints=[distinct("numa")])], none).tolist()
         == [False, True] + [False] * 2
     )
-    either = asks(first_of(wants(9, name="a"), wants(2, name="b")))
+    either = claim_request(first_of(device_request(9, name="a"), device_request(2, name="b")))
     assert fits_claims(inventory, [either], none).tolist() == [True, True, False, True]
-    either = asks(first_of(wants(2, name="a"), wants(9, name="b")))
+    either = claim_request(first_of(device_request(2, name="a"), device_request(9, name="b")))
     assert fits_claims(inventory, [either], none).tolist() == [True, True, False, True]
-    assert fits_claims(inventory, [asks(every())], none).tolist() == [True, True, True, False]
-    assert fits_claims(inventory, [asks(every())], taken(inventory, "1")).tolist() == [False, False, True, False]
+    assert fits_claims(inventory, [claim_request(all_devices_request())], none).tolist() == [True, True, True, False]
+    assert fits_claims(inventory, [claim_request(all_devices_request())], used_column(inventory, "1")).tolist() == [
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_answers_are_kept_by_what_is_in_use() -> None:
     inventory = offered(pool("a", gpu("0", numa=0), gpu("1", numa=0), gpu("2", numa=1), node="node-0"))
-    ask = asks(wants(2), constraints=[same("numa")])
+    ask = claim_request(device_request(2), constraints=[same("numa")])
     for used, fitting in [((), True), (("1",), False), (("2",), True), ((), True)]:
-        assert fits_claims(inventory, [ask], taken(inventory, *used)).tolist() == [fitting]
+        assert fits_claims(inventory, [ask], used_column(inventory, *used)).tolist() == [fitting]
 
 
 def test_a_broken_pool_keeps_requests_for_all_devices_away_from_its_node_only() -> None:
     inventory = offered(gpus(1), pool("b", gpu("0"), node="node-0", slices=2), gpus(1, "node-1"), nodes=2)
-    assert fits_claims(inventory, [asks(every())], taken(inventory)).tolist() == [False, True]
-    assert fits_claims(inventory, [asks(wants(1))], taken(inventory)).tolist() == [True, True]
+    assert fits_claims(inventory, [claim_request(all_devices_request())], used_column(inventory)).tolist() == [
+        False,
+        True,
+    ]
+    assert fits_claims(inventory, [claim_request(device_request(1))], used_column(inventory)).tolist() == [True, True]
 
 
 def test_partitions_are_decided_by_their_counters() -> None:
@@ -133,11 +169,11 @@ def test_partitions_are_decided_by_their_counters() -> None:
         ),
         nodes=4,
     )
-    two = asks(wants(2))
-    assert fits_claims(inventory, [two], taken(inventory)).tolist() == [True, False, False, True]
-    used = taken(inventory)
+    two = claim_request(device_request(2))
+    assert fits_claims(inventory, [two], used_column(inventory)).tolist() == [True, False, False, True]
+    used = used_column(inventory)
     used[0] = True
-    assert fits_claims(inventory, [asks(wants(1))], used).tolist() == [True, True, True, True]
+    assert fits_claims(inventory, [claim_request(device_request(1))], used).tolist() == [True, True, True, True]
     assert fits_claims(inventory, [two], used).tolist() == [False, False, False, True]
 
 
@@ -155,27 +191,32 @@ def test_partitions_of_two_pools_do_not_share_counters() -> None:
         ]
 
     inventory = offered(*split(0, 1, 1), *split(1, 2), nodes=2)
-    assert fits_claims(inventory, [asks(wants(2))], taken(inventory)).tolist() == [True, False]
+    assert fits_claims(inventory, [claim_request(device_request(2))], used_column(inventory)).tolist() == [True, False]
 
 
 def test_a_counter_spent_on_another_node_counts() -> None:
     devices = [gpu(str(row), takes={"s": {"links": 1}}, more={"nodeName": f"node-{row}"}) for row in range(2)]
     inventory = offered(pool("fabric", *devices, perDeviceNodeSelection=True, shares={"s": {"links": 1}}), nodes=2)
-    assert fits_claims(inventory, [asks(wants(1))], taken(inventory)).tolist() == [True, True]
-    assert fits_claims(inventory, [asks(wants(1))], taken(inventory, "0")).tolist() == [False, False]
+    assert fits_claims(inventory, [claim_request(device_request(1))], used_column(inventory)).tolist() == [True, True]
+    assert fits_claims(inventory, [claim_request(device_request(1))], used_column(inventory, "0")).tolist() == [
+        False,
+        False,
+    ]
 
 
 def test_a_selector_that_fails_on_a_node_rules_out_that_node() -> None:
     size = f'device.attributes["{DRIVER}"].size == 1'
     inventory = offered(pool("a", gpu("0", size=1), node="node-0"), pool("b", gpu("odd"), node="node-1"), nodes=2)
-    assert fits_claims(inventory, [asks(wants(1, selectors=[size]))], taken(inventory)).tolist() == [True, False]
+    assert fits_claims(
+        inventory, [claim_request(device_request(1, selectors=[size]))], used_column(inventory)
+    ).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("constraints", [[], [same("x")]])
 def test_no_devices_and_no_nodes_are_no_trouble(constraints: list[dict[str, object]]) -> None:
-    ask = asks(wants(1), constraints=constraints)
+    ask = claim_request(device_request(1), constraints=constraints)
     empty = offered(nodes=2)
-    assert fits_claims(empty, [ask], taken(empty)).tolist() == [False, False]
-    assert fits_claims(empty, [], taken(empty)).tolist() == [True, True]
+    assert fits_claims(empty, [ask], used_column(empty)).tolist() == [False, False]
+    assert fits_claims(empty, [], used_column(empty)).tolist() == [True, True]
     nowhere = offered(gpus(1), nodes=0)
-    assert fits_claims(nowhere, [ask], taken(nowhere)).tolist() == []
+    assert fits_claims(nowhere, [ask], used_column(nowhere)).tolist() == []

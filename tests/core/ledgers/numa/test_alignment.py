@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pykai.core.ledgers.numa.alignment import align_zones
 from pykai.core.model.zones import ZoneGrid, ZonePolicy
 from tests.core.builders import Cluster
-from tests.core.numaclusters import GPU, given, of, zoned
+from tests.core.numaclusters import GPU, amounts_of, given, zoned
 
 TEXT = "node cannot NUMA-align the pod's resources under its Topology Manager policy"
-EIGHT = (of(gpu=4, cpu=8), of(gpu=4, cpu=8))
+EIGHT = (amounts_of(gpu=4, cpu=8), amounts_of(gpu=4, cpu=8))
 
 
 def restricted(*zones: dict[str, str | int], **how: Any) -> Cluster:
@@ -27,144 +27,161 @@ def best_effort(*zones: dict[str, str | int], **how: Any) -> Cluster:
 
 
 def test_t100_a_pod_that_fits_one_zone_gets_the_lowest() -> None:
-    assert given(zoned(*EIGHT), of(gpu=2, cpu=4)) == {0: {GPU: 2, "cpu": 4000}}
-    assert given(zoned(of(gpu=1, cpu=8), of(gpu=4, cpu=8)), of(gpu=2, cpu=4)) == {1: {GPU: 2, "cpu": 4000}}
+    assert given(zoned(*EIGHT), amounts_of(gpu=2, cpu=4)) == {0: {GPU: 2, "cpu": 4000}}
+    assert given(zoned(amounts_of(gpu=1, cpu=8), amounts_of(gpu=4, cpu=8)), amounts_of(gpu=2, cpu=4)) == {
+        1: {GPU: 2, "cpu": 4000}
+    }
 
 
 def test_t100_a_pod_larger_than_a_zone_is_refused_under_a_single_zone_policy() -> None:
     """gpu:N-13."""
-    assert given(zoned(*EIGHT), of(gpu=6)) is None
-    assert given(zoned(of(gpu=2, cpu=4), of(gpu=2, cpu=4)), of(gpu=3, cpu=6)) is None
+    assert given(zoned(*EIGHT), amounts_of(gpu=6)) is None
+    assert given(zoned(amounts_of(gpu=2, cpu=4), amounts_of(gpu=2, cpu=4)), amounts_of(gpu=3, cpu=6)) is None
     refused = zoned(*EIGHT).gang("j", gpu=6, qos="Guaranteed").schedule()
     assert refused.node_reasons("j") == {TEXT: 1}
 
 
 def test_t100_resources_must_lie_in_the_same_zone() -> None:
-    assert given(zoned(of(gpu=4), of(cpu=8)), of(gpu=2, cpu=4)) is None
+    assert given(zoned(amounts_of(gpu=4), amounts_of(cpu=8)), amounts_of(gpu=2, cpu=4)) is None
 
 
 def test_t101_containers_are_aligned_one_by_one_each_from_what_is_left() -> None:
     """gpu:N-9."""
-    zones = (of(cpu=4), of(cpu=4))
-    assert given(zoned(*zones, scope="container"), of(cpu=3), of(cpu=3), of(cpu=2)) is None
-    assert given(zoned(*zones, scope="container"), of(cpu=3), of(cpu=3)) == {0: {"cpu": 3000}, 1: {"cpu": 3000}}
-    assert given(zoned(*zones), of(cpu=3), of(cpu=3)) is None
+    zones = (amounts_of(cpu=4), amounts_of(cpu=4))
+    assert given(zoned(*zones, scope="container"), amounts_of(cpu=3), amounts_of(cpu=3), amounts_of(cpu=2)) is None
+    assert given(zoned(*zones, scope="container"), amounts_of(cpu=3), amounts_of(cpu=3)) == {
+        0: {"cpu": 3000},
+        1: {"cpu": 3000},
+    }
+    assert given(zoned(*zones), amounts_of(cpu=3), amounts_of(cpu=3)) is None
 
 
 def test_t102_all_resources_of_a_restricted_pod_must_want_as_many_zones() -> None:
     """gpu:N-11."""
-    zones = (of(gpu=4, cpu=16), of(gpu=4, cpu=16))
-    assert given(restricted(*zones), of(gpu=6, cpu=10)) is None
-    assert given(restricted(*zones), of(gpu=6, cpu=24)) == {0: {GPU: 4, "cpu": 16_000}, 1: {GPU: 2, "cpu": 8000}}
-    small = (of(gpu=2, cpu=8), of(gpu=2, cpu=8))
-    assert given(restricted(*small), of(gpu=4, cpu=1)) is None
-    assert given(restricted(*small), of(gpu=2, cpu=8)) == {0: {GPU: 2, "cpu": 8000}}
+    zones = (amounts_of(gpu=4, cpu=16), amounts_of(gpu=4, cpu=16))
+    assert given(restricted(*zones), amounts_of(gpu=6, cpu=10)) is None
+    assert given(restricted(*zones), amounts_of(gpu=6, cpu=24)) == {
+        0: {GPU: 4, "cpu": 16_000},
+        1: {GPU: 2, "cpu": 8000},
+    }
+    small = (amounts_of(gpu=2, cpu=8), amounts_of(gpu=2, cpu=8))
+    assert given(restricted(*small), amounts_of(gpu=4, cpu=1)) is None
+    assert given(restricted(*small), amounts_of(gpu=2, cpu=8)) == {0: {GPU: 2, "cpu": 8000}}
 
 
-@pytest.mark.parametrize("pod", [of(gpu=4, cpu=50), of(gpu=1, cpu=50)])
+@pytest.mark.parametrize("pod", [amounts_of(gpu=4, cpu=50), amounts_of(gpu=1, cpu=50)])
 def test_t103_how_many_zones_a_pod_wants_follows_from_what_zones_may_give_not_from_what_is_left(
     pod: dict[str, str | int],
 ) -> None:
-    left = of(gpu=3, cpu=45)
-    offered = of(gpu=4, cpu=95)
+    left = amounts_of(gpu=3, cpu=45)
+    offered = amounts_of(gpu=4, cpu=95)
     found = restricted(offered, offered, available=(left, left), arguments={"reconstructAvailable": "false"})
     assert given(found, pod) is None
 
 
 def test_t104_the_first_zones_in_order_that_together_suffice_are_taken() -> None:
-    two = of(gpu=2)
-    assert given(restricted(two, two, two), of(gpu=4)) == {0: {GPU: 2}, 1: {GPU: 2}}
-    four = of(gpu=4)
-    found = restricted(four, four, four, available=(of(gpu=1), four, four), arguments={"reconstructAvailable": "false"})
-    assert given(found, of(gpu=6)) == {1: {GPU: 4}, 2: {GPU: 2}}
+    two = amounts_of(gpu=2)
+    assert given(restricted(two, two, two), amounts_of(gpu=4)) == {0: {GPU: 2}, 1: {GPU: 2}}
+    four = amounts_of(gpu=4)
+    found = restricted(
+        four, four, four, available=(amounts_of(gpu=1), four, four), arguments={"reconstructAvailable": "false"}
+    )
+    assert given(found, amounts_of(gpu=6)) == {1: {GPU: 4}, 2: {GPU: 2}}
 
 
 def test_n11_more_than_all_zones_may_give_is_refused() -> None:
-    assert given(restricted(of(gpu=2), of(gpu=2)), of(gpu=5)) is None
+    assert given(restricted(amounts_of(gpu=2), amounts_of(gpu=2)), amounts_of(gpu=5)) is None
 
 
 def test_n11_what_a_container_does_not_need_wants_no_zones() -> None:
-    zone = of(gpu=4, cpu=16)
-    found = given(restricted(zone, zone, scope="container"), of(gpu=6), of(cpu=2))
+    zone = amounts_of(gpu=4, cpu=16)
+    found = given(restricted(zone, zone, scope="container"), amounts_of(gpu=6), amounts_of(cpu=2))
     assert found == {0: {GPU: 4, "cpu": 2000}, 1: {GPU: 2}}
 
 
 def test_n11_a_restricted_pod_that_needs_nothing_fits_and_holds_nothing() -> None:
-    assert given(restricted(of(gpu=2), of(gpu=2)), of(memory="1Gi")) == {}
+    assert given(restricted(amounts_of(gpu=2), amounts_of(gpu=2)), amounts_of(memory="1Gi")) == {}
 
 
 @pytest.mark.parametrize("memory", ["16Gi", "8Gi"])
 def test_t105_two_containers_of_three_gpus_lie_in_one_zone_each(memory: str) -> None:
-    zone = of(gpu=4, cpu=8, memory="16Gi")
-    pods = (of(gpu=3, memory=memory), of(gpu=3, memory=memory))
+    zone = amounts_of(gpu=4, cpu=8, memory="16Gi")
+    pods = (amounts_of(gpu=3, memory=memory), amounts_of(gpu=3, memory=memory))
     found = given(restricted(zone, zone, scope="container"), *pods)
     assert found is not None
     assert {number: taken[GPU] for number, taken in found.items()} == {0: 3, 1: 3}
 
 
 def test_t105_the_same_pod_as_a_whole_fills_the_first_zone_and_is_refused_where_memory_wants_one_zone() -> None:
-    zone = of(gpu=4, cpu=8, memory="16Gi")
-    wide = given(restricted(zone, zone), of(gpu=3, memory="16Gi"), of(gpu=3, memory="16Gi"))
+    zone = amounts_of(gpu=4, cpu=8, memory="16Gi")
+    wide = given(restricted(zone, zone), amounts_of(gpu=3, memory="16Gi"), amounts_of(gpu=3, memory="16Gi"))
     assert wide is not None
     assert {number: taken[GPU] for number, taken in wide.items()} == {0: 4, 1: 2}
-    assert given(restricted(zone, zone), of(gpu=3, memory="8Gi"), of(gpu=3, memory="8Gi")) is None
+    assert given(restricted(zone, zone), amounts_of(gpu=3, memory="8Gi"), amounts_of(gpu=3, memory="8Gi")) is None
 
 
 def test_t105_init_containers_must_fit_but_hold_nothing() -> None:
     """gpu:N-9."""
-    zones = (of(gpu=4), of(gpu=4))
-    assert given(restricted(*zones, scope="container"), of(gpu=4), init=(of(gpu=4),)) == {0: {GPU: 4}}
-    assert given(restricted(*zones, scope="container"), of(gpu=4), init=(of(gpu=9),)) is None
-    assert given(restricted(*zones), of(gpu=2), init=(of(gpu=8),)) == {0: {GPU: 4}, 1: {GPU: 4}}
+    zones = (amounts_of(gpu=4), amounts_of(gpu=4))
+    assert given(restricted(*zones, scope="container"), amounts_of(gpu=4), init=(amounts_of(gpu=4),)) == {0: {GPU: 4}}
+    assert given(restricted(*zones, scope="container"), amounts_of(gpu=4), init=(amounts_of(gpu=9),)) is None
+    assert given(restricted(*zones), amounts_of(gpu=2), init=(amounts_of(gpu=8),)) == {0: {GPU: 4}, 1: {GPU: 4}}
 
 
 def test_t105_sidecars_are_served_before_the_containers() -> None:
-    zones = (of(gpu=4), of(gpu=4))
-    found = given(restricted(*zones, scope="container"), of(gpu=2), sidecars=(of(gpu=3),))
+    zones = (amounts_of(gpu=4), amounts_of(gpu=4))
+    found = given(restricted(*zones, scope="container"), amounts_of(gpu=2), sidecars=(amounts_of(gpu=3),))
     assert found == {0: {GPU: 3}, 1: {GPU: 2}}
 
 
 def test_t106_cores_of_a_burstable_pod_are_not_aligned_but_its_gpus_are() -> None:
     """gpu:N-7, N-8."""
-    zones = (of(gpu=4, cpu=16), of(gpu=4, cpu=16))
-    assert given(restricted(*zones), of(gpu=6, cpu=10), qos="Burstable") == {0: {GPU: 4}, 1: {GPU: 2}}
-    assert given(zoned(*zones), of(gpu=6), qos="Burstable") is None
-    assert given(zoned(*zones), of(cpu=20), qos="Burstable") == {}
+    zones = (amounts_of(gpu=4, cpu=16), amounts_of(gpu=4, cpu=16))
+    assert given(restricted(*zones), amounts_of(gpu=6, cpu=10), qos="Burstable") == {0: {GPU: 4}, 1: {GPU: 2}}
+    assert given(zoned(*zones), amounts_of(gpu=6), qos="Burstable") is None
+    assert given(zoned(*zones), amounts_of(cpu=20), qos="Burstable") == {}
 
 
 def test_t107_only_whole_cores_are_pinned_and_memory_is_summed() -> None:
     """gpu:N-5, N-6."""
-    zones = (of(cpu=47, memory="100Gi"), of(cpu=48, memory="100Gi"))
-    assert given(zoned(*zones), of(cpu=44, memory="1Gi"), of(cpu="4500m", memory="1Gi")) is not None
-    assert given(zoned(*zones), of(cpu=44, memory="1Gi"), of(cpu=5, memory="1Gi")) is None
-    assert given(zoned(*zones), of(cpu=44, memory="60Gi"), of(cpu="4500m", memory="60Gi")) is None
+    zones = (amounts_of(cpu=47, memory="100Gi"), amounts_of(cpu=48, memory="100Gi"))
+    assert given(zoned(*zones), amounts_of(cpu=44, memory="1Gi"), amounts_of(cpu="4500m", memory="1Gi")) is not None
+    assert given(zoned(*zones), amounts_of(cpu=44, memory="1Gi"), amounts_of(cpu=5, memory="1Gi")) is None
+    assert given(zoned(*zones), amounts_of(cpu=44, memory="60Gi"), amounts_of(cpu="4500m", memory="60Gi")) is None
 
 
 def test_n8_the_policy_none_refuses_nobody_and_best_effort_neither() -> None:
-    assert given(zoned(*EIGHT, policy="none"), of(gpu=6)) == {}
-    assert given(best_effort(*EIGHT), of(gpu=9)) == {}
+    assert given(zoned(*EIGHT, policy="none"), amounts_of(gpu=6)) == {}
+    assert given(best_effort(*EIGHT), amounts_of(gpu=9)) == {}
 
 
 def test_n8_a_pod_whose_devices_no_zone_reports_is_not_looked_at() -> None:
-    assert given(zoned(of(cpu=2), of(cpu=2)), of(gpu=6, cpu=10), qos="Burstable") == {}
+    assert given(zoned(amounts_of(cpu=2), amounts_of(cpu=2)), amounts_of(gpu=6, cpu=10), qos="Burstable") == {}
 
 
 def test_n4_ignored_resources_are_not_aligned() -> None:
     """gpu:N-7."""
     cores = {"ignoreList": "example.com/nic, cpu"}
-    assert given(zoned(of(gpu=4, cpu=2), of(gpu=4, cpu=2), arguments=cores), of(gpu=2, cpu=10)) == {0: {GPU: 2}}
-    assert given(zoned(of(gpu=1), arguments={"ignoreList": GPU}), of(gpu=2), qos="Burstable") == {}
+    assert given(
+        zoned(amounts_of(gpu=4, cpu=2), amounts_of(gpu=4, cpu=2), arguments=cores), amounts_of(gpu=2, cpu=10)
+    ) == {0: {GPU: 2}}
+    assert given(zoned(amounts_of(gpu=1), arguments={"ignoreList": GPU}), amounts_of(gpu=2), qos="Burstable") == {}
 
 
 def test_n12_best_effort_adds_the_zone_that_meets_most_of_what_is_missing() -> None:
-    assert given(best_effort(of(gpu=1), of(gpu=3), of(gpu=2)), of(gpu=5)) == {1: {GPU: 3}, 2: {GPU: 2}}
-    assert given(best_effort(of(gpu=2), of(gpu=2), of(gpu=2)), of(gpu=2)) == {0: {GPU: 2}}
+    assert given(best_effort(amounts_of(gpu=1), amounts_of(gpu=3), amounts_of(gpu=2)), amounts_of(gpu=5)) == {
+        1: {GPU: 3},
+        2: {GPU: 2},
+    }
+    assert given(best_effort(amounts_of(gpu=2), amounts_of(gpu=2), amounts_of(gpu=2)), amounts_of(gpu=2)) == {
+        0: {GPU: 2}
+    }
 
 
 def test_n12_every_resource_counts_in_parts_of_its_need_so_memory_does_not_outweigh_gpus() -> None:
     """The zone with all the GPUs goes first although another has more memory; the rest comes from the first zone."""
-    zones = (of(memory="2Gi"), of(gpu=4, memory="14Gi"), of(gpu=1, memory="15Gi"))
-    found = given(best_effort(*zones), of(gpu=4, memory="15Gi"))
+    zones = (amounts_of(memory="2Gi"), amounts_of(gpu=4, memory="14Gi"), amounts_of(gpu=1, memory="15Gi"))
+    found = given(best_effort(*zones), amounts_of(gpu=4, memory="15Gi"))
     assert found is not None
     assert list(found) == [0, 1]
 

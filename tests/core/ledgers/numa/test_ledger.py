@@ -15,11 +15,11 @@ from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.placing.gang import try_place_tasks
 from pykai.core.schedule import run_actions
-from tests.core.builders import Cluster, ask_of, numa_record
-from tests.core.numaclusters import GPU, built_in_and_numa, left_in, numa, of, only_numa, zoned, zones_in
+from tests.core.builders import Cluster, numa_record, placement_request_of
+from tests.core.numaclusters import GPU, amounts_of, built_in_and_numa, left_in, numa, only_numa, zoned, zones_in
 
 PREDICTED = "kai.scheduler/numa-placement-predicted"
-FOUR = (of(cpu=4), of(cpu=4))
+FOUR = (amounts_of(cpu=4), amounts_of(cpu=4))
 
 
 def cores(session: Session, *, idle: bool = True) -> list[int]:
@@ -28,14 +28,14 @@ def cores(session: Session, *, idle: bool = True) -> list[int]:
 
 def holding(zone: int, cpu: int) -> dict[str, Any]:
     """A Guaranteed pod on node n that lies in a zone."""
-    return {"on": "n", "cpu": cpu, "qos": "Guaranteed", "numa": {f"zone-{zone}": of(cpu=cpu)}}
+    return {"on": "n", "cpu": cpu, "qos": "Guaranteed", "numa": {f"zone-{zone}": amounts_of(cpu=cpu)}}
 
 
 def test_t109_what_is_left_follows_from_the_records_not_from_what_the_daemon_says() -> None:
-    found = zoned(*FOUR, available=(of(cpu=99), of(cpu=99)))
+    found = zoned(*FOUR, available=(amounts_of(cpu=99), amounts_of(cpu=99)))
     found.pod("runs", **holding(1, 2)).pod("promised", **holding(0, 2)).assume("promised", TaskStatus.PIPELINED)
     found.pod("unrecorded", on="n", cpu=2, qos="Guaranteed")
-    found.pod("waits", cpu=2, qos="Guaranteed", annotations={PREDICTED: numa_record({"zone-0": of(cpu=2)})})
+    found.pod("waits", cpu=2, qos="Guaranteed", annotations={PREDICTED: numa_record({"zone-0": amounts_of(cpu=2)})})
     assert cores(found.session()) == [2, 2]
 
 
@@ -84,7 +84,7 @@ def test_n16_what_is_promised_is_not_given_to_another_although_it_is_idle() -> N
 
 
 def test_n16_the_figure_of_the_daemon_is_the_start_where_the_configuration_says_so() -> None:
-    found = zoned(*FOUR, available=(of(cpu=1), of(cpu=3)), arguments={"reconstructAvailable": "false"})
+    found = zoned(*FOUR, available=(amounts_of(cpu=1), amounts_of(cpu=3)), arguments={"reconstructAvailable": "false"})
     found.pod("runs", **holding(0, 3))
     assert cores(found.session()) == [1, 3]
     found.assume("runs", TaskStatus.RELEASING)
@@ -94,7 +94,7 @@ def test_n16_the_figure_of_the_daemon_is_the_start_where_the_configuration_says_
 
 def test_n16_the_daemon_has_not_counted_a_pod_that_is_still_on_its_way() -> None:
     found = zoned(*FOUR, available=FOUR, arguments={"reconstructAvailable": "false"})
-    found.pod("p", cpu=3, qos="Guaranteed").bind_request("p", "n", numa={"zone-0": of(cpu=3)})
+    found.pod("p", cpu=3, qos="Guaranteed").bind_request("p", "n", numa={"zone-0": amounts_of(cpu=3)})
     assert cores(found.session()) == [1, 4]
 
 
@@ -171,7 +171,9 @@ def test_t111_a_victim_whose_zone_is_still_free_stays_and_never_notices() -> Non
 
 def test_n17_a_victim_stays_with_what_its_record_says_even_if_it_would_be_given_something_else() -> None:
     """It lies in both zones by its record; asked anew it would be given zone 0."""
-    found = zoned(*FOUR).gang("v", on="n", cpu=2, qos="Guaranteed", numa={"zone-0": of(cpu=1), "zone-1": of(cpu=1)})
+    found = zoned(*FOUR).gang(
+        "v", on="n", cpu=2, qos="Guaranteed", numa={"zone-0": amounts_of(cpu=1), "zone-1": amounts_of(cpu=1)}
+    )
     session = found.gang("w", cpu=1, qos="Guaranteed").session()
     evict(session, "v")
     assert serve(session, "v")
@@ -190,7 +192,7 @@ def test_n15_a_victim_without_a_record_stays_unaccounted() -> None:
 def with_preemption(found: Cluster) -> Cluster:
     """The same under the built-in configuration, with preemption and a high priority."""
     urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "hi"}, "value": 100}
-    return found.configured(built_in_and_numa()).taking("preempt").add(urgent)
+    return found.configured(built_in_and_numa()).with_actions("preempt").add(urgent)
 
 
 def test_t111_preempting_takes_the_least_victim_and_its_zone() -> None:
@@ -206,9 +208,9 @@ def test_t111_preempting_takes_the_least_victim_and_its_zone() -> None:
 
 def test_n17_a_job_that_asks_for_more_may_take_back_where_one_that_asks_for_less_could_not() -> None:
     """Restricted: six GPUs want two zones, so ten cores are refused and twenty-four are not."""
-    zone = of(gpu=4, cpu=16)
+    zone = amounts_of(gpu=4, cpu=16)
     found = with_preemption(zoned(zone, zone, policy="restricted"))
-    held = {"zone-0": of(gpu=4, cpu=16), "zone-1": of(gpu=4, cpu=16)}
+    held = {"zone-0": amounts_of(gpu=4, cpu=16), "zone-1": amounts_of(gpu=4, cpu=16)}
     found.gang("victim", on="n", gpu=8, cpu=32, qos="Guaranteed", numa=held)
     found.gang("narrow", gpu=6, cpu=10, qos="Guaranteed", priority="hi", preemptible=False)
     found.gang("wide", gpu=6, cpu=24, qos="Guaranteed", priority="hi", preemptible=False)
@@ -218,7 +220,7 @@ def test_n17_a_job_that_asks_for_more_may_take_back_where_one_that_asks_for_less
 
 
 def test_n18_a_bind_names_zones_by_their_ids_and_amounts_as_quantities() -> None:
-    zone = of(gpu=4, cpu=16, memory="8Gi", **{"example.com/nic": 2})
+    zone = amounts_of(gpu=4, cpu=16, memory="8Gi", **{"example.com/nic": 2})
     found = numa().node("n", gpus=8, extra={"example.com/nic": 4}).zones("n", zone, zone, policy="restricted")
     extra = {"example.com/nic": 3}
     result = found.gang("j", gpu=6, cpu=24, memory="12Gi", extra=extra, qos="Guaranteed").schedule()
@@ -251,7 +253,7 @@ def test_without_any_zones_the_plugin_adds_nothing() -> None:
 
 def test_n4_mistakes_in_the_arguments_are_reported_and_the_default_stays() -> None:
     found = numa().configured(only_numa(reconstructAvailable="maybe"))
-    found.node("n", cpu=100).zones("n", *FOUR, available=(of(cpu=99), of(cpu=99)))
+    found.node("n", cpu=100).zones("n", *FOUR, available=(amounts_of(cpu=99), amounts_of(cpu=99)))
     assert cores(found.session()) == [4, 4]
 
 
@@ -267,8 +269,14 @@ def test_validation_notices_zones_that_are_not_what_their_holders_leave(plane: s
 
 
 def test_nodes_of_different_make_keep_their_own_zones() -> None:
-    found = numa().node("a").zones("a", of(cpu=2), of(cpu=2), of(cpu=2)).node("b").zones("b", of(gpu=1, cpu=8))
-    found.node("c").pod("p", on="a", cpu=1, qos="Guaranteed", numa={"zone-2": of(cpu=1)})
+    found = (
+        numa()
+        .node("a")
+        .zones("a", amounts_of(cpu=2), amounts_of(cpu=2), amounts_of(cpu=2))
+        .node("b")
+        .zones("b", amounts_of(gpu=1, cpu=8))
+    )
+    found.node("c").pod("p", on="a", cpu=1, qos="Guaranteed", numa={"zone-2": amounts_of(cpu=1)})
     session = found.session()
     assert left_in(session, node="a") == [2000, 2000, 1000]
     assert left_in(session, node="b") == [8000, 0, 0]
@@ -287,7 +295,7 @@ def test_whatever_is_held_and_given_back_the_books_are_what_the_holders_leave(
 ) -> None:
     session = numa().node("a").zones("a", *FOUR).node("b").zones("b", *FOUR).gang("j", qos="Guaranteed").session()
     (books,) = session.state.discrete_ledgers
-    task = ask_of(session, "j-0").task
+    task = placement_request_of(session, "j-0").task
     before = [plane.copy() for plane in books.planes()]  # type: ignore[attr-defined]
     held: list[tuple[int, object, int]] = []
     for row, zone, amount, how in steps:

@@ -8,7 +8,7 @@ from pykai.core.cycle.session import Session
 from pykai.core.hooks import PlacementRequest
 from pykai.core.ledgers.volumes.ledger import VolumeLedger, VolumeShare
 from pykai.core.placing.gang import try_place_tasks
-from tests.core.builders import Cluster, ask_of, cluster
+from tests.core.builders import Cluster, cluster, placement_request_of
 
 DRIVER = "csi.example.com"
 
@@ -47,7 +47,12 @@ def promise(session: Session, ask: PlacementRequest, row: int = 0) -> None:
 def test_room_of_a_pod_told_to_leave_can_be_promised_and_not_given() -> None:
     """cycle:NOD-7."""
     session = with_leaver("1Gi", "4Gi", "5Gi").session()
-    books, state, old, job = books_of(session), session.state, ask_of(session, "old-0"), ask_of(session, "job-0")
+    books, state, old, job = (
+        books_of(session),
+        session.state,
+        placement_request_of(session, "old-0"),
+        placement_request_of(session, "job-0"),
+    )
     assert books.grant(state, job, 0, idle=False) is None
     evict(session, old)
     assert books.grant(state, job, 0, idle=True) is None
@@ -58,19 +63,19 @@ def test_room_of_a_pod_told_to_leave_can_be_promised_and_not_given() -> None:
 
 def test_a_pod_told_to_leave_may_stay_until_its_room_is_promised() -> None:
     session = with_leaver("1Gi", "4Gi", "5Gi").session()
-    books, state, old = books_of(session), session.state, ask_of(session, "old-0")
+    books, state, old = books_of(session), session.state, placement_request_of(session, "old-0")
     evict(session, old)
     assert books.grant(state, old, 0, idle=True) == books.held(old.task)
-    promise(session, ask_of(session, "job-0"))
+    promise(session, placement_request_of(session, "job-0"))
     assert books.grant(state, old, 0, idle=True) is None
     assert books.grant(state, old, 0, idle=False) is None
 
 
 def test_a_pod_told_to_leave_may_stay_when_there_is_room_for_both() -> None:
     session = with_leaver("9Gi", "4Gi", "5Gi").session()
-    books, state, old = books_of(session), session.state, ask_of(session, "old-0")
+    books, state, old = books_of(session), session.state, placement_request_of(session, "old-0")
     evict(session, old)
-    promise(session, ask_of(session, "job-0"))
+    promise(session, placement_request_of(session, "job-0"))
     assert books.grant(state, old, 0, idle=False) == books.held(old.task)
 
 
@@ -78,8 +83,8 @@ def test_what_is_promised_is_not_given_to_one_who_starts_now() -> None:
     world = with_leaver("5Gi", "4Gi", "5Gi").claim("late", size="5Gi").gang("next", claims=("late",))
     session = world.session()
     books, state = books_of(session), session.state
-    promise(session, ask_of(session, "job-0"))
-    assert books.grant(state, ask_of(session, "next-0"), 0, idle=True) is None
+    promise(session, placement_request_of(session, "job-0"))
+    assert books.grant(state, placement_request_of(session, "next-0"), 0, idle=True) is None
 
 
 def test_a_volume_that_a_leaver_was_to_get_is_promised_and_not_given() -> None:
@@ -87,7 +92,12 @@ def test_a_volume_that_a_leaver_was_to_get_is_promised_and_not_given() -> None:
     world = cluster(nodes=1).queue("q").storage_class().volume("pv").claim("a").claim("b")
     world.gang("first", claims=("a",)).bind_request("first-0", "node-0").gang("job", claims=("b",))
     session = world.session()
-    books, state, first, job = books_of(session), session.state, ask_of(session, "first-0"), ask_of(session, "job-0")
+    books, state, first, job = (
+        books_of(session),
+        session.state,
+        placement_request_of(session, "first-0"),
+        placement_request_of(session, "job-0"),
+    )
     assert books.held(first.task) == (VolumeShare("default/first-0#0", "fast", volume="pv"),)
     evict(session, first)
     assert books.grant(state, job, 0, idle=True) is None
@@ -101,15 +111,15 @@ def test_a_shared_volume_of_leavers_goes_to_one_claim_of_a_pod() -> None:
     )
     world.gang("old", claims=("large",)).bind_request("old-0", "node-0").gang("job", claims=("large", "small"))
     session = world.session()
-    evict(session, ask_of(session, "old-0"))
-    assert books_of(session).grant(session.state, ask_of(session, "job-0"), 0, idle=False) is None
+    evict(session, placement_request_of(session, "old-0"))
+    assert books_of(session).grant(session.state, placement_request_of(session, "job-0"), 0, idle=False) is None
 
 
 def test_a_volume_that_is_to_move_with_nobody_stays_with_its_pod() -> None:
     world = cluster(nodes=1).queue("q").storage_class().volume("a").volume("b").claim("x")
     world.gang("first", claims=("x",)).bind_request("first-0", "node-0")
     session = world.session()
-    first = ask_of(session, "first-0")
+    first = placement_request_of(session, "first-0")
     evict(session, first)
     assert books_of(session).grant(session.state, first, 0, idle=True) == books_of(session).held(first.task)
 
@@ -118,12 +128,12 @@ def test_a_pod_whose_claim_is_being_deleted_may_stay_and_not_move() -> None:
     """cycle:FLT-9: it runs in spite of it, and a trial that evicts it need not mean it."""
     world = cluster(nodes=3).queue("q").volume("pv", claim="a").claim("a", bound_to="pv", deleted=True)
     session = world.gang("old", claims=("a",), on="node-1", cpu=60).session()
-    old = ask_of(session, "old-0")
+    old = placement_request_of(session, "old-0")
     evict(session, old)
     assert try_place_tasks(session, old.gang, session.next_tasks(old.gang))
     assert not session.state.evicted_from
     session = world.gang("big", cpu=60).session()
-    old, big = ask_of(session, "old-0"), ask_of(session, "big-0")
+    old, big = placement_request_of(session, "old-0"), placement_request_of(session, "big-0")
     evict(session, old)
     session.state.place(big.gang, big.leaf, big.task, 1, (), pipelined=True)
     assert not try_place_tasks(session, old.gang, session.next_tasks(old.gang))
@@ -132,7 +142,7 @@ def test_a_pod_whose_claim_is_being_deleted_may_stay_and_not_move() -> None:
 def test_a_look_at_all_nodes_follows_what_is_given_and_undone() -> None:
     world = cluster(nodes=100).queue("q").storage_class().volume("pv", on="node-7").claim("a").claim("b")
     session = world.gang("first", claims=("a",)).gang("job", claims=("b",)).session()
-    books, state, job = books_of(session), session.state, ask_of(session, "job-0")
+    books, state, job = books_of(session), session.state, placement_request_of(session, "job-0")
     row = session.snapshot.nodes.rows["node-7"]
 
     def open_rows() -> list[int]:
@@ -140,7 +150,7 @@ def test_a_look_at_all_nodes_follows_what_is_given_and_undone() -> None:
 
     assert open_rows() == [row]
     mark = state.mark()
-    promise(session, ask_of(session, "first-0"), row)
+    promise(session, placement_request_of(session, "first-0"), row)
     assert open_rows() == []
     state.rollback(mark)
     assert open_rows() == [row]

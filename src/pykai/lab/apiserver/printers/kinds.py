@@ -15,29 +15,29 @@ from pykai.api.names import DEFAULT_STORAGE_CLASS_ANNOTATION, STORAGE_CLASS_ANNO
 from pykai.lab.apiserver.printers.workloads import (
     NONE,
     UNSET,
-    age,
     controller_revision_cells,
     cron_job_cells,
     daemon_set_cells,
     deployment_cells,
     disruption_budget_cells,
+    format_labels,
     job_cells,
     namespace_cells,
     node_cells,
-    pairs,
+    object_age,
     pod_cells,
     replica_set_cells,
-    since,
     spec_of,
     stateful_set_cells,
     status_of,
+    time_since,
 )
 
-Object = Mapping[str, Any]
+JsonMapping = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PrinterColumn:
     """One column; a priority above 0 shows it in wide output only."""
 
     name: str
@@ -61,10 +61,10 @@ class Column:
 class Printer:
     """The columns after the name, and the cells of an object."""
 
-    columns: tuple[Column, ...]
-    cells: Callable[[Object, float], list[Any]]
+    columns: tuple[PrinterColumn, ...]
+    cells: Callable[[JsonMapping, float], list[Any]]
     #: what stands in the first column; None: the name does not come first
-    name: Callable[[Object], str] | None = lambda item: str(item["metadata"].get("name", ""))
+    name: Callable[[JsonMapping], str] | None = lambda item: str(item["metadata"].get("name", ""))
 
 
 def printer_for(group: str, kind: str) -> Printer | None:
@@ -72,7 +72,7 @@ def printer_for(group: str, kind: str) -> Printer | None:
     return _PRINTERS.get((group, kind))
 
 
-def _service(service: Object, now: float) -> list[Any]:
+def _service(service: JsonMapping, now: float) -> list[Any]:
     spec = spec_of(service)
     kind = spec.get("type") or "ClusterIP"
     external = ",".join(spec.get("externalIPs") or ()) or NONE
@@ -87,29 +87,29 @@ def _service(service: Object, now: float) -> list[Any]:
         spec.get("clusterIP") or NONE,
         external,
         ",".join(map(_port, spec.get("ports") or ())) or NONE,
-        age(service, now),
-        pairs(spec.get("selector")),
+        object_age(service, now),
+        format_labels(spec.get("selector")),
     ]
 
 
-def _port(port: Object) -> str:
+def _port(port: JsonMapping) -> str:
     node = f":{port['nodePort']}" if port.get("nodePort") else ""
     return f"{port.get('port')}{node}/{port.get('protocol') or 'TCP'}"
 
 
-def _config_map(item: Object, now: float) -> list[Any]:
-    return [len(item.get("data") or ()) + len(item.get("binaryData") or ()), age(item, now)]
+def _config_map(item: JsonMapping, now: float) -> list[Any]:
+    return [len(item.get("data") or ()) + len(item.get("binaryData") or ()), object_age(item, now)]
 
 
-def _secret(item: Object, now: float) -> list[Any]:
-    return [item.get("type") or "", len(item.get("data") or ()), age(item, now)]
+def _secret(item: JsonMapping, now: float) -> list[Any]:
+    return [item.get("type") or "", len(item.get("data") or ()), object_age(item, now)]
 
 
-def _service_account(item: Object, now: float) -> list[Any]:
-    return [len(item.get("secrets") or ()), age(item, now)]
+def _service_account(item: JsonMapping, now: float) -> list[Any]:
+    return [len(item.get("secrets") or ()), object_age(item, now)]
 
 
-def _event(event: Object, now: float) -> list[Any]:
+def _event(event: JsonMapping, now: float) -> list[Any]:
     about = event.get("involvedObject") or event.get("regarding") or {}
     series = event.get("series") or {}
     first = event.get("firstTimestamp") or event.get("deprecatedFirstTimestamp") or event.get("eventTime")
@@ -118,33 +118,33 @@ def _event(event: Object, now: float) -> list[Any]:
     component = source.get("component") or event.get("reportingComponent") or event.get("reportingController") or ""
     host = source.get("host") or event.get("reportingInstance") or ""
     return [
-        since(last, now),
+        time_since(last, now),
         event.get("type") or "",
         event.get("reason") or "",
         f"{str(about.get('kind') or '').lower()}/{about.get('name') or ''}",
         about.get("fieldPath") or "",
         f"{component}, {host}" if component and host else component or host,
         (event.get("message") or event.get("note") or "").strip(),
-        since(first, now),
+        time_since(first, now),
         series.get("count") or event.get("count") or event.get("deprecatedCount") or 1,
         event["metadata"].get("name", ""),
     ]
 
 
-def _lease(item: Object, now: float) -> list[Any]:
-    return [spec_of(item).get("holderIdentity") or "", age(item, now)]
+def _lease(item: JsonMapping, now: float) -> list[Any]:
+    return [spec_of(item).get("holderIdentity") or "", object_age(item, now)]
 
 
-def _runtime_class(item: Object, now: float) -> list[Any]:
-    return [item.get("handler") or "", age(item, now)]
+def _runtime_class(item: JsonMapping, now: float) -> list[Any]:
+    return [item.get("handler") or "", object_age(item, now)]
 
 
-def _priority_class(item: Object, now: float) -> list[Any]:
+def _priority_class(item: JsonMapping, now: float) -> list[Any]:
     policy = item.get("preemptionPolicy") or ""
-    return [item.get("value") or 0, bool(item.get("globalDefault")), age(item, now), policy]
+    return [item.get("value") or 0, bool(item.get("globalDefault")), object_age(item, now), policy]
 
 
-_MODES: Final = {
+_ACCESS_MODES: Final = {
     "ReadWriteOnce": "RWO",
     "ReadOnlyMany": "ROX",
     "ReadWriteMany": "RWX",
@@ -152,12 +152,12 @@ _MODES: Final = {
 }
 
 
-def _modes(modes: Iterable[str] | None) -> str:
+def _access_modes(modes: Iterable[str] | None) -> str:
     given = set(modes or ())
-    return ",".join(short for mode, short in _MODES.items() if mode in given)
+    return ",".join(short for mode, short in _ACCESS_MODES.items() if mode in given)
 
 
-def _claim(item: Object, now: float) -> list[Any]:
+def _claim(item: JsonMapping, now: float) -> list[Any]:
     spec, status = spec_of(item), status_of(item)
     bound = bool(spec.get("volumeName"))
     phase = "Terminating" if item["metadata"].get("deletionTimestamp") else status.get("phase") or ""
@@ -165,54 +165,54 @@ def _claim(item: Object, now: float) -> list[Any]:
         phase,
         spec.get("volumeName") or "",
         str((status.get("capacity") or {}).get("storage", "")) if bound else "",
-        _modes(status.get("accessModes")) if bound else "",
-        _class_of(item),
+        _access_modes(status.get("accessModes")) if bound else "",
+        _storage_class_of(item),
         spec.get("volumeAttributesClassName") or UNSET,
-        age(item, now),
+        object_age(item, now),
         spec.get("volumeMode") or UNSET,
     ]
 
 
-def _class_of(item: Object) -> str:
+def _storage_class_of(item: JsonMapping) -> str:
     annotations = item["metadata"].get("annotations") or {}
     return str(annotations.get(STORAGE_CLASS_ANNOTATION) or spec_of(item).get("storageClassName") or "")
 
 
-def _volume(item: Object, now: float) -> list[Any]:
+def _volume(item: JsonMapping, now: float) -> list[Any]:
     spec, status = spec_of(item), status_of(item)
     claim = spec.get("claimRef")
     phase = "Terminating" if item["metadata"].get("deletionTimestamp") else status.get("phase") or ""
     return [
         str((spec.get("capacity") or {}).get("storage", "")),
-        _modes(spec.get("accessModes")),
+        _access_modes(spec.get("accessModes")),
         spec.get("persistentVolumeReclaimPolicy") or "",
         phase,
         f"{claim.get('namespace')}/{claim.get('name')}" if claim else "",
-        _class_of(item),
+        _storage_class_of(item),
         spec.get("volumeAttributesClassName") or UNSET,
         status.get("reason") or "",
-        age(item, now),
+        object_age(item, now),
         spec.get("volumeMode") or UNSET,
     ]
 
 
-def _storage_class_name(item: Object) -> str:
+def _storage_class_name(item: JsonMapping) -> str:
     metadata = item["metadata"]
     default = (metadata.get("annotations") or {}).get(DEFAULT_STORAGE_CLASS_ANNOTATION) == "true"
     return f"{metadata.get('name', '')} (default)" if default else str(metadata.get("name", ""))
 
 
-def _storage_class(item: Object, now: float) -> list[Any]:
+def _storage_class(item: JsonMapping, now: float) -> list[Any]:
     return [
         item.get("provisioner") or "",
         item.get("reclaimPolicy") or "Delete",
         item.get("volumeBindingMode") or "Immediate",
         bool(item.get("allowVolumeExpansion")),
-        age(item, now),
+        object_age(item, now),
     ]
 
 
-def _csi_driver(item: Object, now: float) -> list[Any]:
+def _csi_driver(item: JsonMapping, now: float) -> list[Any]:
     spec = spec_of(item)
     requests = [one.get("audience", "") for one in spec.get("tokenRequests") or ()]
     return [
@@ -222,35 +222,35 @@ def _csi_driver(item: Object, now: float) -> list[Any]:
         ",".join(requests) or UNSET,
         bool(spec.get("requiresRepublish")),
         ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
-        age(item, now),
+        object_age(item, now),
     ]
 
 
-def _resource_claim(item: Object, now: float) -> list[Any]:
+def _resource_claim(item: JsonMapping, now: float) -> list[Any]:
     status = status_of(item)
     words = [
         *(["deleted"] if item["metadata"].get("deletionTimestamp") else []),
         *(["allocated"] if status.get("allocation") else []),
         *(["reserved"] if status.get("reservedFor") else []),
     ]
-    return [",".join(words) or "pending", age(item, now)]
+    return [",".join(words) or "pending", object_age(item, now)]
 
 
-def _resource_slice(item: Object, now: float) -> list[Any]:
+def _resource_slice(item: JsonMapping, now: float) -> list[Any]:
     spec = spec_of(item)
     node = spec.get("nodeName") or (UNSET if not spec.get("allNodes") else "<all>")
-    return [node, spec.get("driver") or "", (spec.get("pool") or {}).get("name") or "", age(item, now)]
+    return [node, spec.get("driver") or "", (spec.get("pool") or {}).get("name") or "", object_age(item, now)]
 
 
-def _webhooks(item: Object, now: float) -> list[Any]:
-    return [len(item.get("webhooks") or ()), age(item, now)]
+def _webhooks(item: JsonMapping, now: float) -> list[Any]:
+    return [len(item.get("webhooks") or ()), object_age(item, now)]
 
 
-def _definition(item: Object, now: float) -> list[Any]:
+def _definition(item: JsonMapping, now: float) -> list[Any]:
     return [item["metadata"].get("creationTimestamp") or ""]
 
 
-def _binding(item: Object, now: float) -> list[Any]:
+def _binding(item: JsonMapping, now: float) -> list[Any]:
     role = item.get("roleRef") or {}
     by_kind: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
     for subject in item.get("subjects") or ():
@@ -258,17 +258,17 @@ def _binding(item: Object, now: float) -> list[Any]:
         full = f"{subject.get('namespace', '')}/{name}" if subject.get("kind") == "ServiceAccount" else name
         by_kind.setdefault(str(subject.get("kind")), []).append(full)
     shown = [", ".join(by_kind[kind]) for kind in ("User", "Group", "ServiceAccount")]
-    return [f"{role.get('kind')}/{role.get('name')}", age(item, now), *shown]
+    return [f"{role.get('kind')}/{role.get('name')}", object_age(item, now), *shown]
 
 
-def _printer(columns: str, cells: Callable[[Object, float], list[Any]]) -> Printer:
+def _printer(columns: str, cells: Callable[[JsonMapping, float], list[Any]]) -> Printer:
     """Columns from a line `Ready, Status, Restarts, Age, IP+`; a plus marks wide ones, a hash whole numbers."""
-    made = []
+    printer_columns = []
     for word in columns.split(", "):
         name = word.rstrip("+#!")
         kind = "integer" if "#" in word else "boolean" if "!" in word else "string"
-        made.append(Column(name, type=kind, priority=1 if "+" in word else 0))
-    return Printer(tuple(made), cells)
+        printer_columns.append(PrinterColumn(name, type=kind, priority=1 if "+" in word else 0))
+    return Printer(tuple(printer_columns), cells)
 
 
 _WORKLOAD: Final = "Containers+, Images+, Selector+"
@@ -323,7 +323,7 @@ _PRINTERS: Final[Mapping[tuple[str, str], Printer]] = {
         name=_storage_class_name,
     ),
     ("storage.k8s.io", "CSINode"): _printer(
-        "Drivers#, Age", lambda item, now: [len(spec_of(item).get("drivers") or ()), age(item, now)]
+        "Drivers#, Age", lambda item, now: [len(spec_of(item).get("drivers") or ()), object_age(item, now)]
     ),
     ("storage.k8s.io", "CSIDriver"): _printer(
         "AttachRequired!, PodInfoOnMount!, StorageCapacity!, TokenRequests, RequiresRepublish!, Modes, Age", _csi_driver

@@ -21,19 +21,19 @@ from functools import lru_cache
 from typing import Any, Final
 
 from pykai.api.timestamp import TimestampError, parse_timestamp
-from pykai.lab.apiserver.printers.kinds import Column, Printer, printer_for
-from pykai.lab.apiserver.printers.workloads import age, ago
+from pykai.lab.apiserver.printers.kinds import Printer, PrinterColumn, printer_for
+from pykai.lab.apiserver.printers.workloads import human_duration, object_age
 
 _log = logging.getLogger(__name__)
 
 #: Takes one step into values.
-_Step = Callable[[list[Any]], list[Any]]
+_PathStep = Callable[[list[Any]], list[Any]]
 
-_NAME: Final = Column("Name", description="Name must be unique within a namespace.", format="name")
-_AGE: Final = Column("Age", description="How long ago the object was created.")
+_NAME: Final = PrinterColumn("Name", description="Name must be unique within a namespace.", format="name")
+_AGE: Final = PrinterColumn("Age", description="How long ago the object was created.")
 
 
-def table(
+def make_table(
     kind: str,
     group: str,
     items: Iterable[Mapping[str, Any]],
@@ -43,7 +43,7 @@ def table(
     include_object: str = "Metadata",
 ) -> dict[str, Any]:
     """The objects as a Table; `include_object` is None, Metadata or Object."""
-    printer = _custom(columns) if columns else printer_for(group, kind) or _DEFAULT
+    printer = _custom_printer(columns) if columns else printer_for(group, kind) or _DEFAULT
     seconds = now.timestamp()
     rows = []
     for item in items:
@@ -74,9 +74,11 @@ def table(
     }
 
 
-def columns_for(kind: str, group: str, columns: Sequence[Mapping[str, Any]] | None = None) -> list[dict[str, Any]]:
+def column_definitions(
+    kind: str, group: str, columns: Sequence[Mapping[str, Any]] | None = None
+) -> list[dict[str, Any]]:
     """The columnDefinitions of a kind."""
-    printer = _custom(columns) if columns else printer_for(group, kind) or _DEFAULT
+    printer = _custom_printer(columns) if columns else printer_for(group, kind) or _DEFAULT
     return _definitions(printer)
 
 
@@ -85,12 +87,12 @@ def _definitions(printer: Printer) -> list[dict[str, Any]]:
     return [column.definition() for column in shown]
 
 
-_DEFAULT: Final = Printer((_AGE,), lambda item, now: [age(item, now)])
+_DEFAULT: Final = Printer((_AGE,), lambda item, now: [object_age(item, now)])
 
 
-def _custom(columns: Sequence[Mapping[str, Any]]) -> Printer:
+def _custom_printer(columns: Sequence[Mapping[str, Any]]) -> Printer:
     shown = tuple(
-        Column(
+        PrinterColumn(
             str(column.get("name") or ""),
             type=str(column.get("type") or "string"),
             format=str(column.get("format") or ""),
@@ -102,12 +104,12 @@ def _custom(columns: Sequence[Mapping[str, Any]]) -> Printer:
     readers = [(json_path(str(column.get("jsonPath") or "")), str(column.get("type"))) for column in columns]
 
     def cells(item: Mapping[str, Any], now: float) -> list[Any]:
-        return [_cell(read(item), kind, now) for read, kind in readers]
+        return [_format_cell(read(item), kind, now) for read, kind in readers]
 
     return Printer(shown, cells)
 
 
-def _cell(values: list[Any], kind: str, now: float) -> Any:
+def _format_cell(values: list[Any], kind: str, now: float) -> Any:
     values = [value for value in values if value is not None]
     if not values:
         return None
@@ -116,7 +118,7 @@ def _cell(values: list[Any], kind: str, now: float) -> Any:
         if not isinstance(value, str):
             return "<invalid>"
         try:
-            return ago(now - parse_timestamp(value) / 1e9)
+            return human_duration(now - parse_timestamp(value) / 1e9)
         except TimestampError:
             return "<invalid>"
     if kind == "integer":
@@ -153,7 +155,7 @@ def json_path(path: str) -> Callable[[Any], list[Any]]:
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1].strip()
     text = text.removeprefix("$")
-    steps: list[_Step] = []
+    steps: list[_PathStep] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -171,7 +173,7 @@ def json_path(path: str) -> Callable[[Any], list[Any]]:
     return read
 
 
-def _step(match: re.Match[str]) -> _Step:
+def _step(match: re.Match[str]) -> _PathStep:
     name = match["key"] if match["key"] is not None else match["name"]
     if match["all"] or match["star"] or name == "*":
         return lambda values: [

@@ -14,14 +14,14 @@ from typing import Any, Final
 from pykai.api.names import NODE_ROLE_LABEL, NODE_ROLE_LABEL_PREFIX
 from pykai.api.timestamp import TimestampError, parse_timestamp
 
-Object = Mapping[str, Any]
+JsonMapping = Mapping[str, Any]
 
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
 UNSET: Final = "<unset>"
 
 
-def ago(seconds: float) -> str:
+def human_duration(seconds: float) -> str:
     """A duration as people read it: `90s`, `5m12s`, `3h10m`, `12d`."""
     if seconds < 0:
         return "0s" if seconds >= -1 else "<invalid>"
@@ -46,18 +46,18 @@ def ago(seconds: float) -> str:
     return f"{days // 365}y"
 
 
-def since(text: Any, now: float) -> str:
+def time_since(text: Any, now: float) -> str:
     """How long ago a timestamp is."""
-    moment = _moment(text)
-    return UNKNOWN if moment is None else ago(now - moment)
+    moment = _timestamp_s(text)
+    return UNKNOWN if moment is None else human_duration(now - moment)
 
 
-def age(item: Object, now: float) -> str:
+def object_age(item: JsonMapping, now: float) -> str:
     """How old an object is."""
-    return since(item["metadata"].get("creationTimestamp"), now)
+    return time_since(item["metadata"].get("creationTimestamp"), now)
 
 
-def _moment(text: Any) -> float | None:
+def _timestamp_s(text: Any) -> float | None:
     if not isinstance(text, str) or not text:
         return None
     try:
@@ -66,43 +66,43 @@ def _moment(text: Any) -> float | None:
         return None
 
 
-def spec_of(item: Object) -> Object:
+def spec_of(item: JsonMapping) -> JsonMapping:
     """The spec, empty when there is none."""
     return item.get("spec") or {}
 
 
-def status_of(item: Object) -> Object:
+def status_of(item: JsonMapping) -> JsonMapping:
     """The status, empty when there is none."""
     return item.get("status") or {}
 
 
-def _true(item: Object, condition: str) -> bool:
+def _is_true(item: JsonMapping, condition: str) -> bool:
     return _condition(item, condition).get("status") == "True"
 
 
-def _condition(item: Object, kind: str) -> Object:
+def _condition(item: JsonMapping, kind: str) -> JsonMapping:
     for condition in status_of(item).get("conditions") or ():
         if condition.get("type") == kind:
-            found: Object = condition
+            found: JsonMapping = condition
             return found
     return {}
 
 
-def pod_cells(pod: Object, now: float) -> list[Any]:
+def pod_cells(pod: JsonMapping, now: float) -> list[Any]:
     """The cells of a pod."""
     spec, status = spec_of(pod), status_of(pod)
-    ready, restarts, last = _tally(pod)
+    ready, restarts, last = _container_counts(pod)
     sidecars = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
     total = len(spec.get("containers") or ()) + len(sidecars)
-    restarted = f"{restarts} ({ago(now - last)} ago)" if restarts and last is not None else str(restarts)
+    restarted = f"{restarts} ({human_duration(now - last)} ago)" if restarts and last is not None else str(restarts)
     addresses = status.get("podIPs") or ()
     gates = spec.get("readinessGates") or ()
-    passed = sum(_true(pod, gate.get("conditionType", "")) for gate in gates)
+    passed = sum(_is_true(pod, gate.get("conditionType", "")) for gate in gates)
     return [
         f"{ready}/{total}",
         pod_status(pod),
         restarted,
-        age(pod, now),
+        object_age(pod, now),
         (addresses[0].get("ip") if addresses else status.get("podIP")) or NONE,
         spec.get("nodeName") or NONE,
         status.get("nominatedNodeName") or NONE,
@@ -110,7 +110,7 @@ def pod_cells(pod: Object, now: float) -> list[Any]:
     ]
 
 
-def _tally(pod: Object) -> tuple[int, int, float | None]:
+def _container_counts(pod: JsonMapping) -> tuple[int, int, float | None]:
     """Ready containers, restarts, and when the last restart was; sidecars count as containers."""
     status = status_of(pod)
     sidecars = {one["name"] for one in spec_of(pod).get("initContainers") or () if one.get("restartPolicy") == "Always"}
@@ -122,7 +122,7 @@ def _tally(pod: Object) -> tuple[int, int, float | None]:
     last: float | None = None
     for one in inits if initializing is not None else counted:
         restarts += one.get("restartCount") or 0
-        finished = _moment(((one.get("lastState") or {}).get("terminated") or {}).get("finishedAt"))
+        finished = _timestamp_s(((one.get("lastState") or {}).get("terminated") or {}).get("finishedAt"))
         if finished is not None and (last is None or finished > last):
             last = finished
     for one in counted:
@@ -131,7 +131,7 @@ def _tally(pod: Object) -> tuple[int, int, float | None]:
     return ready, restarts, last
 
 
-def _initializing(pod: Object) -> str | None:
+def _initializing(pod: JsonMapping) -> str | None:
     """The status while init containers run; None when they are done."""
     inits = spec_of(pod).get("initContainers") or ()
     sidecars = {one["name"] for one in inits if one.get("restartPolicy") == "Always"}
@@ -143,14 +143,14 @@ def _initializing(pod: Object) -> str | None:
         if one.get("name") in sidecars and one.get("started"):
             continue
         if terminated is not None:
-            return "Init:" + _ended(terminated)
+            return "Init:" + _termination_reason(terminated)
         if waiting is not None and waiting.get("reason") and waiting["reason"] != "PodInitializing":
             return f"Init:{waiting['reason']}"
         return f"Init:{place}/{len(inits)}"
     return None
 
 
-def _ended(terminated: Object) -> str:
+def _termination_reason(terminated: JsonMapping) -> str:
     if terminated.get("reason"):
         return str(terminated["reason"])
     if terminated.get("signal"):
@@ -158,43 +158,45 @@ def _ended(terminated: Object) -> str:
     return f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def pod_status(pod: Object) -> str:
+def pod_status(pod: JsonMapping) -> str:
     """The word in the STATUS column of a pod."""
     status = status_of(pod)
-    word = str(status.get("reason") or status.get("phase") or "Unknown")
+    status_text = str(status.get("reason") or status.get("phase") or "Unknown")
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("reason") == "SchedulingGated":
-        word = "SchedulingGated"
+        status_text = "SchedulingGated"
     initializing = _initializing(pod)
-    if initializing is not None and not _true(pod, "Initialized"):
-        word = initializing
+    if initializing is not None and not _is_true(pod, "Initialized"):
+        status_text = initializing
     else:
         running = False
         for one in reversed(status.get("containerStatuses") or ()):
             state = one.get("state") or {}
             if (state.get("waiting") or {}).get("reason"):
-                word = str(state["waiting"]["reason"])
+                status_text = str(state["waiting"]["reason"])
             elif state.get("terminated") is not None:
-                word = _ended(state["terminated"])
+                status_text = _termination_reason(state["terminated"])
             elif one.get("ready") and "running" in state:
                 running = True
-        if word == "Completed" and running:
-            word = "Running" if _true(pod, "Ready") else "NotReady"
+        if status_text == "Completed" and running:
+            status_text = "Running" if _is_true(pod, "Ready") else "NotReady"
     if pod["metadata"].get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             return "Unknown"
         if status.get("phase") not in ("Succeeded", "Failed"):
             return "Terminating"
-    return word
+    return status_text
 
 
-def node_cells(node: Object, now: float) -> list[Any]:
+def node_cells(node: JsonMapping, now: float) -> list[Any]:
     """The cells of a node."""
     status = status_of(node)
     ready = _condition(node, "Ready")
-    words = [{"True": "Ready", "False": "NotReady"}.get(str(ready.get("status")), "NotReady") if ready else "Unknown"]
+    status_texts = [
+        {"True": "Ready", "False": "NotReady"}.get(str(ready.get("status")), "NotReady") if ready else "Unknown"
+    ]
     if spec_of(node).get("unschedulable"):
-        words.append("SchedulingDisabled")
+        status_texts.append("SchedulingDisabled")
     labels = node["metadata"].get("labels") or {}
     prefix = NODE_ROLE_LABEL_PREFIX
     roles = sorted(
@@ -204,9 +206,9 @@ def node_cells(node: Object, now: float) -> list[Any]:
     info = status.get("nodeInfo") or {}
     addresses = {one.get("type"): one.get("address") for one in reversed(status.get("addresses") or ())}
     return [
-        ",".join(words),
+        ",".join(status_texts),
         ",".join(roles) or NONE,
-        age(node, now),
+        object_age(node, now),
         info.get("kubeletVersion", ""),
         addresses.get("InternalIP") or NONE,
         addresses.get("ExternalIP") or NONE,
@@ -216,22 +218,22 @@ def node_cells(node: Object, now: float) -> list[Any]:
     ]
 
 
-def namespace_cells(namespace: Object, now: float) -> list[Any]:
+def namespace_cells(namespace: JsonMapping, now: float) -> list[Any]:
     """The cells of a namespace."""
-    return [status_of(namespace).get("phase", ""), age(namespace, now)]
+    return [status_of(namespace).get("phase", ""), object_age(namespace, now)]
 
 
-def _containers(spec: Object) -> tuple[str, str]:
+def _containers(spec: JsonMapping) -> tuple[str, str]:
     """Names and images of a pod's containers."""
     containers = spec.get("containers") or ()
     return ",".join(one.get("name", "") for one in containers), ",".join(one.get("image", "") for one in containers)
 
 
-def _template(item: Object) -> Object:
+def _pod_template_spec(item: JsonMapping) -> JsonMapping:
     return (spec_of(item).get("template") or {}).get("spec") or {}
 
 
-def selector_text(selector: Any) -> str:
+def format_selector(selector: Any) -> str:
     """A label selector in one line."""
     if not isinstance(selector, Mapping) or not (selector.get("matchLabels") or selector.get("matchExpressions")):
         return NONE
@@ -246,7 +248,7 @@ def selector_text(selector: Any) -> str:
     return ",".join(parts)
 
 
-def job_cells(job: Object, now: float) -> list[Any]:
+def job_cells(job: JsonMapping, now: float) -> list[Any]:
     """The cells of a job."""
     spec, status = spec_of(job), status_of(job)
     succeeded = status.get("succeeded") or 0
@@ -255,32 +257,32 @@ def job_cells(job: Object, now: float) -> list[Any]:
         completions = f"{succeeded}/{spec['completions']}"
     else:
         completions = f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
-    start, end = _moment(status.get("startTime")), _moment(status.get("completionTime"))
-    duration = "" if start is None else ago((now if end is None else end) - start)
+    start, end = _timestamp_s(status.get("startTime")), _timestamp_s(status.get("completionTime"))
+    duration = "" if start is None else human_duration((now if end is None else end) - start)
     return [
-        _job_word(job),
+        _job_status(job),
         completions,
         duration,
-        age(job, now),
-        *_containers(_template(job)),
-        selector_text(spec.get("selector")),
+        object_age(job, now),
+        *_containers(_pod_template_spec(job)),
+        format_selector(spec.get("selector")),
     ]
 
 
-def _job_word(job: Object) -> str:
-    if _true(job, "Complete"):
+def _job_status(job: JsonMapping) -> str:
+    if _is_true(job, "Complete"):
         return "Complete"
-    if _true(job, "Failed"):
+    if _is_true(job, "Failed"):
         return "Failed"
     if job["metadata"].get("deletionTimestamp"):
         return "Terminating"
     for condition in ("Suspended", "FailureTarget", "SuccessCriteriaMet"):
-        if _true(job, condition):
+        if _is_true(job, condition):
             return condition
     return "Running"
 
 
-def cron_job_cells(job: Object, now: float) -> list[Any]:
+def cron_job_cells(job: JsonMapping, now: float) -> list[Any]:
     """The cells of a cron job."""
     spec, status = spec_of(job), status_of(job)
     inner = (spec.get("jobTemplate") or {}).get("spec") or {}
@@ -288,79 +290,79 @@ def cron_job_cells(job: Object, now: float) -> list[Any]:
     return [
         spec.get("schedule", ""),
         spec.get("timeZone") or NONE,
-        boolean(spec.get("suspend")),
+        format_optional_bool(spec.get("suspend")),
         len(status.get("active") or ()),
-        since(last, now) if last else NONE,
-        age(job, now),
+        time_since(last, now) if last else NONE,
+        object_age(job, now),
         *_containers((inner.get("template") or {}).get("spec") or {}),
-        selector_text(inner.get("selector")),
+        format_selector(inner.get("selector")),
     ]
 
 
-def deployment_cells(deployment: Object, now: float) -> list[Any]:
+def deployment_cells(deployment: JsonMapping, now: float) -> list[Any]:
     """The cells of a deployment."""
     status = status_of(deployment)
     return [
         f"{status.get('readyReplicas') or 0}/{_replicas(deployment)}",
         status.get("updatedReplicas") or 0,
         status.get("availableReplicas") or 0,
-        age(deployment, now),
-        *_containers(_template(deployment)),
-        selector_text(spec_of(deployment).get("selector")),
+        object_age(deployment, now),
+        *_containers(_pod_template_spec(deployment)),
+        format_selector(spec_of(deployment).get("selector")),
     ]
 
 
-def _replicas(item: Object) -> int:
+def _replicas(item: JsonMapping) -> int:
     count = spec_of(item).get("replicas")
     return 1 if count is None else int(count)
 
 
-def replica_set_cells(item: Object, now: float) -> list[Any]:
+def replica_set_cells(item: JsonMapping, now: float) -> list[Any]:
     """The cells of a replica set."""
     status = status_of(item)
     return [
         _replicas(item),
         status.get("replicas") or 0,
         status.get("readyReplicas") or 0,
-        age(item, now),
-        *_containers(_template(item)),
-        selector_text(spec_of(item).get("selector")),
+        object_age(item, now),
+        *_containers(_pod_template_spec(item)),
+        format_selector(spec_of(item).get("selector")),
     ]
 
 
-def stateful_set_cells(item: Object, now: float) -> list[Any]:
+def stateful_set_cells(item: JsonMapping, now: float) -> list[Any]:
     """The cells of a stateful set."""
     return [
         f"{status_of(item).get('readyReplicas') or 0}/{_replicas(item)}",
-        age(item, now),
-        *_containers(_template(item)),
+        object_age(item, now),
+        *_containers(_pod_template_spec(item)),
     ]
 
 
-def daemon_set_cells(item: Object, now: float) -> list[Any]:
+def daemon_set_cells(item: JsonMapping, now: float) -> list[Any]:
     """The cells of a daemon set."""
     status = status_of(item)
     counts = ("desiredNumberScheduled", "currentNumberScheduled", "numberReady", "updatedNumberScheduled")
     return [
         *(status.get(name) or 0 for name in counts),
         status.get("numberAvailable") or 0,
-        pairs(_template(item).get("nodeSelector")),
-        age(item, now),
-        *_containers(_template(item)),
-        selector_text(spec_of(item).get("selector")),
+        format_labels(_pod_template_spec(item).get("nodeSelector")),
+        object_age(item, now),
+        *_containers(_pod_template_spec(item)),
+        format_selector(spec_of(item).get("selector")),
     ]
 
 
-def controller_revision_cells(item: Object, now: float) -> list[Any]:
+def controller_revision_cells(item: JsonMapping, now: float) -> list[Any]:
     """The cells of a controller revision."""
     owners = [one for one in item["metadata"].get("ownerReferences") or () if one.get("controller")]
     names = {"StatefulSet": "statefulset.apps", "DaemonSet": "daemonset.apps", "Deployment": "deployment.apps"}
     owner = owners[0] if owners else None
     shown = NONE if owner is None else f"{names.get(owner['kind'], owner['kind'].lower())}/{owner['name']}"
-    return [shown, item.get("revision") or 0, age(item, now)]
+    return [shown, item.get("revision") or 0, object_age(item, now)]
 
 
-def disruption_budget_cells(item: Object, now: float) -> list[Any]:
+def disruption_budget_cells(item: JsonMapping, now: float) -> list[Any]:
     """The cells of a disruption budget."""
     spec = spec_of(item)
     least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
@@ -368,15 +370,15 @@ def disruption_budget_cells(item: Object, now: float) -> list[Any]:
         "N/A" if least is None else str(least),
         "N/A" if most is None else str(most),
         status_of(item).get("disruptionsAllowed") or 0,
-        age(item, now),
+        object_age(item, now),
     ]
 
 
-def pairs(labels: Any) -> str:
+def format_labels(labels: Any) -> str:
     """Labels in one line."""
     return ",".join(f"{name}={value}" for name, value in sorted(labels.items())) if labels else NONE
 
 
-def boolean(value: Any) -> str:
+def format_optional_bool(value: Any) -> str:
     """A boolean that may be unset."""
     return UNSET if value is None else "True" if value else "False"

@@ -17,44 +17,44 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from pykai.lab.apiserver.schema.model import Check, FieldProblem, Transition
+from pykai.lab.apiserver.schema.model import FieldProblem, TransitionCheck, ValueCheck
 
 _log = logging.getLogger(__name__)
 _INVALID: Final = "FieldValueInvalid"
 _OLD: Final = re.compile(r"\boldSelf\b")
 
 
-def expression_checks(source: Mapping[str, Any]) -> list[Check]:
+def expression_checks(source: Mapping[str, Any]) -> list[ValueCheck]:
     """One check a rule of this node that looks at the value alone."""
-    return [_alone(holds) for holds in _rules(source, transitions=False)]
+    return [_value_check(holds) for holds in _compiled_rules(source, transitions=False)]
 
 
-def transition_checks(source: Mapping[str, Any]) -> tuple[Transition, ...]:
+def transition_checks(source: Mapping[str, Any]) -> tuple[TransitionCheck, ...]:
     """One check a rule of this node that compares the value with what it was."""
-    return tuple(_rules(source, transitions=True))
+    return tuple(_compiled_rules(source, transitions=True))
 
 
-def _alone(compare: Transition) -> Check:
+def _value_check(compare: TransitionCheck) -> ValueCheck:
     return lambda value, path, found: compare(None, value, path, found)
 
 
-def _rules(source: Mapping[str, Any], *, transitions: bool) -> list[Transition]:
-    found: list[Transition] = []
+def _compiled_rules(source: Mapping[str, Any], *, transitions: bool) -> list[TransitionCheck]:
+    checks: list[TransitionCheck] = []
     for entry in source.get("x-kubernetes-validations") or ():
         rule = str(entry.get("rule") or "")
         if rule and (_OLD.search(rule) is not None) is transitions:
             program = _compiled(rule)
             if program is not None:
-                found.append(_check(program, rule, entry, str(source.get("type") or "object")))
-    return found
+                checks.append(_check(program, rule, entry, str(source.get("type") or "object")))
+    return checks
 
 
-def _check(program: Any, rule: str, entry: Mapping[str, Any], kind: str) -> Transition:
+def _check(program: Any, rule: str, entry: Mapping[str, Any], kind: str) -> TransitionCheck:
     message = str(entry.get("message") or f"failed rule: {' '.join(rule.split())}")
     reason = str(entry.get("reason") or _INVALID)
     suffix = str(entry.get("fieldPath") or "")
 
-    def check(old: Any, value: Any, path: str, found: list[FieldProblem]) -> None:
+    def check(old: Any, value: Any, path: str, problems: list[FieldProblem]) -> None:
         try:
             answer = program.eval(data={"self": value, "oldSelf": old})
             holds = answer.value() if answer.type().name() == "BOOL" else None
@@ -65,10 +65,10 @@ def _check(program: Any, rule: str, entry: Mapping[str, Any], kind: str) -> Tran
             return
         at = f"{path}{suffix}".removeprefix(".")
         if reason == "FieldValueRequired":
-            found.append(FieldProblem(at, reason, f"Required value: {problem or message}"))
+            problems.append(FieldProblem(at, reason, f"Required value: {problem or message}"))
         else:
             shown = "" if kind in ("array", "object") else f'"{kind}": '
-            found.append(FieldProblem(at, reason, f"Invalid value: {shown}{problem or message}"))
+            problems.append(FieldProblem(at, reason, f"Invalid value: {shown}{problem or message}"))
 
     return check
 

@@ -1,8 +1,8 @@
 """Checks of values that an OpenAPI schema of a CRD asks for, beyond the type: ranges, lengths, patterns, formats.
 
-`checks_of` turns one node of the schema into functions, once; `walk.problems` calls them with each value.  Texts are
-those of a real API server.  `oneOf`, `anyOf`, `allOf` and `not` hold schemas that check values without giving them a
-shape; they are compiled by `conditions_of` into functions that say yes or no.
+`compile_checks` turns one node of the schema into functions, once; `walk.problems` calls them with each value.  Texts
+are those of a real API server.  `oneOf`, `anyOf`, `allOf` and `not` hold schemas that check values without giving them
+a shape; they are compiled by `compile_predicate` into functions that say yes or no.
 
 Subtle: patterns are Go's regular expressions, which is RE2; so it is RE2 that matches them here, in a time that grows
 with the text and never explodes, whatever a tenant's definition says.  A pattern that it cannot read checks nothing
@@ -26,7 +26,7 @@ import re2
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.lab.apiserver.schema.celrules import expression_checks
-from pykai.lab.apiserver.schema.model import Check, FieldProblem
+from pykai.lab.apiserver.schema.model import FieldProblem, ValueCheck
 
 INVALID: Final = "FieldValueInvalid"
 REQUIRED: Final = "FieldValueRequired"
@@ -37,15 +37,15 @@ TOO_LONG: Final = "FieldValueTooLong"
 TOO_MANY: Final = "FieldValueTooMany"
 
 #: bytes that a compiled pattern may take, and characters it is matched with: the product bounds the time it takes
-_MOST_PATTERN_MEMORY: Final = 1 << 19
-_LONGEST_MATCHED: Final = 1 << 16
+_MAX_PATTERN_MEMORY: Final = 1 << 19
+_MAX_MATCHED_LENGTH: Final = 1 << 16
 
 _RANGES: Final = {"int32": 1 << 31, "int64": 1 << 63}
 
 
 def invalid(path: str, value: Any, detail: str) -> FieldProblem:
     """A value that breaks a rule."""
-    return FieldProblem(path, INVALID, f"Invalid value: {shown(value)}: {detail}")
+    return FieldProblem(path, INVALID, f"Invalid value: {format_value(value)}: {detail}")
 
 
 def wrong_type(path: str, value: Any, expected: str) -> FieldProblem:
@@ -59,11 +59,13 @@ def wrong_type(path: str, value: Any, expected: str) -> FieldProblem:
 def unsupported(path: str, value: Any, allowed: tuple[Any, ...]) -> FieldProblem:
     """A value that is none of those allowed."""
     return FieldProblem(
-        path, UNSUPPORTED, f"Unsupported value: {shown(value)}: supported values: {', '.join(map(shown, allowed))}"
+        path,
+        UNSUPPORTED,
+        f"Unsupported value: {format_value(value)}: supported values: {', '.join(map(format_value, allowed))}",
     )
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as it stands in a message."""
     text = json.dumps(value, ensure_ascii=False, default=str, separators=(",", ":"))
     return text if len(text) <= 256 else f"{text[:253]}..."
@@ -89,61 +91,61 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def checks_of(source: Mapping[str, Any]) -> tuple[Check, ...]:
+def compile_checks(source: Mapping[str, Any]) -> tuple[ValueCheck, ...]:
     """The functions that check a value against this node of a schema."""
-    found: list[Check] = []
+    checks: list[ValueCheck] = []
     if isinstance(source.get("enum"), list):
-        found.append(_enum(tuple(source["enum"])))
-    found += _number_checks(source)
-    found += _text_checks(source)
-    found += _size_checks(source)
+        checks.append(_enum(tuple(source["enum"])))
+    checks += _number_checks(source)
+    checks += _text_checks(source)
+    checks += _size_checks(source)
     if any(source.get(word) for word in ("allOf", "anyOf", "oneOf", "not")):
-        found.append(_combined(source))
-    found += expression_checks(source)
-    return tuple(found)
+        checks.append(_combination_check(source))
+    checks += expression_checks(source)
+    return tuple(checks)
 
 
-def _enum(allowed: tuple[Any, ...]) -> Check:
+def _enum(allowed: tuple[Any, ...]) -> ValueCheck:
     texts = frozenset(value for value in allowed if isinstance(value, str))
 
-    def check(value: Any, path: str, found: list[FieldProblem]) -> None:
+    def check(value: Any, path: str, problems: list[FieldProblem]) -> None:
         if isinstance(value, str):
             if value in texts:
                 return
         elif any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed):
             return
-        found.append(unsupported(path, value, allowed))
+        problems.append(unsupported(path, value, allowed))
 
     return check
 
 
-def _number_checks(source: Mapping[str, Any]) -> list[Check]:
-    found: list[Check] = []
+def _number_checks(source: Mapping[str, Any]) -> list[ValueCheck]:
+    checks: list[ValueCheck] = []
 
     def add(holds: Callable[[Any], bool], words: str) -> None:
         def check(value: Any, path: str, problems: list[FieldProblem]) -> None:
             if is_number(value) and not holds(value):
                 problems.append(invalid(path, value, f"{path} in body {words}"))
 
-        found.append(check)
+        checks.append(check)
 
     low, high, step = source.get("minimum"), source.get("maximum"), source.get("multipleOf")
     if is_number(low):
         if source.get("exclusiveMinimum"):
-            add(lambda value: bool(value > low), f"should be greater than {_plain(low)}")
+            add(lambda value: bool(value > low), f"should be greater than {_format_number(low)}")
         else:
-            add(lambda value: bool(value >= low), f"should be greater than or equal to {_plain(low)}")
+            add(lambda value: bool(value >= low), f"should be greater than or equal to {_format_number(low)}")
     if is_number(high):
         if source.get("exclusiveMaximum"):
-            add(lambda value: bool(value < high), f"should be less than {_plain(high)}")
+            add(lambda value: bool(value < high), f"should be less than {_format_number(high)}")
         else:
-            add(lambda value: bool(value <= high), f"should be less than or equal to {_plain(high)}")
+            add(lambda value: bool(value <= high), f"should be less than or equal to {_format_number(high)}")
     if is_number(step) and step:
-        add(lambda value: _multiple(value, step), f"should be a multiple of {_plain(step)}")
+        add(lambda value: _multiple(value, step), f"should be a multiple of {_format_number(step)}")
     edge = _RANGES.get(str(source.get("format")))
     if edge is not None and source.get("type") == "integer":
         add(lambda value: -edge <= value < edge, f"must be of type {source['format']}")
-    return found
+    return checks
 
 
 def _multiple(value: float, step: float) -> bool:
@@ -151,12 +153,12 @@ def _multiple(value: float, step: float) -> bool:
     return abs(ratio - round(ratio)) < 1e-9
 
 
-def _plain(number: Any) -> str:
+def _format_number(number: Any) -> str:
     return str(int(number)) if float(number).is_integer() else repr(number)
 
 
-def _text_checks(source: Mapping[str, Any]) -> list[Check]:
-    found: list[Check] = []
+def _text_checks(source: Mapping[str, Any]) -> list[ValueCheck]:
+    checks: list[ValueCheck] = []
     least, most = source.get("minLength"), source.get("maxLength")
     pattern = go_pattern(str(source["pattern"])) if source.get("pattern") else None
     conforms = _FORMATS.get(str(source.get("format") or "").replace("-", ""))
@@ -167,40 +169,40 @@ def _text_checks(source: Mapping[str, Any]) -> list[Check]:
             if isinstance(value, str) and len(value) < least:
                 problems.append(invalid(path, value, f"{path} in body should be at least {least} chars long"))
 
-        found.append(shortest)
+        checks.append(shortest)
     if most is not None:
 
         def longest(value: Any, path: str, problems: list[FieldProblem]) -> None:
             if isinstance(value, str) and len(value) > most:
                 problems.append(FieldProblem(path, TOO_LONG, f"Too long: may not be more than {most} bytes"))
 
-        found.append(longest)
+        checks.append(longest)
     if pattern is not None:
 
         def matches(value: Any, path: str, problems: list[FieldProblem]) -> None:
             if not isinstance(value, str):
                 return
-            if len(value) > _LONGEST_MATCHED:
+            if len(value) > _MAX_MATCHED_LENGTH:
                 problems.append(
-                    FieldProblem(path, TOO_LONG, f"Too long: may not be more than {_LONGEST_MATCHED} bytes")
+                    FieldProblem(path, TOO_LONG, f"Too long: may not be more than {_MAX_MATCHED_LENGTH} bytes")
                 )
             elif pattern.search(value) is None:
                 problems.append(invalid(path, value, f"{path} in body should match '{source['pattern']}'"))
 
-        found.append(matches)
+        checks.append(matches)
     if conforms is not None and source.get("type") == "string":
 
         def formatted(value: Any, path: str, problems: list[FieldProblem]) -> None:
             if isinstance(value, str) and not conforms(value):
-                detail = f"{path} in body must be of type {source['format']}: {shown(value)}"
+                detail = f"{path} in body must be of type {source['format']}: {format_value(value)}"
                 problems.append(invalid(path, value, detail))
 
-        found.append(formatted)
-    return found
+        checks.append(formatted)
+    return checks
 
 
-def _size_checks(source: Mapping[str, Any]) -> list[Check]:
-    found: list[Check] = []
+def _size_checks(source: Mapping[str, Any]) -> list[ValueCheck]:
+    checks: list[ValueCheck] = []
 
     def add(kind: type[list[Any]] | type[dict[str, Any]], least: Any, most: Any, noun: str) -> None:
         def check(value: Any, path: str, problems: list[FieldProblem]) -> None:
@@ -213,22 +215,22 @@ def _size_checks(source: Mapping[str, Any]) -> list[Check]:
                 problems.append(FieldProblem(path, TOO_MANY, f"Too many: {count}: must have at most {most} items"))
 
         if least or most is not None:
-            found.append(check)
+            checks.append(check)
 
     add(list, source.get("minItems"), source.get("maxItems"), "items")
     add(dict, source.get("minProperties"), source.get("maxProperties"), "properties")
-    return found
+    return checks
 
 
-def _combined(source: Mapping[str, Any]) -> Check:
-    every = [conditions_of(inner) for inner in source.get("allOf") or ()]
-    some = [conditions_of(inner) for inner in source.get("anyOf") or ()]
-    one = [conditions_of(inner) for inner in source.get("oneOf") or ()]
-    none = conditions_of(source["not"]) if isinstance(source.get("not"), dict) else None
+def _combination_check(source: Mapping[str, Any]) -> ValueCheck:
+    every = [compile_predicate(inner) for inner in source.get("allOf") or ()]
+    some = [compile_predicate(inner) for inner in source.get("anyOf") or ()]
+    one = [compile_predicate(inner) for inner in source.get("oneOf") or ()]
+    none = compile_predicate(source["not"]) if isinstance(source.get("not"), dict) else None
 
-    def check(value: Any, path: str, found: list[FieldProblem]) -> None:
+    def check(value: Any, path: str, problems: list[FieldProblem]) -> None:
         def wrong(words: str) -> None:
-            found.append(FieldProblem(path, INVALID, f'Invalid value: "": "{path}" must {words}'))
+            problems.append(FieldProblem(path, INVALID, f'Invalid value: "": "{path}" must {words}'))
 
         if every and not all(holds(value) for holds in every):
             wrong("validate all the schemas (allOf)")
@@ -245,23 +247,23 @@ def _combined(source: Mapping[str, Any]) -> Check:
     return check
 
 
-def conditions_of(source: Mapping[str, Any]) -> Callable[[Any], bool]:
+def compile_predicate(source: Mapping[str, Any]) -> Callable[[Any], bool]:
     """Whether a value satisfies a schema that stands inside `oneOf` and its like."""
-    checks = checks_of(source)
+    checks = compile_checks(source)
     kind = source.get("type")
     required = tuple(source.get("required") or ())
-    fields = {name: conditions_of(inner) for name, inner in (source.get("properties") or {}).items()}
-    items = conditions_of(source["items"]) if isinstance(source.get("items"), dict) else None
+    fields = {name: compile_predicate(inner) for name, inner in (source.get("properties") or {}).items()}
+    items = compile_predicate(source["items"]) if isinstance(source.get("items"), dict) else None
     values = source.get("additionalProperties")
-    others = conditions_of(values) if isinstance(values, dict) else None
+    others = compile_predicate(values) if isinstance(values, dict) else None
 
     def holds(value: Any) -> bool:
         if kind and not _has_type(value, kind):
             return False
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         for check in checks:
-            check(value, "", found)
-            if found:
+            check(value, "", problems)
+            if problems:
                 return False
         if isinstance(value, dict):
             if any(name not in value for name in required):
@@ -293,7 +295,7 @@ class Pattern(Protocol):
 def _options() -> re2.Options:
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = _MOST_PATTERN_MEMORY
+    options.max_mem = _MAX_PATTERN_MEMORY
     return options
 
 

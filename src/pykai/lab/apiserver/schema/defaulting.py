@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from pykai.api.names import NAMESPACE_NAME_LABEL
 
-Object = Mapping[str, Any]
-Rule = Callable[[Object], Mapping[str, Any]]
+JsonMapping = Mapping[str, Any]
+DefaultingRule = Callable[[JsonMapping], Mapping[str, Any]]
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 _MAX_INT32: Final = (1 << 31) - 1
 
 
-def _container(container: Object) -> Mapping[str, Any]:
+def _container(container: JsonMapping) -> Mapping[str, Any]:
     """A moving tag is pulled anew, a fixed one is not."""
     if container.get("imagePullPolicy"):
         return _NOTHING
@@ -35,17 +35,17 @@ def _pull_policy(image: Any) -> str:
     return "Always" if tag == "latest" or (not tag and not at) else "IfNotPresent"
 
 
-def _image_volume(source: Object) -> Mapping[str, Any]:
+def _image_volume(source: JsonMapping) -> Mapping[str, Any]:
     return _NOTHING if source.get("pullPolicy") else {"pullPolicy": _pull_policy(source.get("reference"))}
 
 
-def _pod_spec(spec: Object) -> Mapping[str, Any]:
+def _pod_spec(spec: JsonMapping) -> Mapping[str, Any]:
     """The name of the service account stands in two fields."""
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     return {"serviceAccount": account, "serviceAccountName": account} if account else _NOTHING
 
 
-def _spec_of_pod(spec: Object) -> Mapping[str, Any]:
+def _spec_of_pod(spec: JsonMapping) -> Mapping[str, Any]:
     added = dict(_pod_spec(spec))
     if spec.get("hostNetwork"):
         for place in ("containers", "initContainers"):
@@ -69,11 +69,11 @@ def _with_host_ports(container: Any) -> Any:
     }
 
 
-def _volume(volume: Object) -> Mapping[str, Any]:
+def _volume(volume: JsonMapping) -> Mapping[str, Any]:
     return _NOTHING if any(name != "name" for name in volume) else {"emptyDir": {}}
 
 
-def _service_spec(spec: Object) -> Mapping[str, Any]:
+def _service_spec(spec: JsonMapping) -> Mapping[str, Any]:
     added: dict[str, Any] = {}
     if spec.get("sessionAffinity") == "ClientIP" and "sessionAffinityConfig" not in spec:
         added["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": 10800}}
@@ -87,16 +87,16 @@ def _service_spec(spec: Object) -> Mapping[str, Any]:
     return added
 
 
-def _service_port(port: Object) -> Mapping[str, Any]:
+def _service_port(port: JsonMapping) -> Mapping[str, Any]:
     return {"targetPort": port["port"]} if not port.get("targetPort") and "port" in port else _NOTHING
 
 
-def _rolling_update(strategy: Object) -> Mapping[str, Any]:
+def _rolling_update(strategy: JsonMapping) -> Mapping[str, Any]:
     missing = strategy.get("type") == "RollingUpdate" and strategy.get("rollingUpdate") is None
     return {"rollingUpdate": {}} if missing else _NOTHING
 
 
-def _job_spec(spec: Object) -> Mapping[str, Any]:
+def _job_spec(spec: JsonMapping) -> Mapping[str, Any]:
     added: dict[str, Any] = {}
     if "completions" not in spec and "parallelism" not in spec:
         added["completions"] = added["parallelism"] = 1
@@ -109,20 +109,20 @@ def _job_spec(spec: Object) -> Mapping[str, Any]:
     return added
 
 
-def _device_request(request: Object) -> Mapping[str, Any]:
+def _device_request(request: JsonMapping) -> Mapping[str, Any]:
     return {"count": 1} if request.get("allocationMode") == "ExactCount" and "count" not in request else _NOTHING
 
 
-def _pending(volume: Object) -> Mapping[str, Any]:
+def _pending(volume: JsonMapping) -> Mapping[str, Any]:
     return _NOTHING if _phase(volume) else {"status": {**(volume.get("status") or {}), "phase": "Pending"}}
 
 
-def _phase(obj: Object) -> str:
+def _phase(obj: JsonMapping) -> str:
     status = obj.get("status")
     return str(status.get("phase") or "") if isinstance(status, dict) else ""
 
 
-def _node(node: Object) -> Mapping[str, Any]:
+def _node(node: JsonMapping) -> Mapping[str, Any]:
     """What a node has to give is all it has, unless it says otherwise."""
     status = node.get("status")
     if not isinstance(status, dict) or not status.get("capacity") or status.get("allocatable"):
@@ -130,7 +130,7 @@ def _node(node: Object) -> Mapping[str, Any]:
     return {"status": {**status, "allocatable": status["capacity"]}}
 
 
-def _namespace(namespace: Object) -> Mapping[str, Any]:
+def _namespace(namespace: JsonMapping) -> Mapping[str, Any]:
     added: dict[str, Any] = {}
     if not _phase(namespace):
         added["status"] = {**(namespace.get("status") or {}), "phase": "Active"}
@@ -142,7 +142,7 @@ def _namespace(namespace: Object) -> Mapping[str, Any]:
     return added
 
 
-def _definition_names(names: Object) -> Mapping[str, Any]:
+def _definition_names(names: JsonMapping) -> Mapping[str, Any]:
     kind = str(names.get("kind") or "")
     added: dict[str, Any] = {}
     if kind and not names.get("singular"):
@@ -153,7 +153,7 @@ def _definition_names(names: Object) -> Mapping[str, Any]:
 
 
 #: By struct of the built-in table.
-RULES: Final[Mapping[str, Rule]] = {
+DEFAULTING_RULES: Final[Mapping[str, DefaultingRule]] = {
     "core.v1.Container": _container,
     "core.v1.EphemeralContainer": _container,
     "core.v1.PodSpec": _pod_spec,

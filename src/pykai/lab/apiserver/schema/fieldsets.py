@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
-from pykai.lab.apiserver.schema.model import Schema
+from pykai.lab.apiserver.schema.model import SchemaNode
 
 Path = tuple[str, ...]
 FieldSet = set[Path]
@@ -29,7 +29,7 @@ FieldSet = set[Path]
 _ABSENT: Final = object()
 
 
-class Difference(NamedTuple):
+class FieldDifference(NamedTuple):
     """What became of the fields between two versions of an object."""
 
     added: FieldSet
@@ -41,21 +41,21 @@ class DuplicateKey(ValueError):
     """Two elements of a keyed list, or of a set, are the same one."""
 
 
-def fields_of(schema: Schema | None, value: Any) -> FieldSet:
+def applied_fields(schema: SchemaNode | None, value: Any) -> FieldSet:
     """All fields that an applied value names."""
-    found: FieldSet = set()
-    _collect(schema, value, (), found)
-    return found
+    field_set: FieldSet = set()
+    _collect(schema, value, (), field_set)
+    return field_set
 
 
-def difference(schema: Schema | None, old: Any, new: Any) -> Difference:
+def difference(schema: SchemaNode | None, old: Any, new: Any) -> FieldDifference:
     """The fields in which two objects differ."""
-    found = Difference(set(), set(), set())
-    _compare(schema, old, new, (), found)
-    return found
+    result = FieldDifference(set(), set(), set())
+    _compare(schema, old, new, (), result)
+    return result
 
 
-def merged(schema: Schema | None, live: Any, config: Any) -> Any:
+def merge(schema: SchemaNode | None, live: Any, config: Any) -> Any:
     """The live value with what the configuration says; a null in the configuration removes."""
     if isinstance(live, dict) and isinstance(config, dict) and _is_granular_map(schema):
         result = dict(live)
@@ -63,20 +63,20 @@ def merged(schema: Schema | None, live: Any, config: Any) -> Any:
             if value is None:
                 result.pop(name, None)
             else:
-                result[name] = merged(_child(schema, name), live.get(name), value)
+                result[name] = merge(_child(schema, name), live.get(name), value)
         return result
     if isinstance(live, list) and isinstance(config, list) and schema is not None and _is_granular_list(schema):
         return _merged_list(schema, live, config)
     return _without_nulls(config)
 
 
-def pruned_of(schema: Schema | None, value: Any, last: FieldSet, kept: FieldSet) -> Any:
+def remove_fields(schema: SchemaNode | None, value: Any, last: FieldSet, kept: FieldSet) -> Any:
     """The value without the fields of `last` that nobody in `kept` names."""
     result = _prune(schema, value, (), (last, _prefixes(last)), (kept, _prefixes(kept)))
     return {} if result is _ABSENT else result
 
 
-def encoded(paths: Iterable[Path]) -> dict[str, Any]:
+def encode_fields(paths: Iterable[Path]) -> dict[str, Any]:
     """The set as FieldsV1."""
     root: dict[str, Any] = {}
     for path in sorted(paths):
@@ -84,22 +84,22 @@ def encoded(paths: Iterable[Path]) -> dict[str, Any]:
         for element in path:
             node = node.setdefault(element, {})
         node["."] = {}
-    return _tidied(root)
+    return _without_leaf_marks(root)
 
 
-def decoded(fields: Mapping[str, Any]) -> FieldSet:
+def decode_fields(fields: Mapping[str, Any]) -> FieldSet:
     """The set that FieldsV1 describes."""
-    found: FieldSet = set()
-    _decode(fields, (), found)
-    return found
+    field_set: FieldSet = set()
+    _decode(fields, (), field_set)
+    return field_set
 
 
-def created(schema: Schema | None, obj: Mapping[str, Any]) -> dict[str, Any]:
+def created_fields(schema: SchemaNode | None, obj: Mapping[str, Any]) -> dict[str, Any]:
     """FieldsV1 of all that a new object brings: `encoded(difference(schema, {}, obj).added)`, made at once."""
-    return _brought(schema, obj, False) or {}
+    return _created_node(schema, obj, False) or {}
 
 
-def minus(fields: dict[str, Any], lost: Mapping[str, Any]) -> dict[str, Any]:
+def subtract_fields(fields: dict[str, Any], lost: Mapping[str, Any]) -> dict[str, Any]:
     """FieldsV1 without these fields; the very same object where it has none of them."""
     result = fields
     for name, gone in lost.items():
@@ -117,7 +117,7 @@ def minus(fields: dict[str, Any], lost: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def plus(fields: dict[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
+def add_fields(fields: dict[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
     """FieldsV1 with these fields added; the very same object where it has them all."""
     result = fields
     for name, more in taken.items():
@@ -137,7 +137,7 @@ _MARKED: Final[dict[str, Any]] = {".": {}}
 
 
 def _node_minus(node: dict[str, Any], gone: dict[str, Any]) -> dict[str, Any] | None:
-    left = minus(node or _MARKED, gone or _MARKED)
+    left = subtract_fields(node or _MARKED, gone or _MARKED)
     if not left:
         return None
     if left == _MARKED:
@@ -146,22 +146,22 @@ def _node_minus(node: dict[str, Any], gone: dict[str, Any]) -> dict[str, Any] | 
 
 
 def _node_plus(node: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    both = plus(node or _MARKED, more or _MARKED)
+    both = add_fields(node or _MARKED, more or _MARKED)
     return node if both == _MARKED and not node else both
 
 
-def _brought(schema: Schema | None, value: Any, fresh: bool) -> dict[str, Any] | None:
+def _created_node(schema: SchemaNode | None, value: Any, fresh: bool) -> dict[str, Any] | None:
     """The node of a value without a past; not `fresh`: it was there, but empty.  None where there is nothing to say."""
     node: dict[str, Any] = {".": {}} if fresh else {}
     if isinstance(value, dict) and value and _is_granular_map(schema):
         by_value = schema.by_value if schema is not None and not fresh else ()
         for name, inner in value.items():
-            below = _brought(_child(schema, name), inner, name not in by_value)
+            below = _created_node(_child(schema, name), inner, name not in by_value)
             if below is not None:
                 node[f"f:{name}"] = below
     elif isinstance(value, list) and value and schema is not None and _is_granular_list(schema):
         for element, item in _indexed(schema, value).items():
-            node[element] = _brought(schema.items, item, True)
+            node[element] = _created_node(schema.items, item, True)
     elif not fresh and value in ({}, []):
         return None
     else:
@@ -171,7 +171,7 @@ def _brought(schema: Schema | None, value: Any, fresh: bool) -> dict[str, Any] |
     return {} if len(node) == 1 and fresh else node
 
 
-def shown(path: Path) -> str:
+def format_path(path: Path) -> str:
     """A path as people read it: `.spec.containers[name="a"].image`."""
     return "".join(map(_shown_element, path))
 
@@ -185,33 +185,33 @@ def _shown_element(element: str) -> str:
     return f"[={text}]" if kind == "v:" else f"[{text}]"
 
 
-def _tidied(node: dict[str, Any]) -> dict[str, Any]:
+def _without_leaf_marks(node: dict[str, Any]) -> dict[str, Any]:
     """Without the marks of fields that hold nothing else; these are empty objects."""
     if len(node) == 1 and "." in node:
         return {}
-    return {name: {} if name == "." else _tidied(node[name]) for name in sorted(node)}
+    return {name: {} if name == "." else _without_leaf_marks(node[name]) for name in sorted(node)}
 
 
-def _decode(node: Mapping[str, Any], path: Path, found: FieldSet) -> None:
+def _decode(node: Mapping[str, Any], path: Path, field_set: FieldSet) -> None:
     for name, inner in node.items():
         if name == ".":
             if path:
-                found.add(path)
+                field_set.add(path)
         elif isinstance(inner, dict) and inner:
-            _decode(inner, (*path, name), found)
+            _decode(inner, (*path, name), field_set)
         else:
-            found.add((*path, name))
+            field_set.add((*path, name))
 
 
 def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def _child(schema: Schema | None, name: str) -> Schema | None:
+def _child(schema: SchemaNode | None, name: str) -> SchemaNode | None:
     return schema.child(name) if schema is not None else None
 
 
-def _is_granular_map(schema: Schema | None) -> bool:
+def _is_granular_map(schema: SchemaNode | None) -> bool:
     """Whether an object of this shape is looked into."""
     if schema is None:
         return True
@@ -221,11 +221,11 @@ def _is_granular_map(schema: Schema | None) -> bool:
     return schema.type == "any" and not schema.builtin
 
 
-def _is_granular_list(schema: Schema | None) -> bool:
+def _is_granular_list(schema: SchemaNode | None) -> bool:
     return schema is not None and schema.type == "list" and schema.list_type != "atomic"
 
 
-def _element(schema: Schema, item: Any) -> str:
+def _element(schema: SchemaNode, item: Any) -> str:
     """What tells an element of a list from the others."""
     if schema.list_type == "map" and isinstance(item, dict):
         if len(schema.keys) == 1:
@@ -237,64 +237,64 @@ def _element(schema: Schema, item: Any) -> str:
     return "v:" + _json(item)
 
 
-def _indexed(schema: Schema, items: list[Any]) -> dict[str, Any]:
+def _indexed(schema: SchemaNode, items: list[Any]) -> dict[str, Any]:
     """Elements by what tells them apart; the first of equal ones counts."""
-    found: dict[str, Any] = {}
+    elements: dict[str, Any] = {}
     for item in items:
-        found.setdefault(_element(schema, item), item)
-    return found
+        elements.setdefault(_element(schema, item), item)
+    return elements
 
 
-def _collect(schema: Schema | None, value: Any, path: Path, found: FieldSet) -> None:
+def _collect(schema: SchemaNode | None, value: Any, path: Path, field_set: FieldSet) -> None:
     if isinstance(value, dict) and _is_granular_map(schema):
         fields = schema.fields if schema is not None else {}
         for name, inner in value.items():
             at = (*path, f"f:{name}")
-            _collect(_child(schema, name), inner, at, found)
+            _collect(_child(schema, name), inner, at, field_set)
             if name not in fields or inner is None or inner == {}:
-                found.add(at)
+                field_set.add(at)
     elif isinstance(value, list) and schema is not None and _is_granular_list(schema):
         for item in value:
             at = (*path, _element(schema, item))
-            found.add(at)
-            _collect(schema.items, item, at, found)
+            field_set.add(at)
+            _collect(schema.items, item, at, field_set)
     elif path:
-        found.add(path)
+        field_set.add(path)
 
 
-def _compare(schema: Schema | None, old: Any, new: Any, path: Path, found: Difference) -> None:
+def _compare(schema: SchemaNode | None, old: Any, new: Any, path: Path, result: FieldDifference) -> None:
     if old is new or (old == new and type(old) is type(new)):
         return
-    maps = _is_granular_map(schema) and _both(old, new, dict)
-    lists = _is_granular_list(schema) and _both(old, new, list)
+    maps = _is_granular_map(schema) and _are_type_or_absent(old, new, dict)
+    lists = _is_granular_list(schema) and _are_type_or_absent(old, new, list)
     # Two empty ones, or one and none, are a leaf: that keeps null, absent and empty apart.
-    if (maps or lists) and (_filled(old) or _filled(new)):
+    if (maps or lists) and (_is_nonempty(old) or _is_nonempty(new)):
         if maps:
-            _compare_maps(schema, old, new, path, found)
+            _compare_maps(schema, old, new, path, result)
         else:
             assert schema is not None  # an unknown list is atomic
-            _compare_lists(schema, old, new, path, found)
+            _compare_lists(schema, old, new, path, result)
         if path and old is _ABSENT:
-            found.added.add(path)
+            result.added.add(path)
         elif path and new is _ABSENT:
-            found.removed.add(path)
+            result.removed.add(path)
     elif old is _ABSENT:
-        found.added.add(path)
+        result.added.add(path)
     elif new is _ABSENT:
-        found.removed.add(path)
+        result.removed.add(path)
     else:
-        found.modified.add(path)
+        result.modified.add(path)
 
 
-def _both(old: Any, new: Any, kind: type) -> bool:
+def _are_type_or_absent(old: Any, new: Any, kind: type) -> bool:
     return (old is _ABSENT or isinstance(old, kind)) and (new is _ABSENT or isinstance(new, kind))
 
 
-def _filled(value: Any) -> bool:
+def _is_nonempty(value: Any) -> bool:
     return value is not _ABSENT and bool(value)
 
 
-def _compare_maps(schema: Schema | None, old: Any, new: Any, path: Path, found: Difference) -> None:
+def _compare_maps(schema: SchemaNode | None, old: Any, new: Any, path: Path, result: FieldDifference) -> None:
     before = old if old is not _ABSENT else {}
     after = new if new is not _ABSENT else {}
     by_value = schema.by_value if schema is not None else ()
@@ -307,18 +307,18 @@ def _compare_maps(schema: Schema | None, old: Any, new: Any, path: Path, found: 
             empty: Any = [] if isinstance(left, list) or isinstance(right, list) else {}
             left = empty if left is _ABSENT and old is not _ABSENT else left
             right = empty if right is _ABSENT and new is not _ABSENT else right
-        _compare(_child(schema, name), left, right, (*path, f"f:{name}"), found)
+        _compare(_child(schema, name), left, right, (*path, f"f:{name}"), result)
 
 
-def _compare_lists(schema: Schema, old: Any, new: Any, path: Path, found: Difference) -> None:
+def _compare_lists(schema: SchemaNode, old: Any, new: Any, path: Path, result: FieldDifference) -> None:
     before = _indexed(schema, old) if old is not _ABSENT else {}
     after = _indexed(schema, new) if new is not _ABSENT else {}
     for element in before.keys() | after.keys():
         left, right = before.get(element, _ABSENT), after.get(element, _ABSENT)
-        _compare(schema.items, left, right, (*path, element), found)
+        _compare(schema.items, left, right, (*path, element), result)
 
 
-def _merged_list(schema: Schema, live: list[Any], config: list[Any]) -> list[Any]:
+def _merged_list(schema: SchemaNode, live: list[Any], config: list[Any]) -> list[Any]:
     """The elements of both: the configuration's in its order, the others where they stood between them."""
     present = _indexed(schema, live)
     wanted = _indexed(schema, config)
@@ -326,7 +326,7 @@ def _merged_list(schema: Schema, live: list[Any], config: list[Any]) -> list[Any
         raise DuplicateKey("the configuration names an element of a list twice")
     lefts, rights = list(present), list(wanted)
     result: list[Any] = []
-    placed: set[str] = set()
+    emitted: set[str] = set()
     left = right = 0
     while left < len(lefts) or right < len(rights):
         if left < len(lefts):
@@ -336,13 +336,13 @@ def _merged_list(schema: Schema, live: list[Any], config: list[Any]) -> list[Any
                 left += 1
                 continue
             awaited = next((other for other in rights[right:] if other in present), None)
-            if name in placed or (awaited is not None and awaited != name):
+            if name in emitted or (awaited is not None and awaited != name):
                 left += 1
                 continue
         name = rights[right]
-        item = merged(schema.items, present[name], wanted[name]) if name in present else _without_nulls(wanted[name])
+        item = merge(schema.items, present[name], wanted[name]) if name in present else _without_nulls(wanted[name])
         result.append(item)
-        placed.add(name)
+        emitted.add(name)
         right += 1
     return result
 
@@ -358,10 +358,12 @@ def _prefixes(paths: FieldSet) -> FieldSet:
 
 
 #: A set of fields, and all that lead to them.
-_Reach = tuple[FieldSet, FieldSet]
+_FieldsAndPrefixes = tuple[FieldSet, FieldSet]
 
 
-def _prune(schema: Schema | None, value: Any, path: Path, last: _Reach, kept: _Reach) -> Any:
+def _prune(
+    schema: SchemaNode | None, value: Any, path: Path, last: _FieldsAndPrefixes, kept: _FieldsAndPrefixes
+) -> Any:
     if path and path not in last[1]:
         return value
     if isinstance(value, dict) and _is_granular_map(schema):

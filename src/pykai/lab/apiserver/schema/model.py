@@ -18,9 +18,9 @@ PythonType = type
 _PLAIN: Final[dict[str, PythonType]] = {"string": str, "boolean": bool}
 
 #: Adds what is wrong with a value: (value, path, found).
-Check = Callable[[Any, str, "list[FieldProblem]"], None]
+ValueCheck = Callable[[Any, str, "list[FieldProblem]"], None]
 #: Adds what is wrong with a change of a value: (old, new, path, found).
-Transition = Callable[[Any, Any, str, "list[FieldProblem]"], None]
+TransitionCheck = Callable[[Any, Any, str, "list[FieldProblem]"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +36,21 @@ class FieldProblem:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Schema:
+class SchemaNode:
     """A value's shape."""
 
     #: object (with `fields`, or a map with `values`), list, string, integer, number, boolean, or any
     type: str
     #: of scalars: quantity, int-or-string, time, microtime, duration, bytes, int32, int64, double; or an OpenAPI format
-    form: str = ""
+    format: str = ""
     #: a struct's name in the built-in table
     name: str = ""
     builtin: bool = False
-    fields: dict[str, Schema] = field(default_factory=dict)
+    fields: dict[str, SchemaNode] = field(default_factory=dict)
     #: what a map holds
-    values: Schema | None = None
+    values: SchemaNode | None = None
     #: what a list holds
-    items: Schema | None = None
+    items: SchemaNode | None = None
     #: atomic, set or map
     list_type: str = "atomic"
     #: of a list of type map: what tells its elements apart
@@ -64,50 +64,50 @@ class Schema:
     by_value: set[str] = field(default_factory=set)
     required: tuple[str, ...] = ()
     #: of built-ins: fields that must be there and not be empty
-    essential: tuple[str, ...] = ()
+    required_nonempty: tuple[str, ...] = ()
     #: values of absent fields
     defaults: dict[str, Any] = field(default_factory=dict)
     enum: tuple[Any, ...] = ()
     nullable: bool = False
     #: unknown fields are kept
-    preserve: bool = False
+    preserves_unknown: bool = False
     #: holds an object of its own, with apiVersion, kind and metadata
     embedded: bool = False
     #: protobuf: field number -> (name, a zero means absent); the name of a struct that stands inline is empty
     numbers: dict[int, tuple[str, bool]] = field(default_factory=dict)
-    inline: dict[int, Schema] = field(default_factory=dict)
+    inline: dict[int, SchemaNode] = field(default_factory=dict)
     #: checks of the value beyond its type
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ValueCheck, ...] = ()
     #: checks of a change of the value
-    transitions: tuple[Transition, ...] = ()
+    transitions: tuple[TransitionCheck, ...] = ()
     #: there are such checks here or below
-    watched: bool = False
+    has_transition_checks: bool = False
     #: an OpenAPI schema as it stood in the CRD
     source: dict[str, Any] = field(default_factory=dict)
     #: fields that are no scalars, the only ones that pruning must look into; filled with `fields`
-    deep: dict[str, Schema] = field(default_factory=dict)
+    container_fields: dict[str, SchemaNode] = field(default_factory=dict)
     #: fields whose values need nothing but this Python type; filled with `fields`
-    plain: dict[str, PythonType] = field(default_factory=dict)
+    plain_types: dict[str, PythonType] = field(default_factory=dict)
     #: fields below which something has a default; None until it was asked for
-    defaulting: dict[str, Schema] | None = None
+    defaulting: dict[str, SchemaNode] | None = None
 
     def __repr__(self) -> str:
         return f"Schema({self.type}{' ' + self.name if self.name else ''})"
 
-    def add_field(self, name: str, child: Schema) -> None:
+    def add_field(self, name: str, child: SchemaNode) -> None:
         """Give the object a field, while its schema is being made."""
         self.fields[name] = child
-        if not child.scalar:
-            self.deep[name] = child
-        elif child.type in _PLAIN and not (child.form or child.enum or child.checks):
-            self.plain[name] = _PLAIN[child.type]
+        if not child.is_scalar:
+            self.container_fields[name] = child
+        elif child.type in _PLAIN and not (child.format or child.enum or child.checks):
+            self.plain_types[name] = _PLAIN[child.type]
 
     @property
-    def scalar(self) -> bool:
+    def is_scalar(self) -> bool:
         """Whether values of this shape hold no others."""
         return self.type not in ("object", "list")
 
-    def child(self, name: str) -> Schema | None:
+    def child(self, name: str) -> SchemaNode | None:
         """The shape of a field or of a map's value."""
-        found = self.fields.get(name)
-        return found if found is not None else self.values
+        child = self.fields.get(name)
+        return child if child is not None else self.values

@@ -1,7 +1,8 @@
 """Schemas of kinds: the built-in ones from a checked-in table, those of CRDs from their OpenAPI schema.
 
-`schema_for` gives the graph of a built-in kind, made at first use from `builtin.json`, which `tools/schemas/make.py`
-makes from Kubernetes' Go modules.  `schema_of_crd` reads a structural OpenAPI v3 schema.  Both give `model.Schema`.
+`builtin_schema` gives the graph of a built-in kind, made at first use from `builtin.json`, which
+`tools/schemas/make.py` makes from Kubernetes' Go modules.  `crd_schema` reads a structural OpenAPI v3 schema.  Both
+give `model.SchemaNode`.
 
 Subtle: a CRD's `metadata` has the built-in shape whatever its schema says, and apiVersion, kind and metadata are never
 unknown.  A list without a list type is atomic; a map or an object is granular unless the schema says otherwise.
@@ -17,8 +18,8 @@ from importlib import resources
 from typing import Any, Final
 
 from pykai.lab.apiserver.schema.celrules import transition_checks
-from pykai.lab.apiserver.schema.checks import checks_of
-from pykai.lab.apiserver.schema.model import Schema
+from pykai.lab.apiserver.schema.checks import compile_checks
+from pykai.lab.apiserver.schema.model import SchemaNode
 
 _SCALARS: Final = {
     "string": ("string", ""),
@@ -41,41 +42,41 @@ _OBJECT_META: Final = "meta.v1.ObjectMeta"
 
 
 @cache
-def schema_for(group: str, version: str, kind: str) -> Schema | None:
+def builtin_schema(group: str, version: str, kind: str) -> SchemaNode | None:
     """The schema of a built-in kind; None for any other."""
-    name = kinds().get(f"{group}/{version}/{kind}".removeprefix("/"))
-    return definition(name) if name is not None else None
+    name = builtin_kinds().get(f"{group}/{version}/{kind}".removeprefix("/"))
+    return struct_schema(name) if name is not None else None
 
 
 @cache
-def kinds() -> Mapping[str, str]:
+def builtin_kinds() -> Mapping[str, str]:
     """The built-in kinds as `group/version/Kind` (`v1/Pod`) with their definition."""
-    found: dict[str, str] = _table()["kinds"]
-    return found
+    kinds: dict[str, str] = _table()["kinds"]
+    return kinds
 
 
-def definition(name: str) -> Schema:
+def struct_schema(name: str) -> SchemaNode:
     """A struct of the built-in table by its name there, like `core.v1.PodSpec`."""
-    return _Reader(_table()["definitions"]).struct(name)
+    return _TableReader(_table()["definitions"]).struct(name)
 
 
-def definitions(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+def table_entries(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The table's own entries of these structs and of all they refer to."""
     table = _table()["definitions"]
-    found: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in entries:
             continue
-        found[name] = table[name]
+        entries[name] = table[name]
         waiting += [inner for _, inner in table[name].get("inline", ())]
         for entry in table[name]["fields"].values():
             if "#" in entry["t"]:
                 waiting.append(entry["t"].rpartition("#")[2])
             elif entry["t"].rpartition("]")[2].rpartition("}")[2].startswith("schema-or"):
                 waiting.append("apiextensions.v1.JSONSchemaProps")
-    return found
+    return entries
 
 
 @cache
@@ -86,20 +87,20 @@ def _table() -> dict[str, Any]:
 
 
 #: Structs made so far, by name; shared by all kinds.
-_structs: dict[str, Schema] = {}
+_structs: dict[str, SchemaNode] = {}
 
 
-class _Reader:
+class _TableReader:
     def __init__(self, table: Mapping[str, Any]) -> None:
         self._table = table
 
-    def struct(self, name: str) -> Schema:
+    def struct(self, name: str) -> SchemaNode:
         made = _structs.get(name)
         if made is not None:
             return made
         entry = self._table[name]
-        schema = Schema("object", name=name, builtin=True, atomic=bool(entry.get("atomic")))
-        schema.essential = tuple(entry.get("essential", ()))
+        schema = SchemaNode("object", name=name, builtin=True, atomic=bool(entry.get("atomic")))
+        schema.required_nonempty = tuple(entry.get("essential", ()))
         # Known before its fields are made: a field may refer back to it.
         _structs[name] = schema
         required = []
@@ -126,14 +127,14 @@ class _Reader:
             schema.defaults.update(inner.defaults)
             schema.by_value |= inner.by_value
             required += inner.required
-            schema.essential += inner.essential
+            schema.required_nonempty += inner.required_nonempty
             if number:
                 schema.numbers[number] = ("", True)
                 schema.inline[number] = inner
         schema.required = tuple(required)
         return schema
 
-    def _field(self, facts: Mapping[str, Any]) -> Schema:
+    def _field(self, facts: Mapping[str, Any]) -> SchemaNode:
         schema = self._typed(facts["t"])
         if schema.name and (facts.get("a") or "p" in facts):
             # Only the dicts are shared, so that a struct still being read is complete here too in the end.
@@ -149,67 +150,69 @@ class _Reader:
         schema.patch_key = facts.get("pk", "")
         return schema
 
-    def _typed(self, written: str) -> Schema:
+    def _typed(self, written: str) -> SchemaNode:
         if written.startswith("#"):
             return self.struct(written[1:])
         if written.startswith("[]"):
-            return Schema("list", builtin=True, items=self._typed(written[2:]))
+            return SchemaNode("list", builtin=True, items=self._typed(written[2:]))
         if written.startswith("<>"):
             # A list that protobuf wraps into a message; JSON does not.
-            return Schema("list", form="message", builtin=True, items=self._typed(written[4:]))
+            return SchemaNode("list", format="message", builtin=True, items=self._typed(written[4:]))
         if written.startswith("{}"):
-            return Schema("object", builtin=True, values=self._typed(written[2:]))
+            return SchemaNode("object", builtin=True, values=self._typed(written[2:]))
         kind, form = _SCALARS[written]
-        return Schema(kind, form=form, builtin=True)
+        return SchemaNode(kind, format=form, builtin=True)
 
 
-def schema_of_crd(source: Mapping[str, Any] | None) -> Schema:
+def crd_schema(source: Mapping[str, Any] | None) -> SchemaNode:
     """The schema of a version of a CRD from its openAPIV3Schema; without one nothing is known and all is kept."""
-    schema = _structural(dict(source or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}))
+    schema = _openapi_node(dict(source or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}))
     if schema.type == "any":
         schema.type = "object"
-    return _with_identity(schema)
+    return _with_object_fields(schema)
 
 
-def _with_identity(schema: Schema) -> Schema:
+def _with_object_fields(schema: SchemaNode) -> SchemaNode:
     """The schema of a whole object: with apiVersion, kind and the built-in metadata."""
     schema.by_value.add("metadata")
-    schema.plain.pop("metadata", None)
-    schema.add_field("apiVersion", Schema("string"))
-    schema.add_field("kind", Schema("string"))
-    schema.add_field("metadata", definition(_OBJECT_META))
+    schema.plain_types.pop("metadata", None)
+    schema.add_field("apiVersion", SchemaNode("string"))
+    schema.add_field("kind", SchemaNode("string"))
+    schema.add_field("metadata", struct_schema(_OBJECT_META))
     return schema
 
 
-def _structural(source: dict[str, Any]) -> Schema:
+def _openapi_node(source: dict[str, Any]) -> SchemaNode:
     kind = source.get("type") or "any"
-    schema = Schema({"array": "list"}.get(kind, kind), form=str(source.get("format") or ""), source=source)
+    schema = SchemaNode({"array": "list"}.get(kind, kind), format=str(source.get("format") or ""), source=source)
     if source.get("x-kubernetes-int-or-string"):
-        schema.type, schema.form = "any", "int-or-string"
+        schema.type, schema.format = "any", "int-or-string"
     schema.nullable = bool(source.get("nullable"))
-    schema.preserve = bool(source.get("x-kubernetes-preserve-unknown-fields"))
+    schema.preserves_unknown = bool(source.get("x-kubernetes-preserve-unknown-fields"))
     schema.embedded = bool(source.get("x-kubernetes-embedded-resource"))
     schema.atomic = source.get("x-kubernetes-map-type") == "atomic"
     schema.list_type = source.get("x-kubernetes-list-type") or "atomic"
     schema.keys = tuple(source.get("x-kubernetes-list-map-keys") or ())
     schema.required = tuple(source.get("required") or ())
     if isinstance(source.get("items"), dict):
-        schema.items = _structural(source["items"])
+        schema.items = _openapi_node(source["items"])
     values = source.get("additionalProperties")
     if isinstance(values, dict):
-        schema.values = _structural(values)
+        schema.values = _openapi_node(values)
     elif values is True:
-        schema.values = Schema("any", preserve=True, nullable=True)
+        schema.values = SchemaNode("any", preserves_unknown=True, nullable=True)
     for name, inner in (source.get("properties") or {}).items():
-        schema.add_field(name, _structural(inner))
+        schema.add_field(name, _openapi_node(inner))
         if "default" in inner:
             schema.defaults[name] = inner["default"]
     if schema.type == "any" and (schema.fields or schema.values is not None):
         schema.type = "object"
     if schema.embedded:
-        _with_identity(schema)
-    schema.checks = checks_of(source)
+        _with_object_fields(schema)
+    schema.checks = compile_checks(source)
     schema.transitions = transition_checks(source)
     below = [*schema.fields.values(), schema.values, schema.items]
-    schema.watched = bool(schema.transitions) or any(child is not None and child.watched for child in below)
+    schema.has_transition_checks = bool(schema.transitions) or any(
+        child is not None and child.has_transition_checks for child in below
+    )
     return schema

@@ -28,96 +28,106 @@ from pykai.lab.apiserver.schema.checks import (
     DUPLICATE,
     REQUIRED,
     TYPE_INVALID,
+    format_value,
     invalid,
     is_number,
-    shown,
     type_name,
     unsupported,
     wrong_type,
 )
-from pykai.lab.apiserver.schema.defaulting import RULES
-from pykai.lab.apiserver.schema.model import FieldProblem, Schema
+from pykai.lab.apiserver.schema.defaulting import DEFAULTING_RULES
+from pykai.lab.apiserver.schema.model import FieldProblem, SchemaNode
 
-Object = dict[str, Any]
+JsonObject = dict[str, Any]
 
 _INT32: Final = 1 << 31
 _INT64: Final = 1 << 63
 #: Objects nested deeper than this are refused rather than walked.
-_DEEPEST: Final = 200
+_MAX_DEPTH: Final = 200
 
 
-def with_defaults(schema: Schema, obj: Object) -> Object:
+def apply_defaults(schema: SchemaNode, obj: JsonObject) -> JsonObject:
     """The object with its absent fields filled in, and its quantities in the form they are given back."""
     if schema.defaulting is None:
-        _find_defaults(schema)
-    defaulted: Object = _defaulted(schema, obj)
+        _mark_defaulting_nodes(schema)
+    defaulted: JsonObject = _apply_defaults(schema, obj)
     return defaulted
 
 
-def pruned(schema: Schema, obj: Object) -> tuple[Object, list[str]]:
+def prune(schema: SchemaNode, obj: JsonObject) -> tuple[JsonObject, list[str]]:
     """The object without unknown fields, and where they were."""
-    if _known(schema, obj):
+    if _has_only_known_fields(schema, obj):
         return obj, []
     unknown: list[str] = []
-    kept: Object = _pruned(schema, obj, "", unknown)
+    kept: JsonObject = _prune(schema, obj, "", unknown)
     return kept, unknown
 
 
-def problems(schema: Schema, obj: Object) -> list[FieldProblem]:
+def validate(schema: SchemaNode, obj: JsonObject) -> list[FieldProblem]:
     """Everything in the object that the schema does not allow."""
-    found: list[FieldProblem] = []
-    if not _fits(schema, obj, 0):
-        _check(schema, obj, "", found, 0)
-    return found
+    problems: list[FieldProblem] = []
+    if not _is_valid(schema, obj, 0):
+        _check(schema, obj, "", problems, 0)
+    return problems
 
 
-def transition_problems(schema: Schema, old: Object, new: Object) -> list[FieldProblem]:
+def validate_transition(schema: SchemaNode, old: JsonObject, new: JsonObject) -> list[FieldProblem]:
     """What the rules of a CRD have against this change; values that stay the same are not looked at."""
-    found: list[FieldProblem] = []
-    _check_transition(schema, old, new, "", found)
-    return found
+    problems: list[FieldProblem] = []
+    _check_transition(schema, old, new, "", problems)
+    return problems
 
 
-def summary(found: Iterable[FieldProblem]) -> str:
+def summarise_problems(problems: Iterable[FieldProblem]) -> str:
     """The problems as one text, as in `Pod "x" is invalid: ...`."""
-    texts = list(dict.fromkeys(map(str, found)))
+    texts = list(dict.fromkeys(map(str, problems)))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
-def _find_defaults(root: Schema) -> None:
+def _mark_defaulting_nodes(root: SchemaNode) -> None:
     """Fill in `defaulting` of all nodes that can be reached: the fields below which there are defaults."""
-    nodes: dict[Schema, None] = {}
+    nodes: dict[SchemaNode, None] = {}
     waiting = [root]
     while waiting:
         node = waiting.pop()
         if node not in nodes:
             nodes[node] = None
-            waiting += _below(node)
-    has = {node for node in nodes if node.defaults or node.name in RULES or _is_rewritten(node)}
-    grown = True
-    while grown:
-        more = {node for node in nodes if node not in has and any(child in has for child in _below(node))}
-        has |= more
-        grown = bool(more)
+            waiting += _child_nodes(node)
+    nodes_with_defaults = {
+        node for node in nodes if node.defaults or node.name in DEFAULTING_RULES or _is_rewritten(node)
+    }
+    has_grown = True
+    while has_grown:
+        more = {
+            node
+            for node in nodes
+            if node not in nodes_with_defaults and any(child in nodes_with_defaults for child in _child_nodes(node))
+        }
+        nodes_with_defaults |= more
+        has_grown = bool(more)
     for node in nodes:
-        node.defaulting = {name: child for name, child in node.fields.items() if child in has}
-        if node.values is not None and node.values in has:
+        node.defaulting = {name: child for name, child in node.fields.items() if child in nodes_with_defaults}
+        if node.values is not None and node.values in nodes_with_defaults:
             node.defaulting[""] = node.values
-        if node.items is not None and node.items in has:
+        if node.items is not None and node.items in nodes_with_defaults:
             node.defaulting[""] = node.items
 
 
-def _below(node: Schema) -> list[Schema]:
+def _child_nodes(node: SchemaNode) -> list[SchemaNode]:
     quantities = [child for child in node.fields.values() if _is_rewritten(child)]
-    return [*node.deep.values(), *quantities, *(child for child in (node.values, node.items) if child is not None)]
+    return [
+        *node.container_fields.values(),
+        *quantities,
+        *(child for child in (node.values, node.items) if child is not None),
+    ]
 
 
-def _is_rewritten(node: Schema) -> bool:
+def _is_rewritten(node: SchemaNode) -> bool:
     """Quantities of built-in kinds are given back in their shortest form, whatever they were sent as."""
-    return node.form == "quantity" and node.builtin
+    return node.format == "quantity" and node.builtin
 
 
-def _defaulted(schema: Schema, value: Any) -> Any:
+def _apply_defaults(schema: SchemaNode, value: Any) -> Any:
     below = schema.defaulting
     if isinstance(value, dict):
         result = value
@@ -132,7 +142,7 @@ def _defaulted(schema: Schema, value: Any) -> Any:
             if result is value:
                 result = dict(value)
             result[name] = default
-        rule = RULES.get(schema.name) if builtin else None
+        rule = DEFAULTING_RULES.get(schema.name) if builtin else None
         if rule is not None:
             added = rule(result)
             if added and any(result.get(name) != field for name, field in added.items()):
@@ -144,7 +154,7 @@ def _defaulted(schema: Schema, value: Any) -> Any:
         for name, child in below.items():
             inner = result.get(name)
             if inner is not None:
-                filled = _defaulted(child, inner)
+                filled = _apply_defaults(child, inner)
                 if filled is not inner:
                     if result is value:
                         result = dict(value)
@@ -152,55 +162,55 @@ def _defaulted(schema: Schema, value: Any) -> Any:
         return result
     if isinstance(value, list) and below and schema.items is not None:
         items = schema.items
-        filled = [_defaulted(items, inner) for inner in value]
-        return value if all(map(_is, filled, value)) else filled
-    if schema.form == "quantity" and schema.builtin and type(value) in (str, int, float):
+        filled = [_apply_defaults(items, inner) for inner in value]
+        return value if all(map(_is_same_object, filled, value)) else filled
+    if schema.format == "quantity" and schema.builtin and type(value) in (str, int, float):
         return canonical_quantity(value)
     return value
 
 
-def _each_value(schema: Schema, value: Object) -> Object:
-    filled = {name: _defaulted(schema, inner) for name, inner in value.items()}
+def _each_value(schema: SchemaNode, value: JsonObject) -> JsonObject:
+    filled = {name: _apply_defaults(schema, inner) for name, inner in value.items()}
     return value if all(filled[name] is inner for name, inner in value.items()) else filled
 
 
-def _is(left: Any, right: Any) -> bool:
+def _is_same_object(left: Any, right: Any) -> bool:
     return left is right
 
 
-def _known(schema: Schema, value: Any) -> bool:
+def _has_only_known_fields(schema: SchemaNode, value: Any) -> bool:
     """Whether pruning would leave the value as it is."""
     if type(value) is dict:
         if schema.type != "object":
             return True
         values = schema.values
         if values is not None:
-            return values.scalar or all(_known(values, inner) for inner in value.values())
-        if not value.keys() <= schema.fields.keys() and not schema.preserve:
+            return values.is_scalar or all(_has_only_known_fields(values, inner) for inner in value.values())
+        if not value.keys() <= schema.fields.keys() and not schema.preserves_unknown:
             return False
         if None in value.values():
             return False
-        deep = schema.deep
-        for name, inner in value.items():  # noqa: SIM110 - a generator costs a third more on every write
-            if inner and name in deep and not _known(deep[name], inner):
+        deep = schema.container_fields
+        for name, inner in value.items():
+            if inner and name in deep and not _has_only_known_fields(deep[name], inner):
                 return False
         return True
     if type(value) is list:
         items = schema.items
-        if items is not None and not items.scalar:
+        if items is not None and not items.is_scalar:
             for inner in value:
-                if not _known(items, inner):
+                if not _has_only_known_fields(items, inner):
                     return False
     return True
 
 
-def _pruned(schema: Schema, value: Any, path: str, unknown: list[str]) -> Any:
+def _prune(schema: SchemaNode, value: Any, path: str, unknown: list[str]) -> Any:
     if isinstance(value, dict) and schema.type == "object":
         if schema.values is not None:
-            return _pruned_map(schema, schema.values, value, path, unknown)
+            return _prune_map(schema, schema.values, value, path, unknown)
         result = value
         fields = schema.fields
-        if not value.keys() <= fields.keys() and not schema.preserve:
+        if not value.keys() <= fields.keys() and not schema.preserves_unknown:
             prefix = f"{path}." if path else ""
             unknown += [f"{prefix}{name}" for name in value if name not in fields]
             result = {name: inner for name, inner in value.items() if name in fields}
@@ -209,13 +219,13 @@ def _pruned(schema: Schema, value: Any, path: str, unknown: list[str]) -> Any:
                 result = {name: inner for name, inner in result.items() if inner is not None}
             else:
                 result = {
-                    name: inner for name, inner in result.items() if inner is not None or _may_be_null(fields, name)
+                    name: inner for name, inner in result.items() if inner is not None or _is_null_allowed(fields, name)
                 }
-        deep = schema.deep
+        deep = schema.container_fields
         for name in deep.keys() & result.keys():
             inner = result[name]
             if inner:
-                kept = _pruned(deep[name], inner, f"{path}.{name}" if path else name, unknown)
+                kept = _prune(deep[name], inner, f"{path}.{name}" if path else name, unknown)
                 if kept is not inner:
                     if result is value:
                         result = dict(value)
@@ -223,50 +233,50 @@ def _pruned(schema: Schema, value: Any, path: str, unknown: list[str]) -> Any:
         return result
     if isinstance(value, list) and schema.type == "list":
         items = schema.items
-        if items is None or items.scalar:
+        if items is None or items.is_scalar:
             return value
-        kept = [_pruned(items, inner, f"{path}[{index}]", unknown) for index, inner in enumerate(value)]
-        return value if all(map(_is, kept, value)) else kept
+        kept = [_prune(items, inner, f"{path}[{index}]", unknown) for index, inner in enumerate(value)]
+        return value if all(map(_is_same_object, kept, value)) else kept
     return value
 
 
-def _may_be_null(fields: Mapping[str, Schema], name: str) -> bool:
+def _is_null_allowed(fields: Mapping[str, SchemaNode], name: str) -> bool:
     field = fields.get(name)
     return field is None or field.nullable or field.type == "any"
 
 
-def _pruned_map(schema: Schema, values: Schema, value: Object, path: str, unknown: list[str]) -> Object:
-    if values.scalar:
+def _prune_map(schema: SchemaNode, values: SchemaNode, value: JsonObject, path: str, unknown: list[str]) -> JsonObject:
+    if values.is_scalar:
         return value
-    kept = {name: _pruned(values, inner, f"{path}.{name}", unknown) for name, inner in value.items()}
+    kept = {name: _prune(values, inner, f"{path}.{name}", unknown) for name, inner in value.items()}
     return value if all(kept[name] is inner for name, inner in value.items()) else kept
 
 
-def _fits(schema: Schema, value: Any, depth: int) -> bool:
+def _is_valid(schema: SchemaNode, value: Any, depth: int) -> bool:
     """Whether there is nothing to say about the value; the quick twin of `_check`."""
     kind = schema.type
     if kind == "object":
-        if type(value) is not dict or depth > _DEEPEST:
+        if type(value) is not dict or depth > _MAX_DEPTH:
             return False
-        for name in schema.essential if schema.builtin else schema.required:
+        for name in schema.required_nonempty if schema.builtin else schema.required:
             if not value.get(name) and (schema.builtin or name not in value):
                 return False
         values = schema.values
         if values is not None:
-            if values.type == "string" and not values.form and not values.checks:
+            if values.type == "string" and not values.format and not values.checks:
                 for inner in value.values():
                     if type(inner) is not str:
                         return False
             else:
                 for inner in value.values():
-                    if not _fits(values, inner, depth + 1):
+                    if not _is_valid(values, inner, depth + 1):
                         return False
         else:
-            plain, fields = schema.plain, schema.fields
+            plain, fields = schema.plain_types, schema.fields
             for name, inner in value.items():
                 if plain.get(name) is not type(inner):
                     child = fields.get(name)
-                    if child is not None and not _fits(child, inner, depth + 1):
+                    if child is not None and not _is_valid(child, inner, depth + 1):
                         return False
     elif kind == "list":
         if type(value) is not list:
@@ -274,23 +284,23 @@ def _fits(schema: Schema, value: Any, depth: int) -> bool:
         items = schema.items
         if items is not None:
             for inner in value:
-                if not _fits(items, inner, depth + 1):
+                if not _is_valid(items, inner, depth + 1):
                     return False
-        if schema.list_type != "atomic" and len(value) > 1 and not _unique(schema, value):
+        if schema.list_type != "atomic" and len(value) > 1 and not _has_unique_elements(schema, value):
             return False
     elif not _scalar_fits(schema, value) or (value is None and not schema.nullable and kind != "any"):
         return False
     if schema.enum and value not in schema.enum:
         return False
     if schema.checks:
-        found: list[FieldProblem] = []
+        problems: list[FieldProblem] = []
         for check in schema.checks:
-            check(value, "", found)
-        return not found
+            check(value, "", problems)
+        return not problems
     return True
 
 
-def _unique(schema: Schema, value: list[Any]) -> bool:
+def _has_unique_elements(schema: SchemaNode, value: list[Any]) -> bool:
     """Whether the elements are plainly different."""
     try:
         if schema.list_type == "set":
@@ -303,54 +313,56 @@ def _unique(schema: Schema, value: list[Any]) -> bool:
         return False
 
 
-def _check(schema: Schema, value: Any, path: str, found: list[FieldProblem], depth: int) -> None:
-    if depth > _DEEPEST:
-        found.append(invalid(path, "...", f"nested deeper than {_DEEPEST} levels"))
+def _check(schema: SchemaNode, value: Any, path: str, problems: list[FieldProblem], depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        problems.append(invalid(path, "...", f"nested deeper than {_MAX_DEPTH} levels"))
         return
     kind = schema.type
     if value is None:
         if not (schema.nullable or kind == "any" or schema.builtin):
-            found.append(wrong_type(path, value, {"list": "array"}.get(kind, kind)))
+            problems.append(wrong_type(path, value, {"list": "array"}.get(kind, kind)))
         return
     if kind == "object":
         if not isinstance(value, dict):
-            found.append(wrong_type(path, value, "object"))
+            problems.append(wrong_type(path, value, "object"))
             return
-        _check_fields(schema, value, path, found, depth)
+        _check_fields(schema, value, path, problems, depth)
     elif kind == "list":
         if not isinstance(value, list):
-            found.append(wrong_type(path, value, "array"))
+            problems.append(wrong_type(path, value, "array"))
             return
         if schema.items is not None:
             items = schema.items
             for index, inner in enumerate(value):
-                if inner is None and items.builtin and not items.scalar:
+                if inner is None and items.builtin and not items.is_scalar:
                     # Absent is a word for fields; an element that is not there would be met by everybody who reads.
-                    found.append(wrong_type(f"{path}[{index}]", inner, {"list": "array"}.get(items.type, items.type)))
+                    problems.append(
+                        wrong_type(f"{path}[{index}]", inner, {"list": "array"}.get(items.type, items.type))
+                    )
                 else:
-                    _check(items, inner, f"{path}[{index}]", found, depth + 1)
+                    _check(items, inner, f"{path}[{index}]", problems, depth + 1)
         if schema.list_type != "atomic":
-            _check_unique(schema, value, path, found)
+            _check_unique(schema, value, path, problems)
     elif not _scalar_fits(schema, value):
-        found.append(_scalar_problem(schema, value, path))
+        problems.append(_scalar_problem(schema, value, path))
         return
     if schema.enum and value not in schema.enum and (value != "" or not schema.builtin):
-        found.append(unsupported(path, value, schema.enum))
+        problems.append(unsupported(path, value, schema.enum))
     for check in schema.checks:
-        check(value, path, found)
+        check(value, path, problems)
 
 
-def _check_fields(schema: Schema, value: Object, path: str, found: list[FieldProblem], depth: int) -> None:
-    for name in schema.essential if schema.builtin else schema.required:
+def _check_fields(schema: SchemaNode, value: JsonObject, path: str, problems: list[FieldProblem], depth: int) -> None:
+    for name in schema.required_nonempty if schema.builtin else schema.required:
         present = value.get(name)
         if present is None or (schema.builtin and present in ("", 0, [], {}) and present is not False):
             if present is None and name in value and not schema.builtin:
                 continue
-            found.append(FieldProblem(f"{path}.{name}" if path else name, REQUIRED, "Required value"))
+            problems.append(FieldProblem(f"{path}.{name}" if path else name, REQUIRED, "Required value"))
     values = schema.values
     if values is not None:
         for name, inner in value.items():
-            _check(values, inner, f"{path}.{name}", found, depth + 1)
+            _check(values, inner, f"{path}.{name}", problems, depth + 1)
         return
     fields = schema.fields
     for name, inner in value.items():
@@ -359,33 +371,33 @@ def _check_fields(schema: Schema, value: Object, path: str, found: list[FieldPro
             continue
         if name == "status" and not path and schema.builtin:
             # A status is written by those who observe; its words are not held to the lists of today.
-            observed: list[FieldProblem] = []
-            _check(child, inner, name, observed, depth + 1)
-            found += [problem for problem in observed if problem.kind == TYPE_INVALID]
+            status_problems: list[FieldProblem] = []
+            _check(child, inner, name, status_problems, depth + 1)
+            problems += [problem for problem in status_problems if problem.kind == TYPE_INVALID]
             continue
-        _check(child, inner, f"{path}.{name}" if path else name, found, depth + 1)
+        _check(child, inner, f"{path}.{name}" if path else name, problems, depth + 1)
 
 
-def _check_transition(schema: Schema, old: Any, new: Any, path: str, found: list[FieldProblem]) -> None:
-    if not schema.watched or old is None or new is None or old == new:
+def _check_transition(schema: SchemaNode, old: Any, new: Any, path: str, problems: list[FieldProblem]) -> None:
+    if not schema.has_transition_checks or old is None or new is None or old == new:
         return
     for check in schema.transitions:
-        check(old, new, path, found)
+        check(old, new, path, problems)
     if isinstance(old, dict) and isinstance(new, dict):
         for name in old.keys() & new.keys():
             child = schema.child(name)
             if child is not None:
-                _check_transition(child, old[name], new[name], f"{path}.{name}" if path else name, found)
+                _check_transition(child, old[name], new[name], f"{path}.{name}" if path else name, problems)
     elif isinstance(old, list) and isinstance(new, list) and schema.list_type == "map" and schema.items is not None:
         # Only elements with a key are the same ones before and after.
-        before = {shown([item.get(key) for key in schema.keys]): item for item in old if isinstance(item, dict)}
+        before = {format_value([item.get(key) for key in schema.keys]): item for item in old if isinstance(item, dict)}
         for index, item in enumerate(new):
             if isinstance(item, dict):
-                past = before.get(shown([item.get(key) for key in schema.keys]))
-                _check_transition(schema.items, past, item, f"{path}[{index}]", found)
+                past = before.get(format_value([item.get(key) for key in schema.keys]))
+                _check_transition(schema.items, past, item, f"{path}[{index}]", problems)
 
 
-def _check_unique(schema: Schema, value: list[Any], path: str, found: list[FieldProblem]) -> None:
+def _check_unique(schema: SchemaNode, value: list[Any], path: str, problems: list[FieldProblem]) -> None:
     seen: set[str] = set()
     for index, inner in enumerate(value):
         if schema.list_type == "map":
@@ -396,14 +408,14 @@ def _check_unique(schema: Schema, value: list[Any], path: str, found: list[Field
                 continue
         else:
             identity = inner
-        text = shown(identity)
+        text = format_value(identity)
         if text in seen:
-            found.append(FieldProblem(f"{path}[{index}]", DUPLICATE, f"Duplicate value: {text}"))
+            problems.append(FieldProblem(f"{path}[{index}]", DUPLICATE, f"Duplicate value: {text}"))
         seen.add(text)
 
 
-def _scalar_fits(schema: Schema, value: Any) -> bool:
-    kind, form = schema.type, schema.form
+def _scalar_fits(schema: SchemaNode, value: Any) -> bool:
+    kind, form = schema.type, schema.format
     if kind == "string":
         if not isinstance(value, str):
             return False
@@ -424,17 +436,19 @@ def _scalar_fits(schema: Schema, value: Any) -> bool:
     return True
 
 
-def _scalar_problem(schema: Schema, value: Any, path: str) -> FieldProblem:
-    if schema.form == "quantity" and isinstance(value, str):
+def _scalar_problem(schema: SchemaNode, value: Any, path: str) -> FieldProblem:
+    if schema.format == "quantity" and isinstance(value, str):
         pattern = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
         detail = f"quantities must match the regular expression '{pattern}'"
-        return FieldProblem(path, TYPE_INVALID, f"Invalid value: {shown(value)}: {detail}")
-    if schema.form in ("time", "microtime") and isinstance(value, str):
-        detail = f"{path} in body must be of type date-time: {shown(value)}"
-        return FieldProblem(path, TYPE_INVALID, f"Invalid value: {shown(value)}: {detail}")
-    if schema.form in ("int32", "int64") and schema.builtin and type(value) is int:
-        return FieldProblem(path, TYPE_INVALID, f"Invalid value: {value}: {path} in body must be of type {schema.form}")
-    expected = schema.form if schema.type == "any" else schema.type
+        return FieldProblem(path, TYPE_INVALID, f"Invalid value: {format_value(value)}: {detail}")
+    if schema.format in ("time", "microtime") and isinstance(value, str):
+        detail = f"{path} in body must be of type date-time: {format_value(value)}"
+        return FieldProblem(path, TYPE_INVALID, f"Invalid value: {format_value(value)}: {detail}")
+    if schema.format in ("int32", "int64") and schema.builtin and type(value) is int:
+        return FieldProblem(
+            path, TYPE_INVALID, f"Invalid value: {value}: {path} in body must be of type {schema.format}"
+        )
+    expected = schema.format if schema.type == "any" else schema.type
     return wrong_type(path, value, {"int-or-string": "integer,string", "quantity": "string"}.get(expected, expected))
 
 
