@@ -846,7 +846,7 @@ class Cluster:
         return self.with_policy(actions=actions)
 
     def with_policy(self, **changes: Any) -> Cluster:
-        """Change fields of the policy (queue_depth, usage, skip_seen, ...)."""
+        """Change fields of the policy (queue_depth, usage, reuse_failures, ...)."""
         self.policy_changes.update(changes)
         return self
 

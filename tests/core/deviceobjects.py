@@ -1,7 +1,7 @@
 """Devices and claims that read like a sentence.
 
     inventory = offered(pool("a", gpu("gpu-0", model="A100"), gpu("gpu-1"), node="node-0"), nodes=2)
-    assert devices_of(inventory, asks(wants(2))) == ["gpu-0", "gpu-1"]
+    assert devices_of(inventory, claim_request(device_request(2))) == ["gpu-0", "gpu-1"]
 
 Class `gpu` selects every device, class `fast` those whose attribute `speed` is `fast` (by CEL).
 """
@@ -137,7 +137,7 @@ def all_devices_request(kind: str = "gpu", name: str = "r", selectors: Iterable[
 
 
 def first_of(*alternatives: Raw, name: str = "r") -> Raw:
-    """A prioritised list; its entries are made by `wants` and `every`."""
+    """A prioritised list; its entries are made by `device_request` and `all_devices_request`."""
     return {"name": name, "firstAvailable": [{"name": way["name"], **way["exactly"]} for way in alternatives]}
 
 

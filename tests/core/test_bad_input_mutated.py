@@ -148,13 +148,19 @@ def _healthy() -> tuple[list[Raw], list[tuple[int, tuple[Any, ...]]], Policy]:
 
 def _damage(raw: Raw, path: tuple[Any, ...], value: Any) -> None:
     """Put something else at a place; a place that earlier damage has taken away is left alone."""
+
+    def is_there(holder: Any, key: Any) -> bool:
+        if isinstance(holder, list):
+            # What was a mapping may have become a list.
+            return isinstance(key, int) and key < len(holder)
+        return isinstance(holder, dict) and key in holder
+
     holder: Any = raw
     for key in path[:-1]:
-        if (isinstance(holder, dict) and key in holder) or (isinstance(holder, list) and key < len(holder)):
-            holder = holder[key]
-        else:
+        if not is_there(holder, key):
             return
-    if (isinstance(holder, list) and path[-1] < len(holder)) or (isinstance(holder, dict) and path[-1] in holder):
+        holder = holder[key]
+    if is_there(holder, path[-1]):
         if value is _GONE:
             del holder[path[-1]]
         else:

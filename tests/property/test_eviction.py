@@ -268,7 +268,7 @@ def test_stm5_undo_restores_every_byte(built: Cluster, seed: int, first: int, se
     assert _content(session) == before
 
 
-@pytest.mark.parametrize("skip_seen", [True, False])
+@pytest.mark.parametrize("reuse_failures", [True, False])
 def test_sig2_identical_jobs_fare_alike_with_and_without_the_memory_of_failures(reuse_failures: bool) -> None:
     """cycle:SIG-2."""
 

@@ -3,7 +3,7 @@
     schedule(snapshot, policy, memory) -> Plan
 
 1. Plugins prepare their rules for this snapshot (`hooks.py`).
-2. The books are opened: sums per queue, fair shares (`fairshare/ledger.py`).
+2. The queue ledger is opened: sums per queue, fair shares (`queueing/queueledger.py`).
 3. The actions run one after the other on one mutable `State` and see each other's effects (cycle:CYC-6).
 4. What happened, and why the rest waits, becomes a `Plan` (`decisions.py`).
 

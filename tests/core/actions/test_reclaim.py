@@ -1,7 +1,7 @@
 """Reclaim: queues get back what others hold beyond their share (cycle:14; queues:11, cases 19.7).
 
 Nodes have GPUs to spare of nothing else, so GPUs decide.  `old` work runs and `new` work waits.  The pure rules about
-the books have their own tests in `fairshare/test_reclaiming.py`; here the whole action runs.
+the rules have their own tests in `queueing/test_reclaimrules.py`; here the whole action runs.
 """
 
 from typing import Any

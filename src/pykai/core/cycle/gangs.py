@@ -233,7 +233,7 @@ class Gang:
         self._selection: list[Batch] | None = None
         #: its sort key among the gangs of its queue, None = to be asked anew
         self.order_key: tuple[object, ...] | None = None
-        #: what makes it like others (`victims/signatures.py`); once it was touched only for this version of the state
+        #: what makes it like others (`eviction/signatures.py`); once it was touched only for this version of the state
         self.signature: Any = None
         #: what the selected tasks ask of their queue, by the MiB that converts gpu-memory requests
         self.requested_by_gpu_mib: dict[int, QueueAmounts] = {}

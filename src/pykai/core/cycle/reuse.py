@@ -21,7 +21,7 @@ _MAX_CONSTRAINT_NUMBERS = 20_000
 
 
 class SignatureNumbers:
-    """Numbers for what pods ask for besides how much, and how much, by shape (`victims/signatures.py`)."""
+    """Numbers for what pods ask for besides how much, and how much, by shape (`eviction/signatures.py`)."""
 
     __slots__ = ("constraint_numbers", "count_zones", "numbers_by_constraint", "requests_by_shape")
 

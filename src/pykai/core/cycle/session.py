@@ -25,7 +25,7 @@ from pykai.core.report.decisions import Bind, Evict, NoEviction, Nominate, OverC
 
 
 class PlacementFailure(NamedTuple):
-    """Where an attempt failed and why, without the names of the pods (see `place/gang.py`)."""
+    """Where an attempt failed and why, without the names of the pods (see `placing/gang.py`)."""
 
     version: int
     batch: int

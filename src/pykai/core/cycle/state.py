@@ -5,7 +5,7 @@ try something (design: what-if by journal).  Integers are undone by the opposite
 figures are put back as saved.
 
 `touched` names the node rows changed so far, undo included.  Whoever caches something per row remembers how far it
-read that list and repairs the rows after it; see `place/ranking.py`.  `version` identifies the content: after a
+read that list and repairs the rows after it; see `placing/ranking.py`.  `version` identifies the content: after a
 rollback it is the version of the mark again, so "nothing changed since" is one comparison.
 """
 

@@ -1,7 +1,8 @@
 """dynamicresources: devices for ResourceClaims, and for extended resources that a device class stands behind (gpu:11).
 
-The rules live in `core/claims`; here they become checks, a score and the books.  A pod whose claims could be satisfied
-only by devices that are about to be given back scores as one that cannot start there now (cycle:SCO-2, Availability).
+The rules live in `core/ledgers/claims`; here they become checks, a score and a ledger.  A pod whose claims could be
+satisfied only by devices that are about to be given back scores as one that cannot start there now (cycle:SCO-2,
+Availability).
 """
 
 from __future__ import annotations

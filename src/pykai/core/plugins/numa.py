@@ -1,8 +1,8 @@
 """numa: pods where their cores and devices lie close together (gpu:12).
 
 Off unless a configuration names it.  A node whose Topology Manager would turn the pod away is refused; among the others
-the fewer zones the pod would span the better.  Which zones it gets is kept in books (`numa/books.py`), so that the next
-pod of the cycle finds what is really left.
+the fewer zones the pod would span the better.  Which zones it gets is kept in a ledger (`ledgers/numa/ledger.py`), so
+that the next pod of the cycle finds what is really left.
 """
 
 from __future__ import annotations

@@ -243,10 +243,10 @@ def test_without_the_library_selectors_are_refused_and_claims_without_them_work(
     program = """
 import sys
 sys.modules["cel_expr_python"] = None
-from tests.core.deviceobjects import asks, devices_of, gpus, offered, refused, wants
+from tests.core.deviceobjects import claim_request, device_request, devices_of, gpus, offered, refusal_text
 inventory = offered(gpus(2))
-assert devices_of(inventory, asks(wants(2))) == ["gpu-0", "gpu-1"]
-print(refused(inventory, asks(wants(1, "fast"))))
+assert devices_of(inventory, claim_request(device_request(2))) == ["gpu-0", "gpu-1"]
+print(refusal_text(inventory, claim_request(device_request(1, "fast"))))
 """
     root = Path(__file__).parents[4]
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root)
