@@ -176,7 +176,8 @@ async def test_no_bind_of_ours_overfills_what_we_know_of_a_node(cluster: RealClu
     assert witness.faults == []
     assert witness.binds > WAVES * 100
     rejected = [pod for pod in cluster.pods("ours", "Failed") if pod["metadata"]["name"].startswith("loser-")]
-    assert [pod["status"]["reason"] for pod in rejected] == ["OutOfnvidia.com/gpu"]
+    # Once for certain, and again where the default scheduler happens to be quicker, too.
+    assert {pod["status"]["reason"] for pod in rejected} == {"OutOfnvidia.com/gpu"}
 
 
 @pytest.fixture(scope="module")
