@@ -105,7 +105,8 @@ def run_cases(folder: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.glob("*.jsonl")):
         for case in find("read_cases")(path):
             run = find("CaseRun")(case)
-            for cycle in range(1, (case.cycles.last if case.cycles is not None else 1) + 1):
+            last = member(case.cycles, "last_cycle", "last") if case.cycles is not None else 1
+            for cycle in range(1, last + 1):
                 plan = find("schedule")(run.tables.snapshot(run.now_ns), run.policy, None)
                 yield record(f"{path.name} {case.id}", cycle, plan)
                 if case.cycles is not None:
