@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pykai.api import names
+from pykai.api.unstructured import JsonObject
 from pykai.webhooks.gpusharing import ALPHABET, AdmissionDenied, SharingRules, mutate, validate
 
-JsonObject = dict[str, Any]
 HAMI = SharingRules(hami_core_enabled=True)
 
 

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from pykai.api import names
+from pykai.api.unstructured import JsonObject
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Forbidden
@@ -36,7 +37,6 @@ from tests.kube.certificates import Authority
 from tests.servers import Server, api_server
 from tests.webhooks.test_gpusharing import HALF, a_pod, letters, mutated
 
-JsonObject = dict[str, Any]
 GUARDED = "guarded"
 JANE = "system:serviceaccount:default:jane"
 

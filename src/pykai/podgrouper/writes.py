@@ -14,7 +14,6 @@ Subtle: values are compared by meaning.  Absent and empty are equal, and so are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -22,10 +21,9 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.duration import DurationError, format_go_duration, parse_duration
 from pykai.api.scheduling import PodGroup, SubGroup, TopologyConstraint
+from pykai.api.unstructured import JsonObject
 from pykai.podgrouper.constraints import updated_group_constraint
 from pykai.podgrouper.metadata import GroupingSettings, Metadata
-
-JsonObject = dict[str, Any]
 
 _TOPOLOGY_FIELDS = ("topology", "requiredTopologyLevel", "preferredTopologyLevel")
 

@@ -15,18 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from pykai.api import names
 from pykai.api.amounts import NanoAmounts, add_amounts, amounts_patch
 from pykai.api.conditions import DesiredCondition, merge_conditions
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import PodGroup
+from pykai.api.unstructured import JsonObject
 from pykai.core.cluster.claims.counting import GpuCount
 from pykai.core.model.groups import Branch, Leaf, build_subgroup_tree
 from pykai.podgroups.groupusage import GroupUsage, SubgroupCounts
 
-JsonObject = dict[str, Any]
 #: What a claim counts for, None if there is no such claim.
 ClaimGpus = Callable[[str], GpuCount | None]
 _NANO = 10**9

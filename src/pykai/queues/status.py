@@ -11,17 +11,16 @@ Conditions, which KAI declares and never writes:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pykai.api import names
 from pykai.api.amounts import NanoAmounts, amounts_patch, format_amount
 from pykai.api.conditions import DesiredCondition, merge_conditions
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import Queue
+from pykai.api.unstructured import JsonObject
 from pykai.core.model.axes import is_gpu, is_mig, mig_gpus
 from pykai.queues.forest import QueueForest
 
-JsonObject = dict[str, Any]
 _NANO = 10**9
 
 

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.unstructured import JsonObject
 from pykai.binder.options import BinderOptions
 from pykai.binder.service import BinderService, make_binder
 from pykai.kube.caches import Caches
@@ -34,7 +35,6 @@ from pykai.kube.transport import Request, Response, Stream, Transport
 from tests.servers import Server, api_server, ensure_namespace
 
 RESERVATIONS = names.RESERVATION_NAMESPACE
-JsonObject = dict[str, Any]
 Fault = Callable[[Request], Response | Exception | None]
 
 

@@ -6,8 +6,11 @@ import json
 
 from pykai.api import names
 from pykai.api.sharing import reservation_name
+from pykai.api.unstructured import JsonObject
 from pykai.kube.resources import BIND_REQUESTS, PODS
-from tests.services.binder.bindercluster import JsonObject, binder_cluster
+from tests.services.binder.bindercluster import (
+    binder_cluster,
+)
 
 
 def condition(pod: JsonObject, kind: str) -> JsonObject:

@@ -9,10 +9,15 @@ import pytest
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.decode import decode_as
+from pykai.api.unstructured import JsonObject
 from pykai.binder.claims import extended_claim_name
 from pykai.kube.resources import BIND_REQUESTS, PODS, RESOURCE_CLAIMS
 from pykai.kube.transport import Request, Response
-from tests.services.binder.bindercluster import BinderCluster, JsonObject, binder_cluster, status
+from tests.services.binder.bindercluster import (
+    BinderCluster,
+    binder_cluster,
+    status,
+)
 
 EXTENDED = {
     "deviceRequests": [

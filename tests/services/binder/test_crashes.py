@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pykai.api import names
+from pykai.api.unstructured import JsonObject
 from pykai.binder.options import BinderOptions
 from pykai.kube.client import MAX_ATTEMPTS
 from pykai.kube.errors import ConnectionLost
@@ -16,7 +17,6 @@ from tests.services.binder.bindercluster import (
     RESERVATIONS,
     BinderCluster,
     FaultyBinderTransport,
-    JsonObject,
     binder_cluster,
     status,
 )

@@ -13,6 +13,7 @@ from pykai.api.core import Node, Pod
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import BindRequest
 from pykai.api.sharing import gpu_groups, reservation_name
+from pykai.api.unstructured import JsonObject
 from pykai.binder.attempt import BindAttempt
 from pykai.binder.bindadmission import BindAdmission
 from pykai.binder.gpugroups import GROUP_INDEX
@@ -20,7 +21,10 @@ from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import BinderOptions
 from pykai.kube.resources import BIND_REQUESTS, EVENTS, PODS, RESOURCE_CLAIMS
 from pykai.kube.store import Store
-from tests.services.binder.bindercluster import BinderCluster, JsonObject, binder_cluster
+from tests.services.binder.bindercluster import (
+    BinderCluster,
+    binder_cluster,
+)
 from tests.services.binder.test_claims import allocation, claim, claim_status, extended
 from tests.services.binder.test_room import asking
 

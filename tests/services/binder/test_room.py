@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pykai.api import names
+from pykai.api.unstructured import JsonObject
 from pykai.kube.resources import NODES, PODS
-from tests.services.binder.bindercluster import BinderCluster, JsonObject, binder_cluster
+from tests.services.binder.bindercluster import (
+    BinderCluster,
+    binder_cluster,
+)
 
 
 def asking(**requests: str) -> list[JsonObject]:

@@ -7,10 +7,14 @@ import pytest
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.decode import decode_as
+from pykai.api.unstructured import JsonObject
 from pykai.binder.configmaps import is_owned_by, memory_limit, visible_devices
 from pykai.binder.options import read_options
 from pykai.kube.resources import CONFIG_MAPS, PODS
-from tests.services.binder.bindercluster import BinderCluster, JsonObject, binder_cluster
+from tests.services.binder.bindercluster import (
+    BinderCluster,
+    binder_cluster,
+)
 from tests.services.binder.test_claims import refuse_binding
 
 HAMI = read_options({"plugins": '{"hamicore": {"enabled": true}}'})

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver import apierrors
 from pykai.lab.apiserver.rbac import Authorizer, PolicyRule
 from pykai.lab.apiserver.users import User
-
-JsonObject = dict[str, Any]
 
 GROUPS: Final = frozenset({"authorization.k8s.io", "authentication.k8s.io"})
 #: group, plural and kind of what is served

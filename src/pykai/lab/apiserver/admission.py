@@ -31,6 +31,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from pykai.api.unstructured import JsonObject
 from pykai.kube import errors
 from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.kinds import StoreKey
@@ -43,8 +44,6 @@ from pykai.lab.apiserver.rbac import Authorizer
 from pykai.lab.apiserver.selectors import selector_matches
 from pykai.lab.apiserver.storage import ObjectStorage
 from pykai.lab.apiserver.users import MASTERS
-
-JsonObject = dict[str, Any]
 
 MUTATING: Final[StoreKey] = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
 VALIDATING: Final[StoreKey] = ("admissionregistration.k8s.io", "validatingwebhookconfigurations")

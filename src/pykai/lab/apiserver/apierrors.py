@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pykai.api.unstructured import JsonObject
 from pykai.kube import errors
-
-JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

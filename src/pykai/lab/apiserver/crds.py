@@ -8,8 +8,9 @@ with the conversion strategy None.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver.apierrors import StatusCause, forbidden_field, invalid_value, required_value
 from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.kinds import KindRegistry, ResourceKind, StoreKey
@@ -19,7 +20,6 @@ from pykai.lab.apiserver.storage import DELETED, ObjectStorage, StorageEvent
 if TYPE_CHECKING:
     from pykai.lab.apiserver.writer import ObjectWriter
 
-JsonObject = dict[str, Any]
 
 CRDS: Final[StoreKey] = ("apiextensions.k8s.io", "customresourcedefinitions")
 _log = logging.getLogger(__name__)

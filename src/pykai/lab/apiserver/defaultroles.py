@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-JsonObject = dict[str, Any]
+from pykai.api.unstructured import JsonObject
 
 _GROUP: Final = "rbac.authorization.k8s.io"
 _API_VERSION: Final = f"{_GROUP}/v1"

@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver import apierrors
 from pykai.lab.apiserver.apierrors import StatusCause
 from pykai.lab.apiserver.kinds import ResourceKind
-
-JsonObject = dict[str, Any]
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"

@@ -7,16 +7,15 @@ group and version.  Both are made from the registry and kept until a kind comes 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final
+from typing import Final
 
 from pykai import __version__
+from pykai.api.unstructured import JsonObject
 from pykai.kube.transport import Request, Response
 from pykai.lab.apiserver import accessreviews, apierrors, openapi
 from pykai.lab.apiserver.kinds import KindRegistry, ResourceKind
 from pykai.lab.apiserver.negotiation import response_format
 from pykai.lab.apiserver.storage import encode
-
-JsonObject = dict[str, Any]
 
 _VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pykai.api.unstructured import JsonObject
 from pykai.kube.clock import Clock
 from pykai.kube.errors import ApiError
 from pykai.lab.apiserver.calls import Call
@@ -28,7 +29,6 @@ from pykai.lab.apiserver.kinds import KindRegistry, StoreKey
 from pykai.lab.apiserver.storage import DELETED, ObjectStorage, StorageEvent, StoredObject
 from pykai.lab.apiserver.writer import ObjectWriter
 
-JsonObject = dict[str, Any]
 ObjectKey = tuple[StoreKey, str]
 
 EVENT_TTL_S: Final = 3600.0

@@ -12,9 +12,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
+from pykai.api.unstructured import JsonObject
 from pykai.kube import errors
 from pykai.kube.transport import Request, Response
 from pykai.lab.apiserver import accessreviews, apierrors, deletion, pods, rbac
@@ -30,8 +31,6 @@ from pykai.lab.apiserver.storage import ObjectStorage, StoredObject, encode
 from pykai.lab.apiserver.users import MASTERS, User
 from pykai.lab.apiserver.watches import Watch
 from pykai.lab.apiserver.writer import ObjectWriter
-
-JsonObject = dict[str, Any]
 
 _log = logging.getLogger(__name__)
 _JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}

@@ -24,12 +24,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pykai.api.names import LAST_APPLIED_ANNOTATION
+from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver.patches import PatchError
 from pykai.lab.apiserver.schema import fieldsets
 from pykai.lab.apiserver.schema.fieldsets import FieldSet, Path
 from pykai.lab.apiserver.schema.model import SchemaNode
-
-JsonObject = dict[str, Any]
 
 _APPLY: Final = "Apply"
 _UPDATE: Final = "Update"

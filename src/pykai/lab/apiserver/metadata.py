@@ -14,10 +14,9 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
+from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver.apierrors import StatusCause, invalid_value, required_value
 from pykai.lab.apiserver.kinds import ResourceKind
-
-JsonObject = dict[str, Any]
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

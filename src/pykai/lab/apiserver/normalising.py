@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver.schema.defaulting import DEFAULTING_RULES
 from pykai.lab.apiserver.schema.model import FieldProblem, SchemaNode
 from pykai.lab.apiserver.schema.validation import apply_defaults, prune, validate
 from pykai.lab.apiserver.storage import encode
-
-JsonObject = dict[str, Any]
 
 #: specs that are remembered, and the largest one
 _MAX_CACHED_SPECS: Final = 512

@@ -18,10 +18,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
+from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver.schema.model import SchemaNode
 from pykai.lab.apiserver.schema.table import builtin_kinds, table_entries
-
-JsonObject = dict[str, Any]
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _SHARED: Final[JsonObject] = {

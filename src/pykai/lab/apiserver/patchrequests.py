@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pykai.api.unstructured import JsonObject
 from pykai.kube import errors
 from pykai.lab.apiserver import apierrors, managedfields
 from pykai.lab.apiserver.calls import Call, check_object_type
 from pykai.lab.apiserver.patches import PatchError, json_patch, merge_patch, strategic_patch
 from pykai.lab.apiserver.schema.validation import prune
-
-JsonObject = dict[str, Any]
 
 
 def patch_function(

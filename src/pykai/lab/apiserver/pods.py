@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pykai.api import names
+from pykai.api.unstructured import JsonObject
 from pykai.kube import errors
 from pykai.lab.apiserver import apierrors
 from pykai.lab.apiserver.apierrors import StatusCause, forbidden_field
@@ -26,7 +27,6 @@ from pykai.lab.apiserver.storage import StoredObject
 if TYPE_CHECKING:
     from pykai.lab.apiserver.writer import ObjectWriter
 
-JsonObject = dict[str, Any]
 
 #: classes that every cluster has
 _SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from pykai.api import guardedfields
 from pykai.api.guardedfields import CREATE, UPDATE, ClosedNamespaces, FieldGuard, FieldPolicy, GuardedField
+from pykai.api.unstructured import JsonMapping
 from pykai.kube import errors
 from pykai.lab.apiserver.apierrors import forbidden
 from pykai.lab.apiserver.calls import Call
@@ -25,8 +26,6 @@ from pykai.lab.apiserver.kinds import StoreKey
 from pykai.lab.apiserver.rbac import Authorizer
 from pykai.lab.apiserver.storage import ObjectStorage
 from pykai.lab.apiserver.users import MASTERS
-
-JsonMapping = Mapping[str, Any]
 
 POLICIES: Final[StoreKey] = ("admissionregistration.k8s.io", "validatingadmissionpolicies")
 BINDINGS: Final[StoreKey] = ("admissionregistration.k8s.io", "validatingadmissionpolicybindings")

@@ -25,8 +25,6 @@ from pykai.lab.apiserver.selectors import selector_matches
 from pykai.lab.apiserver.storage import ObjectStorage
 from pykai.lab.apiserver.users import MASTERS, User
 
-JsonObject = dict[str, Any]
-
 GROUP: Final = "rbac.authorization.k8s.io"
 ROLES: Final[StoreKey] = (GROUP, "roles")
 CLUSTER_ROLES: Final[StoreKey] = (GROUP, "clusterroles")

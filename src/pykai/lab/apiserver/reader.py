@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from pykai.api.unstructured import JsonObject
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Gone
 from pykai.lab.apiserver import apierrors
@@ -28,7 +29,6 @@ from pykai.lab.apiserver.selectors import parse_field_selector, parse_label_sele
 from pykai.lab.apiserver.storage import ObjectStorage, StoredObject, decode, encode
 from pykai.lab.apiserver.watches import ResponseTransform, Watch
 
-JsonObject = dict[str, Any]
 RecordFilter = Callable[[StoredObject], bool]
 
 

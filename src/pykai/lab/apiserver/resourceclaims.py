@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pykai.api import names
+from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver.apierrors import StatusCause, forbidden_field, invalid_value
 from pykai.lab.apiserver.calls import Call
 
 if TYPE_CHECKING:
     from pykai.lab.apiserver.writer import ObjectWriter
 
-JsonObject = dict[str, Any]
 
 _NO_REQUEST: Final = (
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"

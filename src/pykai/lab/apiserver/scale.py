@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver import apierrors
 from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.patches import PatchError, json_patch, merge_patch
-
-JsonObject = dict[str, Any]
 
 
 def _value_at(obj: JsonObject, path: str) -> Any:

@@ -38,8 +38,6 @@ from pykai.lab.apiserver.storage import DELETED, ObjectStorage, StorageEvent
 from pykai.lab.apiserver.users import Tokens, user_named, write_private
 from pykai.lab.apiserver.writer import ObjectWriter
 
-JsonObject = dict[str, Any]
-
 _log = logging.getLogger(__name__)
 #: API groups of which installed objects are brought up to date
 _UPGRADED_GROUPS: Final = frozenset({"rbac.authorization.k8s.io", "admissionregistration.k8s.io"})

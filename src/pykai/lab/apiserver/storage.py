@@ -24,14 +24,13 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
+from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver.apierrors import expired, too_large_revision
 from pykai.lab.apiserver.kinds import StoreKey
-
-JsonObject = dict[str, Any]
 
 _log = logging.getLogger(__name__)
 

@@ -9,9 +9,10 @@ Statements: apiserver:status.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pykai.api import names
+from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver import crds, pods, resourceclaims, workloads
 from pykai.lab.apiserver.apierrors import (
     StatusCause,
@@ -27,7 +28,6 @@ from pykai.lab.apiserver.kinds import ResourceKind, StoreKey
 if TYPE_CHECKING:
     from pykai.lab.apiserver.writer import ObjectWriter
 
-JsonObject = dict[str, Any]
 
 #: makes what is stored from what was sent; `metadata` is a dict of its own
 PrepareCreate = Callable[["ObjectWriter", Call, JsonObject], JsonObject]

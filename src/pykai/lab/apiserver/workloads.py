@@ -6,8 +6,9 @@ their template and stay as they are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver.apierrors import StatusCause, invalid_value, required_value
 from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.selectors import selector_matches
@@ -15,7 +16,6 @@ from pykai.lab.apiserver.selectors import selector_matches
 if TYPE_CHECKING:
     from pykai.lab.apiserver.writer import ObjectWriter
 
-JsonObject = dict[str, Any]
 
 UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
 NAME_LABEL: Final = "batch.kubernetes.io/job-name"

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from pykai.api.unstructured import JsonObject
 from pykai.kube.clock import Clock
 from pykai.lab.apiserver import apierrors, deletion, metadata, strategies
 from pykai.lab.apiserver.admission import Admission
@@ -32,7 +33,6 @@ from pykai.lab.apiserver.schema.model import FieldProblem
 from pykai.lab.apiserver.schema.validation import summarise_problems, validate_transition
 from pykai.lab.apiserver.storage import ObjectStorage, StoredObject, encode
 
-JsonObject = dict[str, Any]
 #: makes the wanted object from the present one
 UpdateFunction = Callable[[JsonObject], JsonObject]
 

@@ -22,6 +22,7 @@ import msgspec
 from pykai.api import names
 from pykai.api.decode import DecodeError, decode_as
 from pykai.api.meta import LabelSelector, ObjectMeta, OwnerReference, Wire
+from pykai.api.unstructured import JsonObject
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound
@@ -34,7 +35,6 @@ from pykai.lab.cachesync import wait_for_cache_sync
 from pykai.lab.timestamps import to_timestamp
 
 T = TypeVar("T", bound=Wire)
-JsonObject = dict[str, Any]
 OnChange = Callable[[Change[Any]], None]
 
 #: Kubernetes' alphabet for random endings: no vowels, so that no words appear.

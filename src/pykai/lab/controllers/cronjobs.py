@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pykai.api import names
+from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import CronJob, Job
 from pykai.core.queueing.cron import CronError, parse_cron
 from pykai.kube.errors import ApiError
@@ -23,7 +24,6 @@ from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
     AssumingWriter,
     Controller,
-    JsonObject,
     controlled_by,
     controller_of,
     key_of,

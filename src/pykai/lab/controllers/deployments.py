@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pykai.api import names
+from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import Deployment, ReplicaSet
 from pykai.kube.resources import DEPLOYMENTS, REPLICA_SETS
 from pykai.kube.runtime import Runtime, Service
@@ -18,7 +19,6 @@ from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
     AssumingWriter,
     Controller,
-    JsonObject,
     controlled_by,
     controller_of,
     key_of,

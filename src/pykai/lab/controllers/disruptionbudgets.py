@@ -6,6 +6,7 @@ count the pods that exist, not those that their owners want.
 
 from __future__ import annotations
 
+from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import MachinePod, PodDisruptionBudget
 from pykai.kube.resources import POD_DISRUPTION_BUDGETS
 from pykai.kube.runtime import Runtime, Service
@@ -13,7 +14,6 @@ from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
     AssumingWriter,
     Controller,
-    JsonObject,
     int_or_percent,
     key_of,
     selector_matches,

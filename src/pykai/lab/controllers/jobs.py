@@ -12,6 +12,7 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.core import Condition
+from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import Job, MachinePod
 from pykai.kube.errors import ApiError
 from pykai.kube.resources import JOBS
@@ -20,7 +21,6 @@ from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
     AssumingWriter,
     Controller,
-    JsonObject,
     controller_of,
     key_of,
     owner_reference,

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from pykai.api import names
 from pykai.api.core import Node
+from pykai.api.unstructured import JsonObject
 from pykai.kube.client import PatchKind
 from pykai.kube.errors import Conflict, Invalid, NotFound
 from pykai.kube.resources import NODES
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
-from pykai.lab.controllers.controller import Controller, JsonObject
+from pykai.lab.controllers.controller import (
+    Controller,
+)
 
 _EFFECT = "NoSchedule"
 

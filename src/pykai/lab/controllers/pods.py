@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykai.api.core import Condition
+from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import MachinePod
 from pykai.kube.resources import PODS
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
-from pykai.lab.controllers.controller import AssumingWriter, JsonObject, controlled_by
+from pykai.lab.controllers.controller import (
+    AssumingWriter,
+    controlled_by,
+)
 from pykai.lab.timestamps import to_seconds
 
 CONTROLLER = "controller"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykai.api import names
+from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import MachinePod, ReplicaSet
 from pykai.kube.errors import ApiError
 from pykai.kube.resources import REPLICA_SETS
@@ -20,7 +21,6 @@ from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
     AssumingWriter,
     Controller,
-    JsonObject,
     controller_of,
     key_of,
     owner_reference,

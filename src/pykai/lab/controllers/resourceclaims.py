@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from pykai.api import names
 from pykai.api.resource import ResourceClaim
+from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import MachinePod, ResourceClaimTemplate
 from pykai.kube.client import PatchKind
 from pykai.kube.errors import Conflict, NotFound
@@ -24,7 +25,6 @@ from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
     AssumingWriter,
     Controller,
-    JsonObject,
     controlled_by,
     key_of,
     owner_reference,

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from pykai.api import names
 from pykai.api.storage import PersistentVolumeClaim
+from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import ControllerRevision, MachinePod, StatefulSet
 from pykai.kube.errors import ApiError
 from pykai.kube.resources import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, STATEFUL_SETS
@@ -23,7 +24,6 @@ from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
     AssumingWriter,
     Controller,
-    JsonObject,
     controlled_by,
     controller_of,
     key_of,

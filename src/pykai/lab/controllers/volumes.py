@@ -13,10 +13,17 @@ from __future__ import annotations
 from pykai.api import names
 from pykai.api.quantity import QuantityError, unit_value
 from pykai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from pykai.api.unstructured import JsonObject
 from pykai.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
-from pykai.lab.controllers.controller import AssumingWriter, Controller, JsonObject, key_of, reference, selector_matches
+from pykai.lab.controllers.controller import (
+    AssumingWriter,
+    Controller,
+    key_of,
+    reference,
+    selector_matches,
+)
 
 _CLAIM, _VOLUME = "claim:", "volume:"
 _FOR_CLAIM, _OF_CLASS = "claim", "class"

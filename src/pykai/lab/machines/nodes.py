@@ -14,12 +14,10 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 from pykai.api import names
+from pykai.api.unstructured import JsonObject
 from pykai.lab.machines.devices import device_id
-
-JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pykai.api.names import DEFAULT_STORAGE_CLASS_ANNOTATION, STORAGE_CLASS_ANNOTATION
+from pykai.api.unstructured import JsonMapping
 from pykai.lab.apiserver.printers.workloads import (
     NONE,
     UNSET,
@@ -32,8 +33,6 @@ from pykai.lab.apiserver.printers.workloads import (
     status_of,
     time_since,
 )
-
-JsonMapping = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

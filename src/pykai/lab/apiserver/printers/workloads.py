@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from pykai.api.names import NODE_ROLE_LABEL, NODE_ROLE_LABEL_PREFIX
 from pykai.api.timestamp import TimestampError, parse_timestamp
-
-JsonMapping = Mapping[str, Any]
+from pykai.api.unstructured import JsonMapping
 
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pykai.api.names import NAMESPACE_NAME_LABEL
+from pykai.api.unstructured import JsonMapping
 
-JsonMapping = Mapping[str, Any]
 DefaultingRule = Callable[[JsonMapping], Mapping[str, Any]]
 
 _NOTHING: Final[Mapping[str, Any]] = {}

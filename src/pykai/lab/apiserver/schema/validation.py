@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from pykai.api.quantity import QuantityError, canonical_quantity, nano_value
 from pykai.api.timestamp import TimestampError, parse_timestamp
+from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver.schema.checks import (
     DUPLICATE,
     REQUIRED,
@@ -37,8 +38,6 @@ from pykai.lab.apiserver.schema.checks import (
 )
 from pykai.lab.apiserver.schema.defaulting import DEFAULTING_RULES
 from pykai.lab.apiserver.schema.model import FieldProblem, SchemaNode
-
-JsonObject = dict[str, Any]
 
 _INT32: Final = 1 << 31
 _INT64: Final = 1 << 63
