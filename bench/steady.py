@@ -133,7 +133,7 @@ class SteadyCluster:
         for document in documents:
             kind = self.server.registry.by_kind(document["apiVersion"], document["kind"])
             assert kind is not None
-            self.server.writer.write(kind, document)
+            self.server.state.write(kind, document)
             count += 1
         return count
 
@@ -144,7 +144,7 @@ class SteadyCluster:
         record = self.server.storage.get(kind.store, key)
         assert record is not None
         old = record.object()
-        self.server.writer.write(kind, {**old, "metadata": {**old["metadata"], **change.pop("metadata", {})}, **change})
+        self.server.state.write(kind, {**old, "metadata": {**old["metadata"], **change.pop("metadata", {})}, **change})
 
     def remove(self, name: str) -> None:
         """Take a pod of another scheduler out of storage."""

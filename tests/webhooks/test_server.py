@@ -288,7 +288,7 @@ async def test_the_embedded_server_admits_in_process() -> None:
         with pytest.raises(Forbidden, match="written by the binder only"):
             await jane.patch(PODS, "p", label, "default")
         await admin.patch(PODS, "p", label, "default")
-        mary = Client(LocalTransport(server, User("mary", ("system:masters",))))
+        mary = Client(LocalTransport(server.handler, User("mary", ("system:masters",))))
         await mary.patch(PODS, "p", {"metadata": {"labels": {names.GPU_GROUP_LABEL: "h"}}}, "default")
         with pytest.raises(Forbidden, match="positive number smaller"):
             await jane.create(PODS, a_pod({names.GPU_FRACTION_ANNOTATION: "2"}, name="q"), "default")

@@ -8,18 +8,15 @@ with the conversion strategy None.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver.apierrors import StatusCause, forbidden_field, invalid_value, required_value
 from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.kinds import KindRegistry, ResourceKind, StoreKey
 from pykai.lab.apiserver.schema.table import crd_schema
+from pykai.lab.apiserver.serverstate import ServerState
 from pykai.lab.apiserver.storage import DELETED, ObjectStorage, StorageEvent
-
-if TYPE_CHECKING:
-    from pykai.lab.apiserver.writer import ObjectWriter
-
 
 CRDS: Final[StoreKey] = ("apiextensions.k8s.io", "customresourcedefinitions")
 _log = logging.getLogger(__name__)
@@ -36,23 +33,23 @@ def _with_default_names(obj: JsonObject) -> JsonObject:
     return {**obj, "spec": {**spec, "names": names, "conversion": spec.get("conversion") or {"strategy": "None"}}}
 
 
-def prepare_create(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
+def prepare_create(state: ServerState, call: Call, obj: JsonObject) -> JsonObject:
     """A new definition is established from the beginning."""
-    return _with_status(writer, _with_default_names(obj), {})
+    return _with_status(state, _with_default_names(obj), {})
 
 
-def prepare_update(writer: ObjectWriter, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+def prepare_update(state: ServerState, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
     """The status follows the names and versions."""
     if call.subresource == "status":
         return obj
-    return _with_status(writer, _with_default_names(obj), before.get("status") or {})
+    return _with_status(state, _with_default_names(obj), before.get("status") or {})
 
 
-def _with_status(writer: ObjectWriter, obj: JsonObject, status: JsonObject) -> JsonObject:
+def _with_status(state: ServerState, obj: JsonObject, status: JsonObject) -> JsonObject:
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return obj
-    now = writer.now()
+    now = state.now()
     reasons = (
         ("NamesAccepted", "NoConflicts", "no conflicts found"),
         ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
@@ -72,7 +69,7 @@ def _with_status(writer: ObjectWriter, obj: JsonObject, status: JsonObject) -> J
     }
 
 
-def validate(writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
+def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     """What a definition needs to be served."""
     if call.subresource == "status":
         return []
@@ -125,7 +122,7 @@ def validate(writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObje
                 causes.append(invalid_value(f"spec.{field}", spec.get(field), "field is immutable"))
         if (old.get("names") or {}).get("plural") != plural:
             causes.append(forbidden_field("spec.names.plural", "field is immutable"))
-    holder = writer.registry.storage_kind((str(group), str(plural)))
+    holder = state.registry.storage_kind((str(group), str(plural)))
     if holder is not None and not holder.is_custom:
         causes.append(invalid_value("spec.group", group, "is a group of the server's own"))
     return causes

@@ -21,12 +21,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pykai.api.unstructured import JsonObject
-from pykai.kube.clock import Clock
 from pykai.kube.errors import ApiError
 from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.deletion import FOREGROUND, ORPHAN
-from pykai.lab.apiserver.kinds import KindRegistry, StoreKey
-from pykai.lab.apiserver.storage import DELETED, ObjectStorage, StorageEvent, StoredObject
+from pykai.lab.apiserver.kinds import StoreKey
+from pykai.lab.apiserver.serverstate import ServerState
+from pykai.lab.apiserver.storage import DELETED, StorageEvent, StoredObject
 from pykai.lab.apiserver.writer import ObjectWriter
 
 ObjectKey = tuple[StoreKey, str]
@@ -45,18 +45,19 @@ _log = logging.getLogger(__name__)
 class GarbageCollector:
     """The collector."""
 
-    def __init__(self, storage: ObjectStorage, registry: KindRegistry, writer: ObjectWriter, clock: Clock) -> None:
-        self._storage = storage
-        self._registry = registry
+    def __init__(self, state: ServerState, writer: ObjectWriter) -> None:
+        self._state = state
+        self._storage = state.storage
+        self._registry = state.registry
+        self._clock = state.clock
         self._writer = writer
-        self._clock = clock
         self._work_queue: dict[ObjectKey, None] = {}
         self._wake = asyncio.Event()
         self._terminating_namespaces: set[str] = set()
         #: when an event was last written, its key, and the revision of that write
         self._event_expiry_queue: deque[tuple[float, str, int]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
-        storage.listeners.append(self._on_event)
+        state.storage.listeners.append(self._on_event)
 
     def start(self) -> None:
         """Look at everything that is stored, then follow."""
@@ -160,7 +161,7 @@ class GarbageCollector:
         meta = {**obj["metadata"], "ownerReferences": owners}
         if not owners:
             del meta["ownerReferences"]
-        self._writer.write(kind, {**obj, "metadata": meta})
+        self._state.write(kind, {**obj, "metadata": meta})
 
     def _process_finalizers(self, place: ObjectKey, record: StoredObject) -> None:
         """Foreground: dependents first.  Orphan: dependents stay and forget their owner."""

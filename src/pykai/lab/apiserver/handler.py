@@ -21,13 +21,13 @@ from pykai.kube.transport import Request, Response
 from pykai.lab.apiserver import accessreviews, apierrors, deletion, pods, rbac
 from pykai.lab.apiserver.calls import Call, read_options
 from pykai.lab.apiserver.discovery import Discovery
-from pykai.lab.apiserver.kinds import KindRegistry
 from pykai.lab.apiserver.negotiation import ResponseFormat, read_request_body, response_format
 from pykai.lab.apiserver.patchrequests import patch_function
 from pykai.lab.apiserver.rbac import Authorizer
 from pykai.lab.apiserver.reader import ObjectReader
 from pykai.lab.apiserver.scale import read_scale, scale_change
-from pykai.lab.apiserver.storage import ObjectStorage, StoredObject, encode
+from pykai.lab.apiserver.serverstate import ServerState
+from pykai.lab.apiserver.storage import StoredObject, encode
 from pykai.lab.apiserver.users import MASTERS, User
 from pykai.lab.apiserver.watches import Watch
 from pykai.lab.apiserver.writer import ObjectWriter
@@ -104,19 +104,20 @@ class RequestHandler:
 
     def __init__(
         self,
-        storage: ObjectStorage,
-        registry: KindRegistry,
+        state: ServerState,
         reader: ObjectReader,
         writer: ObjectWriter,
         discovery: Discovery,
         authorizer: Authorizer,
     ) -> None:
-        self._storage = storage
+        self._state = state
+        self._storage = state.storage
+        self._registry = state.registry
         self._authorizer = authorizer
-        self._registry = registry
         self._reader = reader
         self._writer = writer
         self._discovery = discovery
+        self.closed = False
 
     async def handle(
         self, request: Request, user: User, *, tracked: bool, agent: str = ""
@@ -257,7 +258,7 @@ class RequestHandler:
     async def _patch(self, call: Call, request: Request, form: ResponseFormat) -> Response:
         patch = await read_request_body(request)
         media = request.content_type.partition(";")[0].strip()
-        change = patch_function(call, media, patch, self._writer.now)
+        change = patch_function(call, media, patch, self._state.now)
         if call.verb == "apply" and self._storage.get(call.kind.store, call.key) is None:
             if call.subresource:
                 raise apierrors.not_found(call.kind.group, call.kind.plural, call.name)
@@ -287,14 +288,14 @@ class RequestHandler:
         if pod and call.subresource == "binding" and call.verb == "create":
             body = await read_request_body(request)
             writer.admission.check_subresource(call)
-            record = pods.bind(writer, call, body if isinstance(body, dict) else {})
+            record = pods.bind(self._state, call, body if isinstance(body, dict) else {})
             await self._storage.wait_durable(record.revision)
             return _json_response(201, _SUCCESS_CREATED)
         if pod and call.subresource == "eviction" and call.verb == "create":
             body = await read_request_body(request)
             record = self._reader.record(call)
             writer.admission.check_subresource(call)
-            pods.check_eviction(writer, record, dry_run=call.dry_run)
+            pods.check_eviction(self._state, record, dry_run=call.dry_run)
             options = body.get("deleteOptions") if isinstance(body, dict) else None
             deleted = writer.delete_now(call, deletion.read_options(call.query, options))
             await self._storage.wait_durable(deleted.record.revision)

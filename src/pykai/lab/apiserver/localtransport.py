@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.transport import Request, Response, Stream
-from pykai.lab.apiserver.handler import StreamingResponse
+from pykai.lab.apiserver.handler import RequestHandler, StreamingResponse
 from pykai.lab.apiserver.users import User
-
-if TYPE_CHECKING:
-    from pykai.lab.apiserver.server import ApiServer
 
 
 class LocalStream:
@@ -47,8 +43,8 @@ class LocalStream:
 class LocalTransport:
     """Carries requests of one user to the server in this process."""
 
-    def __init__(self, server: ApiServer, user: User) -> None:
-        self._server = server
+    def __init__(self, handler: RequestHandler, user: User) -> None:
+        self._handler = handler
         self._user = user
 
     async def send(self, request: Request) -> Response:
@@ -73,6 +69,6 @@ class LocalTransport:
         """Nothing is held."""
 
     async def _handle(self, request: Request) -> Response | StreamingResponse:
-        if self._server.closed:
+        if self._handler.closed:
             raise ConnectionLost("the embedded API server has been closed")
-        return await self._server.handler.handle(request, self._user, tracked=False)
+        return await self._handler.handle(request, self._user, tracked=False)

@@ -12,7 +12,7 @@ Statements: apiserver:binding, apiserver:pods, apiserver:priority.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pykai.api import names
 from pykai.api.unstructured import JsonObject
@@ -22,11 +22,8 @@ from pykai.lab.apiserver.apierrors import StatusCause, forbidden_field
 from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.metadata import validate_metadata
 from pykai.lab.apiserver.selectors import selector_matches
+from pykai.lab.apiserver.serverstate import ServerState
 from pykai.lab.apiserver.storage import StoredObject
-
-if TYPE_CHECKING:
-    from pykai.lab.apiserver.writer import ObjectWriter
-
 
 #: classes that every cluster has
 _SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -35,7 +32,7 @@ _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _EVICTION_RETRY_S: Final = 10
 
 
-def prepare_create(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
+def prepare_create(state: ServerState, call: Call, obj: JsonObject) -> JsonObject:
     """Requests, priority, tolerations, service account, phase and quality of service of a new pod."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
@@ -44,9 +41,9 @@ def prepare_create(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObj
     for field in ("containers", "initContainers"):
         if isinstance(spec.get(field), list):
             spec[field] = [_with_requests(container) for container in spec[field]]
-    _resolve_priority(writer, call, spec)
+    _resolve_priority(state, call, spec)
     _add_default_tolerations(spec)
-    _apply_runtime_class(writer, call, spec)
+    _apply_runtime_class(state, call, spec)
     if not spec.get("serviceAccountName"):
         spec["serviceAccountName"] = spec.get("serviceAccount") or "default"
     spec["serviceAccount"] = spec["serviceAccountName"]
@@ -59,13 +56,13 @@ def prepare_create(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObj
                 "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
                 "lastProbeTime": None,
-                "lastTransitionTime": writer.now(),
+                "lastTransitionTime": state.now(),
             }
         ]
     return {**obj, "spec": spec, "status": status}
 
 
-def prepare_update(writer: ObjectWriter, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+def prepare_update(state: ServerState, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
     """What the server set stays, as do the tolerations that every pod has."""
     if call.subresource == "status":
         status, old = obj.get("status"), before.get("status") or {}
@@ -79,7 +76,7 @@ def prepare_update(writer: ObjectWriter, call: Call, before: JsonObject, obj: Js
     return obj
 
 
-def validate(writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
+def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     """What a pod's update must not change."""
     if before is None or call.subresource == "status":
         return []
@@ -139,10 +136,10 @@ def qos_class(spec: Mapping[str, Any]) -> str:
     return "BestEffort" if not has_requests else "Guaranteed" if guaranteed else "Burstable"
 
 
-def bind(writer: ObjectWriter, call: Call, binding: Mapping[str, Any]) -> StoredObject:
+def bind(state: ServerState, call: Call, binding: Mapping[str, Any]) -> StoredObject:
     """Give a pod its node: once, and only the pod that is meant."""
     kind = call.kind
-    record = writer.storage.get(kind.store, call.key)
+    record = state.storage.get(kind.store, call.key)
     if record is None:
         raise apierrors.not_found("", "pods", call.name)
     target, binding_metadata = binding.get("target") or {}, binding.get("metadata") or {}
@@ -183,7 +180,7 @@ def bind(writer: ObjectWriter, call: Call, binding: Mapping[str, Any]) -> Stored
         "type": "PodScheduled",
         "status": "True",
         "lastProbeTime": None,
-        "lastTransitionTime": writer.now(),
+        "lastTransitionTime": state.now(),
     }
     status["conditions"] = [
         *[c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"],
@@ -194,12 +191,12 @@ def bind(writer: ObjectWriter, call: Call, binding: Mapping[str, Any]) -> Stored
         if binding_metadata.get(field):
             meta[field] = {**(meta.get(field) or {}), **binding_metadata[field]}
     new = {**pod, "metadata": meta, "spec": {**spec, "nodeName": node}, "status": status}
-    return record if call.dry_run else writer.write(kind, new)
+    return record if call.dry_run else state.write(kind, new)
 
 
-def check_eviction(writer: ObjectWriter, pod: StoredObject, *, dry_run: bool = False) -> None:
+def check_eviction(state: ServerState, pod: StoredObject, *, dry_run: bool = False) -> None:
     """429 where a disruption budget does not allow one pod less; one that does allows one less afterwards."""
-    budgets = writer.storage.collection(("policy", "poddisruptionbudgets"))
+    budgets = state.storage.collection(("policy", "poddisruptionbudgets"))
     begin, end = budgets.namespace_range(pod.namespace)
     status = pod.object().get("status") or {}
     if status.get("phase") in ("Succeeded", "Failed", "Pending"):
@@ -216,7 +213,7 @@ def check_eviction(writer: ObjectWriter, pod: StoredObject, *, dry_run: bool = F
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
         )
     for budget in matching_budgets:
-        allowed, desired_healthy, healthy = _budget_numbers(writer, budget, pod.namespace)
+        allowed, desired_healthy, healthy = _budget_numbers(state, budget, pod.namespace)
         always = (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
         if not _is_ready(pod.object()) and (always or healthy >= desired_healthy > 0):
             # It does not count among the healthy, so nothing is lost with it.
@@ -241,14 +238,14 @@ def check_eviction(writer: ObjectWriter, pod: StoredObject, *, dry_run: bool = F
                 retry_after_s=_EVICTION_RETRY_S,
             )
         if "observedGeneration" in budget_status and not dry_run:
-            disrupted_pods = {**(budget_status.get("disruptedPods") or {}), pod.key.rpartition("/")[2]: writer.now()}
+            disrupted_pods = {**(budget_status.get("disruptedPods") or {}), pod.key.rpartition("/")[2]: state.now()}
             budget_status = {**budget_status, "disruptionsAllowed": allowed - 1, "disruptedPods": disrupted_pods}
-            kind = writer.registry.find("policy", "v1", "poddisruptionbudgets")
+            kind = state.registry.find("policy", "v1", "poddisruptionbudgets")
             if kind is not None:
-                writer.write(kind, {**budget, "metadata": dict(meta), "status": budget_status})
+                state.write(kind, {**budget, "metadata": dict(meta), "status": budget_status})
 
 
-def _budget_numbers(writer: ObjectWriter, budget: JsonObject, namespace: str) -> tuple[int, int, int]:
+def _budget_numbers(state: ServerState, budget: JsonObject, namespace: str) -> tuple[int, int, int]:
     """How many pods of a budget may go now, how many must be healthy, and how many are."""
     status, spec = budget.get("status") or {}, budget.get("spec") or {}
     if "observedGeneration" in status:
@@ -257,7 +254,7 @@ def _budget_numbers(writer: ObjectWriter, budget: JsonObject, namespace: str) ->
             int(status.get("desiredHealthy") or 0),
             int(status.get("currentHealthy") or 0),
         )
-    pods = writer.storage.collection(("", "pods"))
+    pods = state.storage.collection(("", "pods"))
     begin, end = pods.namespace_range(namespace)
     members = [
         r.object()
@@ -298,9 +295,9 @@ def _with_requests(container: Any) -> Any:
     return {**container, "resources": {**resources, "requests": {**limits, **requests}}}
 
 
-def _resolve_priority(writer: ObjectWriter, call: Call, spec: JsonObject) -> None:
+def _resolve_priority(state: ServerState, call: Call, spec: JsonObject) -> None:
     name = spec.get("priorityClassName") or ""
-    classes = writer.storage.collection(("scheduling.k8s.io", "priorityclasses")).records
+    classes = state.storage.collection(("scheduling.k8s.io", "priorityclasses")).records
     value, policy = 0, "PreemptLowerPriority"
     if name in _SYSTEM_CLASSES and name not in classes:
         value = _SYSTEM_CLASSES[name]
@@ -344,7 +341,7 @@ def _add_default_tolerations(spec: JsonObject) -> None:
     spec["tolerations"] = tolerations
 
 
-def _apply_runtime_class(writer: ObjectWriter, call: Call, spec: JsonObject) -> None:
+def _apply_runtime_class(state: ServerState, call: Call, spec: JsonObject) -> None:
     """A pod costs what its runtime class costs, and goes only where that is to be had."""
 
     def refuse(why: str) -> errors.Forbidden:
@@ -352,7 +349,7 @@ def _apply_runtime_class(writer: ObjectWriter, call: Call, spec: JsonObject) -> 
 
     runtime_class: JsonObject = {}
     if name := spec.get("runtimeClassName"):
-        record = writer.storage.collection(("node.k8s.io", "runtimeclasses")).records.get(name)
+        record = state.storage.collection(("node.k8s.io", "runtimeclasses")).records.get(name)
         if record is None:
             raise refuse(f'pod rejected: RuntimeClass "{name}" not found')
         runtime_class = record.object()

@@ -7,23 +7,20 @@ is until it is taken back as a whole, and only what is allocated can be reserved
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pykai.api import names
 from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver.apierrors import StatusCause, forbidden_field, invalid_value
 from pykai.lab.apiserver.calls import Call
-
-if TYPE_CHECKING:
-    from pykai.lab.apiserver.writer import ObjectWriter
-
+from pykai.lab.apiserver.serverstate import ServerState
 
 _NO_REQUEST: Final = (
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 )
 
 
-def validate(writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
+def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     """What is wrong with a claim that is written."""
     if before is None:
         return []

@@ -33,6 +33,7 @@ from pykai.lab.apiserver.kinds import KindRegistry, StoreKey
 from pykai.lab.apiserver.localtransport import LocalTransport
 from pykai.lab.apiserver.metadata import new_uid
 from pykai.lab.apiserver.reader import ObjectReader
+from pykai.lab.apiserver.serverstate import ServerState
 from pykai.lab.apiserver.sqlitejournal import STATE_FILE, SqliteJournal
 from pykai.lab.apiserver.storage import DELETED, ObjectStorage, StorageEvent
 from pykai.lab.apiserver.users import Tokens, user_named, write_private
@@ -65,14 +66,12 @@ class ApiServer:
         self.clock = clock
         self.registry = KindRegistry()
         self.definitions = Definitions(storage, self.registry)
-        self.writer = ObjectWriter(storage, self.registry, clock, admission)
+        self.state = ServerState(storage, self.registry, clock)
+        self.writer = ObjectWriter(self.state, admission)
         self.reader = ObjectReader(storage, clock)
         self.authorizer = admission.authorizer
-        self.handler = RequestHandler(
-            storage, self.registry, self.reader, self.writer, Discovery(self.registry), self.authorizer
-        )
-        self.garbage_collector = GarbageCollector(storage, self.registry, self.writer, clock)
-        self.closed = False
+        self.handler = RequestHandler(self.state, self.reader, self.writer, Discovery(self.registry), self.authorizer)
+        self.garbage_collector = GarbageCollector(self.state, self.writer)
         storage.listeners.append(self._create_default_account)
 
     @classmethod
@@ -114,7 +113,7 @@ class ApiServer:
 
     def transport(self, user: str = "admin") -> Transport:
         """The way in for this process."""
-        return LocalTransport(self, user_named(user))
+        return LocalTransport(self.handler, user_named(user))
 
     async def ensure(self, obj: Mapping[str, Any], *, renew: bool = False) -> None:
         """Create an object unless it exists; `renew` gives an existing one everything but this metadata."""
@@ -139,14 +138,14 @@ class ApiServer:
             kind = self.registry.by_kind(str(obj["apiVersion"]), str(obj["kind"]))
             if kind is None:
                 raise ValueError(f"{obj['apiVersion']} {obj['kind']} is no kind that this server serves")
-            meta = {"uid": new_uid(), "creationTimestamp": self.writer.now(), **obj["metadata"]}
-            self.writer.write(kind, {**obj, "metadata": meta})
+            meta = {"uid": new_uid(), "creationTimestamp": self.state.now(), **obj["metadata"]}
+            self.state.write(kind, {**obj, "metadata": meta})
 
     async def close(self) -> None:
         """End watches, tasks and connections; what was written is on disk afterwards."""
-        if self.closed:
+        if self.handler.closed:
             return
-        self.closed = True
+        self.handler.closed = True
         self.storage.end_watches()
         for http in self._http:
             await http.stop()
@@ -223,9 +222,9 @@ class ApiServer:
                 "name": "default",
                 "namespace": name,
                 "uid": new_uid(),
-                "creationTimestamp": self.writer.now(),
+                "creationTimestamp": self.state.now(),
             }
-            self.writer.write(kind, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
+            self.state.write(kind, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
 
 
 def is_loopback(host: str) -> bool:

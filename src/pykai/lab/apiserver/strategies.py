@@ -9,7 +9,7 @@ Statements: apiserver:status.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pykai.api import names
 from pykai.api.unstructured import JsonObject
@@ -24,17 +24,14 @@ from pykai.lab.apiserver.apierrors import (
 )
 from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.kinds import ResourceKind, StoreKey
-
-if TYPE_CHECKING:
-    from pykai.lab.apiserver.writer import ObjectWriter
-
+from pykai.lab.apiserver.serverstate import ServerState
 
 #: makes what is stored from what was sent; `metadata` is a dict of its own
-PrepareCreate = Callable[["ObjectWriter", Call, JsonObject], JsonObject]
+PrepareCreate = Callable[[ServerState, Call, JsonObject], JsonObject]
 #: the same for an update, with the present object
-PrepareUpdate = Callable[["ObjectWriter", Call, JsonObject, JsonObject], JsonObject]
+PrepareUpdate = Callable[[ServerState, Call, JsonObject, JsonObject], JsonObject]
 #: what is wrong with an object; the present one is None for a create
-StrategyCheck = Callable[["ObjectWriter", Call, JsonObject, JsonObject | None], list[StatusCause]]
+StrategyCheck = Callable[[ServerState, Call, JsonObject, JsonObject | None], list[StatusCause]]
 
 #: kinds whose creator may give a status
 _KEEP_STATUS: Final = frozenset({("", "nodes"), ("", "services"), ("", "persistentvolumes")})
@@ -63,7 +60,7 @@ _NON_SOURCE_VOLUME_FIELDS: Final = frozenset(
 _STATUS_METADATA: Final = frozenset({("", "pods"), ("", "nodes")})
 
 
-def prepare_create(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
+def prepare_create(state: ServerState, call: Call, obj: JsonObject) -> JsonObject:
     """What a new object gets."""
     kind = call.kind
     if kind.status and kind.store not in _KEEP_STATUS and "status" in obj:
@@ -71,13 +68,13 @@ def prepare_create(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObj
     if kind.store in _EMPTY_STATUS:
         obj = {**obj, "status": _EMPTY_STATUS[kind.store]}
     prepare = _CREATE.get(kind.store)
-    return prepare(writer, call, obj) if prepare is not None else obj
+    return prepare(state, call, obj) if prepare is not None else obj
 
 
-def prepare_update(writer: ObjectWriter, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+def prepare_update(state: ServerState, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
     """What an update gets."""
     revise = _UPDATE.get(call.kind.store)
-    return revise(writer, call, before, obj) if revise is not None else obj
+    return revise(state, call, before, obj) if revise is not None else obj
 
 
 def prepare_delete(kind: ResourceKind, obj: JsonObject) -> JsonObject:
@@ -87,10 +84,10 @@ def prepare_delete(kind: ResourceKind, obj: JsonObject) -> JsonObject:
     return obj
 
 
-def validate(writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
+def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     """What breaks the rules of the kind."""
     check = _CHECKS.get(call.kind.store)
-    return check(writer, call, obj, before) if check is not None else []
+    return check(state, call, obj, before) if check is not None else []
 
 
 def restrict(kind: ResourceKind, subresource: str, before: JsonObject, wanted: JsonObject) -> JsonObject:
@@ -118,7 +115,7 @@ def restrict(kind: ResourceKind, subresource: str, before: JsonObject, wanted: J
     return wanted
 
 
-def _namespace(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
+def _namespace(state: ServerState, call: Call, obj: JsonObject) -> JsonObject:
     meta = obj["metadata"]
     labels = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta["name"]}
     return {
@@ -129,13 +126,13 @@ def _namespace(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
     }
 
 
-def _namespace_update(writer: ObjectWriter, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+def _namespace_update(state: ServerState, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
     if call.subresource != "finalize":
         obj = {**obj, "spec": before.get("spec") or {}}
     return obj
 
 
-def _node(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
+def _node(state: ServerState, call: Call, obj: JsonObject) -> JsonObject:
     """Closed to pods until its Ready condition is seen by whoever looks after nodes."""
     spec = obj.get("spec") or {}
     taints = spec.get("taints") or []
@@ -145,29 +142,29 @@ def _node(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
     return {**obj, "spec": {**spec, "taints": [*taints, closed]}}
 
 
-def _claim(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
+def _claim(state: ServerState, call: Call, obj: JsonObject) -> JsonObject:
     return {**obj, "status": {"phase": "Pending"}}
 
 
-def _volume(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
+def _volume(state: ServerState, call: Call, obj: JsonObject) -> JsonObject:
     status = {"phase": "Pending", **(obj.get("status") or {})}
-    return {**obj, "status": {"lastPhaseTransitionTime": writer.now(), **status}}
+    return {**obj, "status": {"lastPhaseTransitionTime": state.now(), **status}}
 
 
-def _volume_update(writer: ObjectWriter, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+def _volume_update(state: ServerState, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
     status, old = obj.get("status") or {}, before.get("status") or {}
     if call.subresource == "status" and status.get("phase") != old.get("phase"):
         if status.get("lastPhaseTransitionTime") in (None, old.get("lastPhaseTransitionTime")):
-            obj = {**obj, "status": {**status, "lastPhaseTransitionTime": writer.now()}}
+            obj = {**obj, "status": {**status, "lastPhaseTransitionTime": state.now()}}
     return obj
 
 
-def _validate_volume(writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
+def _validate_volume(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     spec = obj.get("spec") or {}
     return [] if spec.keys() - _NON_SOURCE_VOLUME_FIELDS else [required_value("spec", "must specify a volume type")]
 
 
-def _secret(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
+def _secret(state: ServerState, call: Call, obj: JsonObject) -> JsonObject:
     texts = obj.pop("stringData", None)
     if isinstance(texts, Mapping) and texts:
         import base64
@@ -178,12 +175,12 @@ def _secret(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
     return obj
 
 
-def _secret_update(writer: ObjectWriter, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
-    return _secret(writer, call, dict(obj))
+def _secret_update(state: ServerState, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+    return _secret(state, call, dict(obj))
 
 
 def _validate_immutable_data(
-    writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None
+    state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None
 ) -> list[StatusCause]:
     if before is None or before.get("immutable") is not True:
         return []
@@ -192,7 +189,7 @@ def _validate_immutable_data(
 
 
 def _validate_priority_class(
-    writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None
+    state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None
 ) -> list[StatusCause]:
     causes = []
     if before is not None:
@@ -206,16 +203,14 @@ def _validate_priority_class(
                 invalid_value("value", value, "maximum allowed value of a user defined priority is 1000000000")
             )
     if obj.get("globalDefault") is True:
-        for other in writer.storage.collection(call.kind.store).records.values():
+        for other in state.storage.collection(call.kind.store).records.values():
             if other.key != call.key and other.object().get("globalDefault") is True:
                 text = f"PriorityClass {other.key} is already marked as default. Only one default can exist"
                 raise forbidden(call.kind.group, call.kind.plural, call.name, text)
     return causes
 
 
-def _validate_webhooks(
-    writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None
-) -> list[StatusCause]:
+def _validate_webhooks(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     """What a real server demands of webhooks beyond their types, as far as people get it wrong."""
     causes = []
     for index, hook in enumerate(obj.get("webhooks") or ()):

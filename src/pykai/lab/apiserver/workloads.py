@@ -6,16 +6,13 @@ their template and stay as they are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver.apierrors import StatusCause, invalid_value, required_value
 from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.selectors import selector_matches
-
-if TYPE_CHECKING:
-    from pykai.lab.apiserver.writer import ObjectWriter
-
+from pykai.lab.apiserver.serverstate import ServerState
 
 UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
 NAME_LABEL: Final = "batch.kubernetes.io/job-name"
@@ -23,7 +20,7 @@ OLD_UID_LABEL: Final = "controller-uid"
 OLD_NAME_LABEL: Final = "job-name"
 
 
-def prepare_job(writer: ObjectWriter, call: Call, obj: JsonObject) -> JsonObject:
+def prepare_job(state: ServerState, call: Call, obj: JsonObject) -> JsonObject:
     """Selector and labels with the job's uid, unless the user sees to them; a job without labels has its template's."""
     spec = obj.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
@@ -52,7 +49,7 @@ def _with_template_labels(job: JsonObject, template: JsonObject) -> JsonObject:
     return job if meta.get("labels") or not labels else {**job, "metadata": {**meta, "labels": dict(labels)}}
 
 
-def validate_job(writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
+def validate_job(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     """A job restarts its pods itself or not at all; most of it stays as created."""
     if call.subresource == "status":
         return []
@@ -76,9 +73,7 @@ def validate_job(writer: ObjectWriter, call: Call, obj: JsonObject, before: Json
     return causes
 
 
-def validate_selector(
-    writer: ObjectWriter, call: Call, obj: JsonObject, before: JsonObject | None
-) -> list[StatusCause]:
+def validate_selector(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     """The selector matches the template's labels and never changes."""
     if call.subresource == "status":
         return []

@@ -21,17 +21,17 @@ from datetime import timedelta
 from typing import Any, Final
 
 from pykai.api.unstructured import JsonObject
-from pykai.kube.clock import Clock
 from pykai.lab.apiserver import apierrors, deletion, metadata, strategies
 from pykai.lab.apiserver.admission import Admission
 from pykai.lab.apiserver.calls import Call, check_object_type, decode_failure_text, report_unknown_fields
-from pykai.lab.apiserver.kinds import KindRegistry, ResourceKind
+from pykai.lab.apiserver.kinds import ResourceKind
 from pykai.lab.apiserver.managedfields import track_update
 from pykai.lab.apiserver.normalising import Normaliser
 from pykai.lab.apiserver.schema.checks import TYPE_INVALID
 from pykai.lab.apiserver.schema.model import FieldProblem
 from pykai.lab.apiserver.schema.validation import summarise_problems, validate_transition
-from pykai.lab.apiserver.storage import ObjectStorage, StoredObject, encode
+from pykai.lab.apiserver.serverstate import ServerState
+from pykai.lab.apiserver.storage import StoredObject, encode
 
 #: makes the wanted object from the present one
 UpdateFunction = Callable[[JsonObject], JsonObject]
@@ -64,23 +64,13 @@ class DeletionResult:
 class ObjectWriter:
     """Carries out writes."""
 
-    def __init__(self, storage: ObjectStorage, registry: KindRegistry, clock: Clock, admission: Admission) -> None:
-        self.storage = storage
-        self.registry = registry
-        self.clock = clock
+    def __init__(self, state: ServerState, admission: Admission) -> None:
+        self._state = state
+        self._storage = state.storage
         self.admission = admission
         self._normaliser = Normaliser()
-        self._second, self._stamp = -1, ""
         #: fields of new objects, by all that decides on them
         self._managed_fields_cache: dict[tuple[Any, ...], JsonObject] = {}
-
-    def now(self) -> str:
-        """Cluster time as Kubernetes writes it."""
-        moment = self.clock.now()
-        second = int(moment.timestamp())
-        if second != self._second:
-            self._second, self._stamp = second, metadata.format_rfc3339(moment)
-        return self._stamp
 
     async def create(self, call: Call, body: Any) -> StoredObject:
         """Store a new object."""
@@ -103,24 +93,24 @@ class ObjectWriter:
         for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
             meta.pop(field, None)
         meta["uid"] = metadata.new_uid()
-        meta["creationTimestamp"] = self.now()
+        meta["creationTimestamp"] = self._state.now()
         if kind.generation:
             meta["generation"] = 1
         else:
             meta.pop("generation", None)
         self._check_namespace(call)
         self._check_structure(call, obj, None, problems)
-        obj = strategies.prepare_create(self, call, obj)
+        obj = strategies.prepare_create(self._state, call, obj)
         self._check_rules(call, obj, None)
         if self.admission.is_needed(call):
             await self.admission.validate(call, obj, None)
-        if self.storage.get(kind.store, call.key) is not None:
+        if self._storage.get(kind.store, call.key) is not None:
             raise apierrors.already_exists(kind.group, kind.plural, name)
         if call.verb != "apply":
             obj["metadata"].pop("managedFields", None)
         if call.tracked and call.verb != "apply":
             obj = self._with_creator_fields(call, obj)
-        return self._store(call, obj)
+        return self._state.store(call, obj)
 
     async def update(self, call: Call, change: UpdateFunction, *, unconditional: bool = True) -> StoredObject:
         """Replace an object by what `change` makes of it; again where somebody wrote while webhooks were asked."""
@@ -140,7 +130,7 @@ class ObjectWriter:
                 return old
             if self.admission.is_needed(call):
                 new = await self._admitted(call, new, before)
-                if self.storage.get(call.kind.store, call.key) is not old:
+                if self._storage.get(call.kind.store, call.key) is not old:
                     continue
             return self._store_or_remove(call, old, new)
         raise apierrors.conflict(call.kind.group, call.kind.plural, call.name)
@@ -162,12 +152,12 @@ class ObjectWriter:
         if pending is None:
             if call.dry_run:
                 return DeletionResult(old, True)
-            return DeletionResult(self.storage.remove(kind.store, call.key), True)
+            return DeletionResult(self._storage.remove(kind.store, call.key), True)
         meta = {**obj["metadata"]}
         if pending.finalizers:
             meta["finalizers"] = pending.finalizers
         if "deletionTimestamp" not in meta or pending.grace_s < int(meta.get("deletionGracePeriodSeconds") or 0):
-            until = self.clock.now() + timedelta(seconds=pending.grace_s)
+            until = self._state.clock.now() + timedelta(seconds=pending.grace_s)
             meta["deletionTimestamp"] = metadata.format_rfc3339(until)
             meta["deletionGracePeriodSeconds"] = pending.grace_s
             if kind.generation:
@@ -175,11 +165,11 @@ class ObjectWriter:
         new = strategies.prepare_delete(kind, {**obj, "metadata": meta})
         if new["metadata"] == obj["metadata"]:
             return DeletionResult(old, False)
-        return DeletionResult(self._store(call, new), False)
+        return DeletionResult(self._state.store(call, new), False)
 
     def remove_finalizer(self, call: Call, finalizer: str) -> None:
         """Take one finalizer away; the object goes if it waited for nothing else."""
-        old = self.storage.get(call.kind.store, call.key)
+        old = self._storage.get(call.kind.store, call.key)
         if old is None:
             return
         obj = old.object()
@@ -188,12 +178,6 @@ class ObjectWriter:
         if not kept:
             del new["metadata"]["finalizers"]
         self._store_or_remove(call, old, new)
-
-    def write(self, kind: ResourceKind, obj: JsonObject) -> StoredObject:
-        """Store what the server itself has made, without checks; metadata must be the caller's own dict."""
-        meta = obj["metadata"]
-        call = Call("update", kind, meta.get("namespace", ""), meta["name"])
-        return self._store(call, obj)
 
     def _set_namespace(self, call: Call, meta: JsonObject) -> None:
         given = meta.get("namespace") or ""
@@ -208,7 +192,7 @@ class ObjectWriter:
         kind = call.kind
         if not kind.namespaced:
             return
-        namespace = self.storage.get(("", "namespaces"), call.namespace)
+        namespace = self._storage.get(("", "namespaces"), call.namespace)
         if namespace is None:
             raise apierrors.not_found("", "namespaces", call.namespace)
         if "deletionTimestamp" in namespace.object()["metadata"]:
@@ -223,12 +207,12 @@ class ObjectWriter:
     def _free_name(self, kind: ResourceKind, namespace: str, prefix: str) -> str:
         for _ in range(_NAME_ATTEMPTS):
             name = metadata.generated_name(prefix)
-            if self.storage.get(kind.store, f"{namespace}/{name}" if kind.namespaced else name) is None:
+            if self._storage.get(kind.store, f"{namespace}/{name}" if kind.namespaced else name) is None:
                 return name
         raise apierrors.already_exists(kind.group, kind.plural, prefix)
 
     def _stored_object(self, call: Call) -> StoredObject:
-        record = self.storage.get(call.kind.store, call.key)
+        record = self._storage.get(call.kind.store, call.key)
         if record is None:
             raise apierrors.not_found(call.kind.group, call.kind.plural, call.name)
         return record
@@ -285,7 +269,7 @@ class ObjectWriter:
             return None
         wanted, problems = self._normalised(call, wanted, before)
         self._check_structure(call, wanted, before, problems)
-        wanted = strategies.prepare_update(self, call, before, wanted)
+        wanted = strategies.prepare_update(self._state, call, before, wanted)
         meta = wanted["metadata"]
         if _without_managed_fields(wanted) == _without_managed_fields(before):
             # Only the manager of an apply may be new; everything else is as it was.
@@ -316,9 +300,9 @@ class ObjectWriter:
         if "deletionTimestamp" in meta and not meta.get("finalizers") and deletion.is_ready_to_remove(call.kind, new):
             if call.dry_run:
                 return old
-            self._store(call, new)
-            return self.storage.remove(call.kind.store, call.key)
-        return self._store(call, new)
+            self._state.store(call, new)
+            return self._storage.remove(call.kind.store, call.key)
+        return self._state.store(call, new)
 
     def _check_structure(
         self, call: Call, obj: JsonObject, before: JsonObject | None, problems: list[FieldProblem]
@@ -340,7 +324,7 @@ class ObjectWriter:
 
     def _check_rules(self, call: Call, obj: JsonObject, before: JsonObject | None) -> None:
         """The rules of the kind."""
-        causes = strategies.validate(self, call, obj, before)
+        causes = strategies.validate(self._state, call, obj, before)
         schema = call.kind.schema
         if before is not None and schema is not None and schema.has_transition_checks:
             changes = validate_transition(schema, before, obj)
@@ -371,30 +355,14 @@ class ObjectWriter:
                     del self._managed_fields_cache[next(iter(self._managed_fields_cache))]
                 self._managed_fields_cache[key] = entries[0]
             return tracked
-        meta["managedFields"] = [{**cached_entry, "manager": call.manager, "time": self.now()}]
+        meta["managedFields"] = [{**cached_entry, "manager": call.manager, "time": self._state.now()}]
         return new
 
     def _with_managed_fields(self, call: Call, before: JsonObject | None, new: JsonObject) -> JsonObject:
         tracked = track_update(
-            call.kind.schema, before, new, call.manager, self.now(), call.kind.api_version, call.subresource
+            call.kind.schema, before, new, call.manager, self._state.now(), call.kind.api_version, call.subresource
         )
         return {**tracked, "metadata": dict(tracked["metadata"])}
-
-    def _store(self, call: Call, obj: JsonObject) -> StoredObject:
-        kind = call.kind
-        # In this order, whatever the client's: lists leave them out by it.
-        rest = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
-        obj = {"kind": kind.kind, "apiVersion": kind.storage_api_version, **rest}
-        fields = metadata.selectable_field_reader(kind)(obj)
-        try:
-            if call.dry_run:
-                present = self.storage.get(kind.store, call.key)
-                if present is not None:
-                    obj["metadata"]["resourceVersion"] = present.object()["metadata"]["resourceVersion"]
-                return StoredObject(call.key, self.storage.published, encode(obj), obj, fields)
-            return self.storage.write(kind.store, call.key, obj, fields)
-        except (OverflowError, UnicodeError, TypeError) as error:
-            raise apierrors.bad_request(f"the object cannot be written as JSON: {error}") from None
 
 
 def _server_fields_changed(call: Call, meta: JsonObject, old_meta: JsonObject) -> list[apierrors.StatusCause]:
