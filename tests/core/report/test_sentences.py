@@ -34,7 +34,6 @@ from pykai.core.report.sentences import (
     no_eviction_text,
     not_ready_text,
     orphan_text,
-    pod_text,
     queue_line,
     reason_of,
     refusal_text,
@@ -300,7 +299,7 @@ def test_q209_the_gpus_of_a_quota_message_are_printed_raw(value: float, text: st
     assert f"Workload requested {text} GPUs" in refusal_text(over("quota", "GPU", requested=value))
 
 
-# -- cycle:EXP-10: groups that are not ready, and single pods ---------------------------------------------------------
+# -- cycle:EXP-10: groups that are not ready --------------------------------------------------------------------------
 
 
 def test_exp10_a_plain_group_says_how_many_pods_it_waits_for() -> None:
@@ -330,17 +329,6 @@ def test_exp10_gated_pods_exist_but_do_not_count() -> None:
     assert result.why("job") == (
         "Job is not ready for scheduling. Waiting for 2 pods for SubGroup b, currently 2 exist, 1 are gated."
     )
-
-
-def test_exp10_a_pod_has_its_own_reason_or_that_of_its_group() -> None:
-    group = waiting(no_place(cordoned=1), StrayPod("ns/lost", "x", "ns/job"))
-    assert pod_text(group, "ns/p") == f"{NO_NODES}: 1 cordoned."
-    assert pod_text(group, "ns/lost") == 'Pod ns/lost references subgroup "x", which does not exist in PodGroup ns/job'
-    assert pod_text(group, "ns/other") == group_text(group)
-
-
-def test_exp10_a_pod_of_a_group_without_errors_cannot_be_scheduled() -> None:
-    assert pod_text(waiting(), "ns/p") == "Unable to schedule pod"
 
 
 # -- the other refusals -----------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from pykai.api.timestamp import format_timestamp
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.memory import CycleMemory
-from pykai.core.report.decisions import Plan
+from pykai.core.report.decisions import NoPlace, Plan, Refusal, StrayPod
+from pykai.core.report.sentences import NO_NODES
 from pykai.core.schedule import schedule
 from pykai.lab import objects as build
 from pykai.scheduler.config.configuration import default_configuration
@@ -113,6 +114,30 @@ def test_a_new_pod_of_a_waiting_group_is_told_and_the_others_are_not_told_again(
     cluster.tables.apply(build.pod("waits-9", namespace="ns", group="waits", gpus=1))
     (group,) = cluster.news(MIN_TEXT_INTERVAL_NS / SECOND + 1).groups
     assert [pod.key for pod in group.pods if pod.event][-1] == "ns/waits-9"
+
+
+def pod_texts(cluster: Cluster, *refusals: Refusal) -> list[str]:
+    """What the pods of the waiting group say if these are the refusals of the group."""
+    plan, snapshot = cluster.cycle()
+    (record,) = plan.unscheduled
+    plan = changed(plan, unscheduled=(changed(record, refusals=refusals),))
+    (group,) = cluster.book.diff(plan, snapshot, cluster.conditioned).groups
+    return [pod.text for pod in group.pods]
+
+
+def test_a_pod_has_its_own_reason_or_that_of_its_group() -> None:
+    """cycle:EXP-10."""
+    cordoned = NoPlace("ns/waits-0", "gang", 0, "", 3, nodes={"cordoned": 1})
+    stray = StrayPod("ns/waits-1", "x", "ns/waits")
+    own, lost, shared = pod_texts(crowded(3), cordoned, stray)
+    assert own == f"{NO_NODES}: 1 cordoned."
+    assert lost == 'Pod ns/waits-1 references subgroup "x", which does not exist in PodGroup ns/waits'
+    assert shared.startswith("Unable to schedule podgroup: ")
+
+
+def test_a_pod_of_a_group_without_reasons_cannot_be_scheduled() -> None:
+    """cycle:EXP-10."""
+    assert pod_texts(crowded()) == ["Unable to schedule pod"]
 
 
 def test_a_group_that_pauses_after_a_refused_bind_was_told_why_already() -> None:

@@ -359,17 +359,6 @@ def group_text(group: Unscheduled) -> str:
     return f"{head}: {_SEPARATOR.join(lines)}."
 
 
-def pod_text(group: Unscheduled, pod: str) -> str:
-    """Why one pod of a waiting group waits, `pod` being its namespace/name: its own reason, else its group's
-    (cycle:EXP-10)."""
-    for refusal in group.refusals:
-        if isinstance(refusal, NoPlace) and refusal.pod == pod:
-            return task_text(refusal)
-        if isinstance(refusal, StrayPod) and refusal.pod == pod:
-            return refusal_text(refusal)
-    return group_text(group) if group.refusals else UNABLE_TO_SCHEDULE_POD
-
-
 def _resource_list(figures: ResourceAmounts) -> dict[str, str]:
     """Figures as quantities; what is unlimited is left out, GPUs keep their fractions (queues:9, Do better)."""
     cpu, memory, gpu = figures
