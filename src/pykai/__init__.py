@@ -5,4 +5,8 @@ One scheduling cycle is a pure function from a snapshot of the cluster to decisi
 out.
 """
 
+from pykai.deprecated import find_old_modules
+
 __version__ = "0.1.0"
+
+find_old_modules()

@@ -1,4 +1,4 @@
-"""docs/plugins.md says what is true: every hook has its heading, the example works, the YAML loads."""
+"""docs/plugins.md matches the code: every hook and plugin is there, the example works, the YAML loads."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import yaml
 
-from pykai.core.hooks import Hooks
+import pykai.plugin
+from pykai.core.plugins import DEFAULT_PLUGINS, plugin_names
+from pykai.plugin import Hooks
 from pykai.scheduler.config.configuration import load_configuration
 from tests.core.builders import cluster
 
@@ -47,6 +50,25 @@ def test_every_hook_has_its_heading(hook: str) -> None:
 def test_no_heading_names_a_hook_that_is_gone() -> None:
     known = {field.name for field in fields(Hooks)}
     assert set(re.findall(r"\n### `(\w+)`\n", DOC)) == known
+
+
+def test_the_configuration_is_the_built_in_list_and_the_example() -> None:
+    (tier,) = yaml.safe_load(block("yaml"))["tiers"]
+    *built_in, example = [(plugin["name"], plugin.get("arguments", {})) for plugin in tier["plugins"]]
+    assert built_in == list(DEFAULT_PLUGINS)
+    assert example[0] == "quietnodes"
+
+
+def test_every_plugin_has_its_row() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \| (yes )?\| \S", DOC.partition("\n## The built-in plugins\n")[2], re.MULTILINE)
+    assert sorted(name for name, _ in rows) == plugin_names()
+    assert {name for name, default in rows if default} == set(dict(DEFAULT_PLUGINS))
+
+
+def test_every_type_that_is_named_can_be_imported() -> None:
+    named = set(re.findall(r"`([A-Z][A-Za-z]+)\(", DOC)) | set(re.findall(r"-> (?:iterable of )?([A-Z]\w+)", DOC))
+    assert len(named) > 5
+    assert named - {"Any", "None"} <= set(pykai.plugin.__all__)
 
 
 def test_the_code_in_the_doc_is_the_example() -> None:

@@ -31,6 +31,6 @@ def test_the_ready_made_file_is_the_profile() -> None:
 
 def test_the_links_lead_somewhere() -> None:
     plugins = (DOCS / "plugins.md").read_text(encoding="utf-8")
-    assert "\n## Wishes of pods\n" in plugins
+    assert "\n## Preferences of pods\n" in plugins
     for target in re.findall(r"\]\(([^)#]+)", DOC):
         assert (DOCS / target).exists(), target

@@ -421,7 +421,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
 
 
 THEIRS = """
-from pykai.core.hooks import Hooks
+from pykai.plugin import Hooks
 
 class Theirs:
     ARGUMENTS = {"size": ("size", int)}

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, NodeScore, PlacementRequest, Rows, Scope
+from pykai.plugin import Hooks, NodeScore, PlacementRequest, Rows, Scope, Snapshot, State
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState
@@ -35,6 +35,13 @@ from pykai.core.model.vectors import Vector
 from pykai.core.queueing.queueledger import CapacityRefusal, QueueAmounts
 from pykai.core.report.decisions import NoEviction
 from pykai.core.report.decisions import Refusal as Refused
+from pykai.deprecated import renamed
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        return renamed(__name__, name)
+
 
 #: Node rows a hook is asked about.
 Rows = slice | IntArray

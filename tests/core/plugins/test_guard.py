@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.hooks import Hooks, NodeCheck, NodeScore
 from pykai.core.policy import NamedPlugin
+from pykai.plugin import Hooks, NodeCheck, NodeScore, Snapshot
 from tests.core.builders import Cluster, Result, cluster
 
 

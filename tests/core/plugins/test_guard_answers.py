@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.hooks import Hooks, NodeCheck, NodeScore, NodeSet, Scope
 from pykai.core.policy import NamedPlugin
-from pykai.core.report.decisions import NoEviction
 from pykai.core.report.sentences import no_eviction_text
+from pykai.plugin import Hooks, NodeCheck, NodeScore, NodeSet, NoEviction, Scope, Snapshot
 from tests.core.builders import Cluster, Result, cluster
 
 

@@ -37,6 +37,7 @@ from pykai.core.plugins import (
 )
 from pykai.core.plugins.arguments import read_arguments
 from pykai.core.policy import NamedPlugin, Policy
+from pykai.deprecated import accept_old_names
 from pykai.scheduler.config.budgets import read_budgets
 from pykai.scheduler.config.usagedb import UsageConfig, read_usage
 
@@ -292,6 +293,7 @@ def _third_party_plugin(
         offers = ", ".join(other.value for other in points)
         report(Problem(_SUBJECT, path, f"several packages offer {name!r}: {offers}; the first is used"))
     subject = f"plugin {name}"
+    accept_old_names()
     try:
         plugin_type = point.load()
         table = getattr(plugin_type, "ARGUMENTS", {})
