@@ -22,13 +22,13 @@ from pykai.api.decode import WireObject, decode_object
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.validate import check_state
+from pykai.core.model.queuetree import QueueTree
 from pykai.core.model.shapes import GpuKind, Shape
 from pykai.core.model.shard import Shard
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
 from pykai.core.plan import build_plan
-from pykai.core.queueing.queuetree import QueueTree
 from pykai.core.schedule import open_session, run_actions
 from pykai.scheduler.config.configuration import default_configuration
 from tests.core.builders import NOW_NS, timestamp_before

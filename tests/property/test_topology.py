@@ -13,9 +13,9 @@ from pykai.api.decode import decode_object
 from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
 from pykai.core.eviction.trial import Preemptor, Victim, feasible_nodes, run_trial
 from pykai.core.eviction.victims import victim_table_of
+from pykai.core.eviction.waitinglines import waiting_lines_of
 from pykai.core.placing.gang import place_gang, try_place_tasks
 from pykai.core.plan import build_plan
-from pykai.core.queueing.waitinglines import waiting_lines_of
 from pykai.core.report.decisions import Bind, DomainSearchStopped, Nominate, Plan
 from pykai.dev.cases import Case, Cycles
 from pykai.dev.conformance import CaseRun

@@ -24,13 +24,13 @@ from pykai.core.cycle.session import Session
 from pykai.core.cycle.state import State
 from pykai.core.hooks import Rules
 from pykai.core.model.problems import Problem
+from pykai.core.model.queuetree import CPU, GPU, MEMORY
 from pykai.core.plan import build_plan
 from pykai.core.plugins.dynamicresources import hooks_without_claims
 from pykai.core.plugins.guard import prepare_guarded
 from pykai.core.plugins.proportion import Proportion
 from pykai.core.policy import Policy
 from pykai.core.queueing.queueledger import open_ledger
-from pykai.core.queueing.queuetree import CPU, GPU, MEMORY
 from pykai.core.report.decisions import Plan
 
 

@@ -23,13 +23,13 @@ from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.journal import Placement
 from pykai.core.cycle.session import Session
 from pykai.core.ledgers.numa.ledger import ZoneAllocation, ZoneLedger
+from pykai.core.model.queuetree import CPU, GPU, MEMORY
 from pykai.core.model.shapes import GpuKind
 from pykai.core.model.status import ACTIVE_USED, STATUS_NAMES, TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import IDLE, RELEASING
 from pykai.core.plugins import ACCEPTED_WITHOUT_EFFECT, DEFAULT_PROFILE, PROFILES
 from pykai.core.policy import Policy
-from pykai.core.queueing.queuetree import CPU, GPU, MEMORY
 from pykai.core.report.decisions import Bind, Unscheduled
 from pykai.core.report.sentences import detailed_group_text
 from pykai.core.schedule import open_session, run_actions

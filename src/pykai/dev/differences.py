@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from math import inf
 
 from pykai.core.cycle.session import Session
+from pykai.core.model.queuetree import RESOURCES
 from pykai.core.model.status import TaskStatus
 from pykai.core.plan import build_plan
-from pykai.core.queueing.queuetree import RESOURCES
 from pykai.core.report.decisions import Unscheduled
 from pykai.core.report.sentences import group_text, no_eviction_text
 from pykai.dev.cases import Case

@@ -17,9 +17,9 @@ from pykai.core.eviction.scenarios import GENERATORS, ScenarioInput
 from pykai.core.eviction.trial import Preemptor, Victim, feasible_nodes
 from pykai.core.eviction.victimorder import VictimOrder
 from pykai.core.eviction.victims import EvictionUnit, victim_table_of
+from pykai.core.eviction.waitinglines import waiting_lines_of
 from pykai.core.placing.gang import try_place_tasks
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
-from pykai.core.queueing.waitinglines import waiting_lines_of
 from tests.core.builders import Cluster, Result, cluster, timestamp_before
 
 LOCAL, MULTI = "NodeLocalGreedy", "MultiNodeGang"

@@ -7,9 +7,9 @@ import pytest
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue, QueueSpec
 from pykai.core.model.problems import Problem
+from pykai.core.model.queuetree import QueueTree, build_tree
 from pykai.core.plugins import built_in_plugin
 from pykai.core.plugins.minruntime import LCA, QUEUE, MinRuntime, preempt_runtime, reclaim_runtime
-from pykai.core.queueing.queuetree import QueueTree, build_tree
 from tests.core.builders import NOW_NS, Cluster, Result, cluster, leaf, timestamp_before
 
 SECOND = 1_000_000_000

@@ -14,8 +14,8 @@ from pykai.core.eviction.search import VictimPolicy
 from pykai.core.eviction.trial import total_free_gpus
 from pykai.core.eviction.victims import victim_table_of, was_placed_in_cycle
 from pykai.core.hooks import EvictionProposal
+from pykai.core.model.queuetree import GPU
 from pykai.core.model.tasks import Task
-from pykai.core.queueing.queuetree import GPU
 from pykai.core.report.decisions import NoEviction
 
 #: amounts that sums of fractions may differ by

@@ -26,6 +26,7 @@ from pykai.core.model.axes import Axes, BoolArray, FloatArray, IntArray, mig_gpu
 from pykai.core.model.groups import Group
 from pykai.core.model.nodes import NodeFacts
 from pykai.core.model.problems import Problem
+from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree
 from pykai.core.model.shapes import HostPort, Shape, ShapeRegister
 from pykai.core.model.shard import Shard
 from pykai.core.model.sharedgpus import DeviceUse, portion_hundredths
@@ -33,7 +34,6 @@ from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import Vectors
 from pykai.core.model.zones import NodeZones
-from pykai.core.queueing.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree
 from pykai.core.report.decisions import FreeRoomOnly
 
 if TYPE_CHECKING:

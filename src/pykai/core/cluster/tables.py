@@ -36,6 +36,7 @@ from pykai.core.model.axes import Axes
 from pykai.core.model.groups import Group, read_group
 from pykai.core.model.nodes import NodeFacts, read_node
 from pykai.core.model.problems import Problem
+from pykai.core.model.queuetree import QueueTree, build_tree
 from pykai.core.model.shapes import GpuKind, RequestError, ResolvedReferences, Shape, ShapeRegister
 from pykai.core.model.shard import Shard
 from pykai.core.model.sharedgpus import portion_hundredths
@@ -43,7 +44,6 @@ from pykai.core.model.status import QUEUE_ALLOCATED, TERMINATING, TaskStatus
 from pykai.core.model.tasks import Task, has_ended, is_equivalent_pod, read_task, same_facts
 from pykai.core.model.vectors import Vectors
 from pykai.core.model.zones import NodeZones, read_zones
-from pykai.core.queueing.queuetree import QueueTree, build_tree
 from pykai.core.report.decisions import FreeRoomOnly
 
 #: Shapes beyond twice those in use before the others are forgotten.

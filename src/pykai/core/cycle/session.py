@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Batch, Gang, TaskKey
-from pykai.core.cycle.protected import protected_tasks
 from pykai.core.cycle.reuse import ReusableState
 from pykai.core.cycle.state import State
 from pykai.core.hooks import ALL_NODES, Rules
 from pykai.core.model.groups import Group
 from pykai.core.model.problems import Problem
+from pykai.core.model.protected import protected_tasks
 from pykai.core.model.shapes import GpuKind
 from pykai.core.placing.ranking import Rankings
 from pykai.core.policy import Policy

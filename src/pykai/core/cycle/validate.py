@@ -14,10 +14,10 @@ import numpy as np
 from pykai.api import names
 from pykai.core.cluster.groupindex import GroupIndex
 from pykai.core.cycle.journal import DiscreteLedger, Grant
-from pykai.core.cycle.protected import protected_tasks
 from pykai.core.cycle.session import Session
 from pykai.core.ledgers.claims.ledger import ClaimLedger
 from pykai.core.model.axes import PODS
+from pykai.core.model.protected import protected_tasks
 from pykai.core.model.shapes import HostPort, count_ports
 from pykai.core.model.sharedgpus import (
     DeviceTenant,

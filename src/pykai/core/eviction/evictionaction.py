@@ -18,13 +18,13 @@ from pykai.core.cycle.validate import check_state
 from pykai.core.eviction.search import ActionBudget, SearchResult, VictimPolicy, find_victims
 from pykai.core.eviction.signatures import FailedGangs
 from pykai.core.eviction.victims import VictimTable
+from pykai.core.eviction.waitinglines import WaitingLines
 from pykai.core.hooks import PlacementRequest, PreFailure
+from pykai.core.model.queuetree import GPU, RESOURCE_NAMES, QueueTree
 from pykai.core.model.tasks import Task
 from pykai.core.placing.task import request_for_task, unmet_text
 from pykai.core.queueing.queueledger import CapacityRefusal as Over
-from pykai.core.queueing.queuetree import GPU, RESOURCE_NAMES, QueueTree
 from pykai.core.queueing.queuewalk import gangs_by_leaf_queue, lines_by_leaf_queue
-from pykai.core.queueing.waitinglines import WaitingLines
 from pykai.core.report.decisions import FreeRoomOnly, NoEviction, NoPlace, WithinDelay
 
 

@@ -21,10 +21,10 @@ from pykai.core.eviction.scenarios import GENERATORS, ScenarioInput, VictimList
 from pykai.core.eviction.trial import Preemptor, feasible_nodes, fits_in_next_cycle, losses_of, run_trial
 from pykai.core.eviction.victimorder import VictimOrder
 from pykai.core.eviction.victims import victim_table_of
+from pykai.core.eviction.waitinglines import waiting_lines_of
 from pykai.core.hooks import EvictionProposal, Loss
 from pykai.core.model.status import TaskStatus
 from pykai.core.policy import SearchBudgets
-from pykai.core.queueing.waitinglines import waiting_lines_of
 
 
 class VictimPolicy(NamedTuple):

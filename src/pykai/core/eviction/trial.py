@@ -15,13 +15,13 @@ import numpy as np
 from pykai.core.cycle.gangs import Batch, Gang
 from pykai.core.cycle.session import Session
 from pykai.core.eviction.victims import EvictableTask
+from pykai.core.eviction.waitinglines import EMPTY_LINE, TrialLine, WaitingLines, waiting_lines_of
 from pykai.core.hooks import ALL_NODES, Loss, NodeSet
 from pykai.core.model.axes import BoolArray, FloatArray
 from pykai.core.model.status import TaskStatus
 from pykai.core.placing.gang import try_place_tasks
 from pykai.core.queueing.queueledger import QueueAmounts
 from pykai.core.queueing.queuewalk import GangLine, QueueWalk
-from pykai.core.queueing.waitinglines import EMPTY_LINE, TrialLine, WaitingLines, waiting_lines_of
 
 
 class Victim(NamedTuple):

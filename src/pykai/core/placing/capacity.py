@@ -7,10 +7,10 @@ import numpy as np
 from pykai.core.cycle.state import State
 from pykai.core.hooks import PlacementRequest, Rows
 from pykai.core.model.axes import IntArray
+from pykai.core.model.queuetree import GPU, RESOURCE_NAMES, QueueTree
 from pykai.core.model.sharedgpus import quota_hundredths
 from pykai.core.placing.fit import gpu_sizes
 from pykai.core.queueing.queueledger import CapacityRefusal, QueueAmounts
-from pykai.core.queueing.queuetree import GPU, RESOURCE_NAMES, QueueTree
 from pykai.core.report.decisions import OverCapacity
 from pykai.core.report.sentences import reason_of, refusal_text
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from pykai.api import names
 from pykai.core.cluster.groupindex import PriorityKind, QueueGroups
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.cycle.protected import protected_tasks
+from pykai.core.model.protected import protected_tasks
+from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree, fair_shares, roll_up
 from pykai.core.model.tasks import Task, by_age
-from pykai.core.queueing.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree, fair_shares, roll_up
 from pykai.core.queueing.terminating import TerminatingCharges, sum_terminating
 
 #: cpu milli, memory bytes, GPU hundredths

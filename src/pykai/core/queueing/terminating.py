@@ -22,7 +22,7 @@ from typing import Any
 from pykai.api import names
 from pykai.core.cluster.groupindex import PriorityKind, QueueGroups
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.cycle.protected import protected_tasks
+from pykai.core.model.protected import protected_tasks
 from pykai.core.model.status import QUEUE_ALLOCATED, TERMINATING
 from pykai.core.model.tasks import Task
 

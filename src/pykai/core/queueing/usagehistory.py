@@ -17,8 +17,8 @@ from math import log
 from typing import Protocol
 
 from pykai.api.duration import WEEK
+from pykai.core.model.queuetree import RESOURCES
 from pykai.core.queueing.cron import CronSchedule
-from pykai.core.queueing.queuetree import RESOURCES
 
 #: CPU, memory, GPU; any unit, as long as usage and capacity have the same
 UsageAmounts = tuple[float, float, float]
