@@ -23,10 +23,10 @@ from pykai.core.hooks import (
     Planes,
     Plugin,
     PreFailure,
-    Rows,
     Scope,
 )
-from pykai.core.model.axes import BoolArray, FloatArray, IntArray
+from pykai.core.model.axes import BoolArray, FloatArray, IntArray, Rows
+from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.shapes import Shape
 from pykai.core.model.sharedgpus import DeviceUse
 from pykai.core.model.tasks import Task
@@ -40,7 +40,7 @@ from pykai.core.plugins.arguments import (
     read_number,
     read_one_of,
 )
-from pykai.core.queueing.queueledger import CapacityRefusal, QueueAmounts
+from pykai.core.queueing.queueledger import CapacityRefusal
 from pykai.core.report.decisions import NoEviction, Refusal
 
 __all__ = [

@@ -18,7 +18,7 @@ from pykai.api.core import Node
 from pykai.api.decode import decode_object
 from pykai.api.resource import DeviceClass, ResourceClaimSpec, ResourceSlice
 from pykai.core.cluster.claims.inventory import Inventory
-from pykai.core.cluster.snapshot import NodeTable
+from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.ledgers.claims.allocator import MAX_STEPS, ClaimAllocation, allocate
 from pykai.core.model.axes import BoolArray
 from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue, QueueResource, QueueResources, QueueSpec
 from pykai.core.model.problems import Problem
-from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree, build_tree, fair_shares, roll_up
+from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree, build_tree
+from pykai.core.queueing.fairshare import fair_shares, roll_up
 from pykai.core.queueing.waterfill import QueueDemand, divide, divide_explained
 
 

@@ -27,12 +27,13 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState
 from pykai.core.cycle.journal import DiscreteLedger, Observer
 from pykai.core.cycle.state import State
-from pykai.core.model.axes import BoolArray, FloatArray, IntArray
+from pykai.core.model.axes import BoolArray, FloatArray, IntArray, Rows
+from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.shapes import Shape
 from pykai.core.model.sharedgpus import DeviceUse
 from pykai.core.model.tasks import Task, by_age
 from pykai.core.model.vectors import Vector
-from pykai.core.queueing.queueledger import CapacityRefusal, QueueAmounts
+from pykai.core.queueing.queueledger import CapacityRefusal
 from pykai.core.report.decisions import NoEviction
 from pykai.core.report.decisions import Refusal as Refused
 from pykai.deprecated import renamed
@@ -43,8 +44,6 @@ if not TYPE_CHECKING:
         return renamed(__name__, name)
 
 
-#: Node rows a hook is asked about.
-Rows = slice | IntArray
 #: One node's idle, releasing, free and used amounts, each a list by axis.
 Planes = list[list[int]]
 

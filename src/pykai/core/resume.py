@@ -30,8 +30,8 @@ from pykai.core.cycle.recording import record_decisions
 from pykai.core.cycle.session import Session
 from pykai.core.cycle.state import State
 from pykai.core.cycle.validate import check_state
-from pykai.core.hooks import NodeCheck, NodeSet, PlacementRequest, Rows, Scope
-from pykai.core.model.axes import IntArray
+from pykai.core.hooks import NodeCheck, NodeSet, PlacementRequest, Scope
+from pykai.core.model.axes import IntArray, Rows
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.placing.capacity import over_capacity

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from pykai.core.actions import ACTIONS
-from pykai.core.cluster.changetokens import RunningSums
+from pykai.core.cluster.runningsums import RunningSums
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.memory import CycleMemory
 from pykai.core.cycle.reuse import ReusableState
@@ -30,7 +30,7 @@ from pykai.core.plugins.dynamicresources import hooks_without_claims
 from pykai.core.plugins.guard import prepare_guarded
 from pykai.core.plugins.proportion import Proportion
 from pykai.core.policy import Policy
-from pykai.core.queueing.queueledger import open_ledger
+from pykai.core.queueing.openledger import open_ledger
 from pykai.core.report.decisions import Plan
 
 

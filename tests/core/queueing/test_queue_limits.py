@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.core.queueing.queueledger import CapacityRefusal, QueueAmounts
+from pykai.core.model.queuetree import QueueAmounts
+from pykai.core.queueing.queueledger import CapacityRefusal
 from pykai.core.report.decisions import NoPlace, OverCapacity
 from pykai.core.report.sentences import queue_details
 from tests.core.builders import Cluster, Result, cluster

@@ -9,7 +9,8 @@ from msgspec import structs
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue, QueueResource, QueueResources, QueueSpec
 from pykai.core.model.problems import Problem
-from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree, build_tree, fair_shares, roll_up
+from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree, build_tree
+from pykai.core.queueing.fairshare import fair_shares, roll_up
 
 NOTHING = QueueResource()
 

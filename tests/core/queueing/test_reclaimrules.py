@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue, QueueResource, QueueResources, QueueSpec
-from pykai.core.model.queuetree import build_tree
-from pykai.core.queueing.queueledger import QueueAmounts, QueueLedger
+from pykai.core.model.queuetree import QueueAmounts, build_tree
+from pykai.core.queueing.queueledger import QueueLedger
 from pykai.core.queueing.reclaimrules import ReclaimRequest, may_lose, objection, why_not_reclaim
 from pykai.core.report.decisions import NoEviction
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pykai.core.cluster.snapshot import NodeTable
+from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.model.axes import Axes, IntArray
 from pykai.core.model.nodes import NodeFacts
 from pykai.core.model.shapes import HostPort, count_ports

@@ -12,11 +12,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from pykai.api.core import NodeSelectorRequirement, NodeSelectorTerm, Toleration
-from pykai.core.cluster.snapshot import NodeTable
-from pykai.core.model.affinityterms import MAX_WEIGHT
+from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.model.axes import BoolArray, FloatArray, IntArray
 from pykai.core.model.nodes import NodeTaint
-from pykai.core.model.shapes import Shape
+from pykai.core.model.shapes import MAX_WEIGHT, Shape
 
 _HARD_EFFECTS = ("NoSchedule", "NoExecute")
 SOFT_EFFECT = "PreferNoSchedule"

@@ -7,9 +7,8 @@ columns, which the cycle changes.  Node rows are in name order, because equal sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,14 +16,14 @@ from pykai.api import names
 from pykai.api.core import PriorityClass
 from pykai.api.topology import Topology
 from pykai.core.cluster.changetokens import ChangeTokens
+from pykai.core.cluster.claims.index import ClaimIndex
 from pykai.core.cluster.groupindex import GroupEntry, GroupIndex, PriorityKind, QueueGroups
-from pykai.core.cluster.memo import Made, Memo
+from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.cluster.priorities import default_priority
 from pykai.core.cluster.storage import StorageIndex
 from pykai.core.model.affinityterms import TermStore
-from pykai.core.model.axes import Axes, BoolArray, FloatArray, IntArray, mig_gpus
+from pykai.core.model.axes import Axes, FloatArray, IntArray, mig_gpus
 from pykai.core.model.groups import Group
-from pykai.core.model.nodes import NodeFacts
 from pykai.core.model.problems import Problem
 from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree
 from pykai.core.model.shapes import HostPort, Shape, ShapeRegister
@@ -35,81 +34,6 @@ from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import Vectors
 from pykai.core.model.zones import NodeZones
 from pykai.core.report.decisions import FreeRoomOnly
-
-if TYPE_CHECKING:
-    # Its inventory of devices is laid out over the node table below.
-    from pykai.core.cluster.claims.index import ClaimIndex
-
-
-@dataclass(slots=True)
-class NodeTable:
-    """Facts of all nodes as columns; rows are in name order."""
-
-    names: list[str]
-    rows: dict[str, int]
-    facts: list[NodeFacts]
-    #: MiB of one GPU, floored
-    gpu_mib: IntArray
-    #: MiB of one GPU as labelled
-    gpu_label_mib: IntArray
-    #: whether the label was there
-    has_gpu_memory_label: BoolArray
-    #: GPUs by label, else allocatable
-    gpu_count: IntArray
-    #: no GPU of any form
-    cpu_only: BoolArray
-    #: no reason against starting pods here
-    ready: BoolArray
-    #: anything worth keeping as long as no node changes (filter results by constraint)
-    memo: Memo = field(default_factory=Memo)
-
-    @classmethod
-    def of(cls, facts: Mapping[str, NodeFacts]) -> NodeTable:
-        """The table of these nodes."""
-        ordered = [facts[name] for name in sorted(facts)]
-        return cls(
-            names=[node.name for node in ordered],
-            rows={node.name: row for row, node in enumerate(ordered)},
-            facts=ordered,
-            gpu_mib=np.array([node.gpu_mib for node in ordered], dtype=np.int64),
-            gpu_label_mib=np.array([node.gpu_label_mib for node in ordered], dtype=np.int64),
-            has_gpu_memory_label=np.array([node.has_gpu_memory_label for node in ordered], dtype=np.bool_),
-            gpu_count=np.array([node.gpu_count for node in ordered], dtype=np.int64),
-            cpu_only=np.array([node.cpu_only for node in ordered], dtype=np.bool_),
-            ready=np.array([not node.unschedulable_reason for node in ordered], dtype=np.bool_),
-        )
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def remember(self, key: object, make: Callable[[], Made]) -> Made:
-        """A value that depends on the nodes alone, made on first use."""
-        return self.memo.remember(key, make)
-
-    def label_keys(self) -> frozenset[str]:
-        """Labels that any node has."""
-        return self.remember("label keys", lambda: frozenset(key for node in self.facts for key in node.labels))
-
-    def label_codes(self, label: str) -> tuple[IntArray, list[str | None]]:
-        """A label as a column of small numbers and what they stand for; None stands for "not there".
-
-        Labels that no node has share one answer: pods may name as many of them as they like.
-        """
-        if label not in self.label_keys():
-            label = ""
-        return self.remember(("label", label), lambda: _encode([node.labels.get(label) for node in self.facts]))
-
-    def per_label(self, label: str, test: Callable[[str | None], bool]) -> BoolArray:
-        """A test on the value of a label, evaluated once per distinct value."""
-        codes, values = self.label_codes(label)
-        matches = np.array([test(value) for value in values], dtype=np.bool_)
-        return matches[codes] if len(values) else np.zeros(0, dtype=np.bool_)
-
-
-def _encode(column: list[str | None]) -> tuple[IntArray, list[str | None]]:
-    values: dict[str | None, int] = {}
-    codes = [values.setdefault(value, len(values)) for value in column]
-    return np.array(codes, dtype=np.int64), list(values)
 
 
 @dataclass(slots=True)

@@ -28,8 +28,9 @@ from pykai.core.cluster.claims.index import CLAIM_KINDS, ClaimIndex, ClaimObject
 from pykai.core.cluster.claims.inventory import Inventory
 from pykai.core.cluster.groupindex import GroupEntry, GroupIndex, count_terminating
 from pykai.core.cluster.nodecolumns import NodeColumns
+from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.cluster.priorities import unknown_class_problems
-from pykai.core.cluster.snapshot import NodeTable, Snapshot
+from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.storage import STORAGE_KINDS, StorageIndex, StorageObject, size_problems, subject_of
 from pykai.core.model.affinityterms import TermStore
 from pykai.core.model.axes import Axes

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from pykai.api import names
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.model.groups import Branch, Group, Leaf
+from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.status import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, TaskStatus
 from pykai.core.model.tasks import Task, by_age
-from pykai.core.queueing.queueledger import QueueAmounts
 
 #: (count, threshold) of a subgroup -> its place among its siblings (cycle:8.4)
 SubgroupKey = Callable[[int, int], tuple[float, ...]]

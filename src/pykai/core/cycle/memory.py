@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pykai.core.cluster.changetokens import ChangeTokens, RunningSums
+from pykai.core.cluster.changetokens import ChangeTokens
+from pykai.core.cluster.runningsums import RunningSums
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.reuse import ReusableState
 from pykai.core.policy import Policy

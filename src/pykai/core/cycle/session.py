@@ -15,11 +15,11 @@ from pykai.core.hooks import ALL_NODES, Rules
 from pykai.core.model.groups import Group
 from pykai.core.model.problems import Problem
 from pykai.core.model.protected import protected_tasks
+from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.shapes import GpuKind
 from pykai.core.placing.ranking import Rankings
 from pykai.core.policy import Policy
 from pykai.core.queueing.allowance import GroupSelection, select_groups
-from pykai.core.queueing.queueledger import QueueAmounts
 from pykai.core.queueing.queuewalk import GangLine, QueueWalk
 from pykai.core.report.decisions import Bind, Evict, NoEviction, Nominate, OverCapacity, Refusal, StaleGang
 

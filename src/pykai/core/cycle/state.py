@@ -33,6 +33,7 @@ from pykai.core.cycle.journal import (
     Vacated,
 )
 from pykai.core.model.axes import PODS, BoolArray, IntArray
+from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.shapes import HostPort, Shape, count_ports
 from pykai.core.model.sharedgpus import (
     FREE_DEVICE,
@@ -48,7 +49,7 @@ from pykai.core.model.sharedgpus import RELEASING as RELEASED
 from pykai.core.model.status import ACTIVE_ALLOCATED, TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
-from pykai.core.queueing.queueledger import CapacityRefusal, QueueAmounts, QueueLedger
+from pykai.core.queueing.queueledger import CapacityRefusal, QueueLedger
 
 
 class State:

@@ -18,9 +18,9 @@ from pykai.core.eviction.victims import EvictableTask
 from pykai.core.eviction.waitinglines import EMPTY_LINE, TrialLine, WaitingLines, waiting_lines_of
 from pykai.core.hooks import ALL_NODES, Loss, NodeSet
 from pykai.core.model.axes import BoolArray, FloatArray
+from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.status import TaskStatus
 from pykai.core.placing.gang import try_place_tasks
-from pykai.core.queueing.queueledger import QueueAmounts
 from pykai.core.queueing.queuewalk import GangLine, QueueWalk
 
 

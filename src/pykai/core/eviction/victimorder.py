@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.session import Session
 from pykai.core.eviction.victims import EvictionUnit, UnitLine, VictimTable
-from pykai.core.queueing.queueledger import QueueAmounts
+from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.queueing.queuewalk import RankedSiblings
 
 _NOTHING: QueueAmounts = (0.0, 0.0, 0.0)

@@ -19,10 +19,10 @@ from pykai.core.cluster.groupindex import QueueGroups
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState, SubgroupKey
 from pykai.core.cycle.session import Session
 from pykai.core.model.axes import IntArray
+from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.placing.claimamounts import freed_amounts
-from pykai.core.queueing.queueledger import QueueAmounts
 
 UnitKey = tuple[Any, ...]
 UnitLine = Sequence[tuple[UnitKey, int, "EvictionUnit"]]

@@ -13,7 +13,7 @@ from typing import Any
 
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.session import Session
-from pykai.core.queueing.queueledger import QueueAmounts
+from pykai.core.model.queuetree import QueueAmounts
 
 WaitingKey = tuple[Any, ...]
 

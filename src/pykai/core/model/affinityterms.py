@@ -18,13 +18,10 @@ import msgspec
 
 from pykai.api.core import Affinity, PodAffinityTerm
 from pykai.api.meta import LabelSelector
-from pykai.core.model.shapes import Shape, pod_affinity_terms
+from pykai.core.model.shapes import MAX_WEIGHT, Shape, pod_affinity_terms
 
 #: A label that every pod of a selection has, and its value, None = any; None altogether = there is no such label.
 Anchor = tuple[str, str | None] | None
-
-#: As much as the API server lets a preference weigh.
-MAX_WEIGHT = 100
 
 #: Terms kept at a time, half a kilobyte each.
 MAX_TERMS = 100_000

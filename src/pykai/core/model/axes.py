@@ -28,6 +28,8 @@ from pykai.api.quantity import milli_value, unit_value
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+#: Node rows to evaluate: all of a range, or those listed.
+Rows = slice | IntArray
 
 CPU, MEMORY, PODS = 0, 1, 2
 # Pods are an amount like any other, one for each (cycle:NOD-6).
@@ -113,3 +115,8 @@ class Axes:
         elif is_mig(name):
             self.mig_axes.append(axis)
         return axis
+
+
+def row_numbers(rows: Rows, size: int) -> range | list[int]:
+    """The rows one by one."""
+    return range(*rows.indices(size)) if isinstance(rows, slice) else rows.tolist()

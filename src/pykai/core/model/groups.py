@@ -9,16 +9,13 @@ Statements: crowds:subgroups.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pykai.api import names
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS, PodGroup, SubGroup, TopologyConstraint
 from pykai.api.timestamp import TimestampError, parse_timestamp
-from pykai.core.model.problems import Problem
-
-ProblemReporter = Callable[[Problem], None]
+from pykai.core.model.problems import Problem, ProblemReporter
 
 _PREEMPTIBILITIES = ("", names.PREEMPTIBLE, names.NON_PREEMPTIBLE, names.SEMI_PREEMPTIBLE)
 

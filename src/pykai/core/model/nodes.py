@@ -9,8 +9,7 @@ from pykai.api import names
 from pykai.api.core import Node
 from pykai.api.quantity import QuantityError
 from pykai.core.model.axes import amount, is_gpu, is_mig, is_tracked
-from pykai.core.model.groups import ProblemReporter
-from pykai.core.model.problems import Problem
+from pykai.core.model.problems import Problem, ProblemReporter
 
 #: Conditions that must not be anything but False (cycle:9.1 step 10), in the order they are looked at.
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")

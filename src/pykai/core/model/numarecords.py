@@ -20,9 +20,8 @@ from pykai.api.core import Pod
 from pykai.api.quantity import QuantityError
 from pykai.api.scheduling import BindRequest, NumaZonePlacement
 from pykai.core.model.axes import amount, is_tracked
-from pykai.core.model.groups import ProblemReporter
 from pykai.core.model.numarequests import ZoneNeed
-from pykai.core.model.problems import Problem
+from pykai.core.model.problems import Problem, ProblemReporter
 
 #: Zone id -> what the pod has of it, in the order it was written down.
 ZoneRecord = tuple[tuple[str, ZoneNeed], ...]

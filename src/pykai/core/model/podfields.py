@@ -14,8 +14,7 @@ from typing import Final
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.core.model.groups import ProblemReporter
-from pykai.core.model.problems import Problem
+from pykai.core.model.problems import Problem, ProblemReporter
 from pykai.core.model.shapes import GpuKind, Shape, read_fraction, read_integer
 
 _FALLBACK_TEXTS: Final = {

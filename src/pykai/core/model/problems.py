@@ -9,6 +9,7 @@ Problems are equal when they say the same, so a caller can tell a new one from o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -25,3 +26,7 @@ class Problem:
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.subject, self.field, self.text) if part)
+
+
+#: Takes a problem when it is found.
+ProblemReporter = Callable[[Problem], None]

@@ -1,8 +1,7 @@
-"""The queue forest as columns, and the fair shares of a whole forest.
+"""The queue forest as columns.
 
 In come `Queue` objects; out comes a `QueueTree` with one row per queue, sorted by (creation, name), which is the order
-in which every later step walks siblings (queues:Q-140).  `roll_up` turns per-leaf amounts into per-subtree amounts in
-one pass, and `fair_shares` divides the cluster top-down: a queue divides its own fair share among its children.
+in which every later step walks siblings (queues:Q-140).
 
 Subtle:
 
@@ -11,13 +10,12 @@ Subtle:
   becomes 0.  Both are reported and neither raises.
 * Unlimited is `inf` from here on.  On the wire it is -1, and for memory every negative number (queues:Q-17).
 * Nothing recurses, so a chain of thousands of queues is as good as any other forest.
-* A child may get more than its parent: quotas are guaranteed level by level (queues:Q-130).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pykai.api import names
@@ -25,20 +23,19 @@ from pykai.api.duration import DurationError, parse_duration
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue, QueueResource, QueueResources, QueueSpec
 from pykai.api.timestamp import TimestampError, parse_timestamp
-from pykai.core.model.problems import Problem
-from pykai.core.queueing.waterfill import SiblingColumns, divide_siblings
+from pykai.core.model.problems import Problem, ProblemReporter
 
 #: The resources of quota and fair share, in the order in which messages name them (queues:1.2).
 CPU, MEMORY, GPU = 0, 1, 2
 RESOURCES = 3
 RESOURCE_NAMES = ("CPU", "Memory", "GPU")
+#: CPU in milli, memory in bytes, GPU in hundredths.
+QueueAmounts = tuple[float, float, float]
 
 _UNLIMITED_ON_THE_WIRE = -1.0
 _MEGABYTE = 1e6
 #: How many queues of a cycle a message names; a cycle may be as long as there are queues.
 _MAX_NAMED_IN_CYCLE = 8
-
-ReportProblem = Callable[[Problem], None]
 
 
 @dataclass(slots=True)
@@ -98,7 +95,7 @@ class QueueTree:
 
 
 def build_tree(
-    queues: Iterable[Queue], *, full_hierarchy: bool = True, now_ns: int = 0, report: Callable[[Problem], None]
+    queues: Iterable[Queue], *, full_hierarchy: bool = True, now_ns: int = 0, report: ProblemReporter
 ) -> QueueTree:
     """The forest of these queues; what is wrong with them goes to `report`, in an order that depends on names only.
 
@@ -180,57 +177,6 @@ def build_tree(
     )
 
 
-def roll_up(tree: QueueTree, leaf_values: list[list[float]]) -> None:
-    """Adds to every queue what stands at the queues below it, in place; columns are [resource][row].
-
-    A queue that has children keeps what it had of its own: workloads in it hold resources too (queues:Q-66).
-    """
-    climbs = [(row, tree.parents[row]) for row in reversed(tree.top_down) if tree.parents[row] >= 0]
-    for column in leaf_values:
-        for row, parent in climbs:
-            column[parent] += column[row]
-
-
-def fair_shares(
-    tree: QueueTree,
-    total: Sequence[float],
-    request: Sequence[Sequence[float]],
-    *,
-    usage: Sequence[Sequence[float]] | None = None,
-    k: float = 1.0,
-    strict_remainders: bool = False,
-) -> list[list[float]]:
-    """The fair share of every queue, [resource][row].
-
-    `total` is the cluster per resource; `request` (rolled up) and `usage` (parts of the cluster) are [resource][row].
-    """
-    groups = [tree.roots, *(tree.children[row] for row in tree.top_down if tree.children[row])]
-    pools = [-1, *(row for row in tree.top_down if tree.children[row])]
-    priorities = [[tree.priorities[row] for row in group] for group in groups]
-    shares: list[list[float]] = []
-    for resource in range(RESOURCES):
-        quota, limit, weight = tree.quota[resource], tree.limit[resource], tree.weight[resource]
-        # Columns may come as arrays, whose elements are slow to compute with one by one.
-        requests = [float(value) for value in request[resource]]
-        usages = [0.0] * len(tree.names) if usage is None else [float(value) for value in usage[resource]]
-        column = [0.0] * len(tree.names)
-        for pool_row, group, group_priorities in zip(pools, groups, priorities, strict=True):
-            siblings = SiblingColumns(
-                priorities=group_priorities,
-                quotas=[quota[row] for row in group],
-                limits=[limit[row] for row in group],
-                weights=[weight[row] for row in group],
-                requests=[requests[row] for row in group],
-                usages=[usages[row] for row in group],
-            )
-            pool = column[pool_row] if pool_row >= 0 else float(total[resource])
-            divided = divide_siblings(pool, siblings, k=k, strict_remainders=strict_remainders)
-            for row, share in zip(group, divided, strict=True):
-                column[row] = share
-        shares.append(column)
-    return shares
-
-
 def _parents_first(roots: Iterable[int], children: Sequence[Sequence[int]]) -> tuple[int, ...]:
     order = list(roots)
     for row in order:  # grows while it is walked
@@ -239,7 +185,7 @@ def _parents_first(roots: Iterable[int], children: Sequence[Sequence[int]]) -> t
 
 
 def _with_rooted_parents(
-    members: Mapping[str, Queue], parent_names: Mapping[str, str], left_out: dict[str, str], report: ReportProblem
+    members: Mapping[str, Queue], parent_names: Mapping[str, str], left_out: dict[str, str], report: ProblemReporter
 ) -> dict[str, Queue]:
     """The queues whose chain of parents ends at the top, by name; the others are reported (queues:Q-63, Do better)."""
     # What is wrong with the chain above each queue; None if it ends at the top.
@@ -283,7 +229,9 @@ def _cycle_text(path: list[str], entry: str) -> str:
     return " -> ".join([*named, cycle[0]])
 
 
-def _flat_hierarchy(members: Mapping[str, Queue], left_out: dict[str, str], report: ReportProblem) -> dict[str, Queue]:
+def _flat_hierarchy(
+    members: Mapping[str, Queue], left_out: dict[str, str], report: ProblemReporter
+) -> dict[str, Queue]:
     """The queues that have a parent, by name, and the synthetic queue that becomes the parent of all (queues:Q-62)."""
     top = names.SYNTHETIC_PARENT_QUEUE
     kept: dict[str, Queue] = {}
@@ -305,7 +253,7 @@ def _flat_hierarchy(members: Mapping[str, Queue], left_out: dict[str, str], repo
     return kept
 
 
-def _creation_ns(queue: Queue, report: ReportProblem) -> int:
+def _creation_ns(queue: Queue, report: ProblemReporter) -> int:
     text = queue.metadata.creation_timestamp
     if text is None:
         return 0
@@ -317,7 +265,7 @@ def _creation_ns(queue: Queue, report: ReportProblem) -> int:
         return 0
 
 
-def _runtime_ns(name: str, path: str, text: str | None, report: ReportProblem) -> int | None:
+def _runtime_ns(name: str, path: str, text: str | None, report: ProblemReporter) -> int | None:
     if text is None:
         return None
     try:
@@ -334,7 +282,7 @@ class _NumberReader:
     subject: str
     path: str
     in_megabytes: bool
-    report: ReportProblem
+    report: ProblemReporter
 
     def amount(self, key: str, value: float) -> float:
         """A quota or limit in the unit of the columns."""

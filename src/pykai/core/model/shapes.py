@@ -41,6 +41,9 @@ from pykai.core.model.volumerequests import VolumeRequest
 #: Sums of absurd requests stop here (design: saturate, never overflow).
 MAX_REQUEST = MAX_AMOUNT
 
+#: The most that the API server lets a preference weigh.
+MAX_WEIGHT = 100
+
 #: What a topology spread constraint does where it cannot be met: keep the pod waiting, or only prefer other nodes.
 HARD_SPREAD, SOFT_SPREAD = "DoNotSchedule", "ScheduleAnyway"
 

@@ -21,9 +21,9 @@ from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import BindRequest
 from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.core.model.extendedresources import EXTENDED_CLAIM_NAME
-from pykai.core.model.groups import ProblemReporter
 from pykai.core.model.numarecords import ZoneRecord, read_zone_record
 from pykai.core.model.podfields import report_unreadable_fields
+from pykai.core.model.problems import ProblemReporter
 from pykai.core.model.shapes import Shape
 from pykai.core.model.status import ACTIVE_USED, TERMINATING, TaskStatus
 

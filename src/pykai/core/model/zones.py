@@ -22,8 +22,7 @@ from pykai.api import names
 from pykai.api.numa import NodeResourceTopology, Zone
 from pykai.api.quantity import QuantityError, RawQuantity
 from pykai.core.model.axes import amount, is_tracked
-from pykai.core.model.groups import ProblemReporter
-from pykai.core.model.problems import Problem
+from pykai.core.model.problems import Problem, ProblemReporter
 
 #: Amounts as [zone][resource].
 ZoneGrid = tuple[tuple[int, ...], ...]

@@ -24,9 +24,9 @@ import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.hooks import PlacementRequest, Rows
+from pykai.core.hooks import PlacementRequest
 from pykai.core.model.affinityterms import AffinityTerm, Anchor, NamespaceScope, anchors_of, selector_matches
-from pykai.core.model.axes import BoolArray, FloatArray, IntArray
+from pykai.core.model.axes import BoolArray, FloatArray, IntArray, Rows
 from pykai.core.model.shapes import Shape
 from pykai.core.model.tasks import Task
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from pykai.core.cycle.state import State
-from pykai.core.hooks import PlacementRequest, Rows
-from pykai.core.model.axes import IntArray
-from pykai.core.model.queuetree import GPU, RESOURCE_NAMES, QueueTree
+from pykai.core.hooks import PlacementRequest
+from pykai.core.model.axes import IntArray, Rows
+from pykai.core.model.queuetree import GPU, RESOURCE_NAMES, QueueAmounts, QueueTree
 from pykai.core.model.sharedgpus import quota_hundredths
 from pykai.core.placing.fit import gpu_sizes
-from pykai.core.queueing.queueledger import CapacityRefusal, QueueAmounts
+from pykai.core.queueing.queueledger import CapacityRefusal
 from pykai.core.report.decisions import OverCapacity
 from pykai.core.report.sentences import reason_of, refusal_text
 

@@ -13,10 +13,11 @@ from itertools import chain
 
 import numpy as np
 
-from pykai.core.cluster.snapshot import NodeTable, Snapshot
+from pykai.core.cluster.nodetable import NodeTable
+from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.hooks import PlacementRequest, Rows
-from pykai.core.model.axes import BoolArray, IntArray
+from pykai.core.hooks import PlacementRequest
+from pykai.core.model.axes import BoolArray, IntArray, Rows, row_numbers
 from pykai.core.model.shapes import GpuRequest, Shape
 from pykai.core.model.sharedgpus import fits_device, tenant_mib
 from pykai.core.model.vectors import fits_amounts
@@ -60,11 +61,6 @@ def tenant_mibs(nodes: NodeTable, shape: Shape) -> IntArray:
 def device_fits_request(nodes: NodeTable, shape: Shape) -> BoolArray:
     """[node] whether one device can hold the ask at all (gpu:C-4)."""
     return nodes.remember(("big enough", shape.gpu), lambda: _by_gpu_size(nodes, shape.gpu, fits_device) > 0)
-
-
-def row_numbers(rows: Rows, size: int) -> range | list[int]:
-    """The rows one by one."""
-    return range(*rows.indices(size)) if isinstance(rows, slice) else rows.tolist()
 
 
 class _SharedGpuRoom:

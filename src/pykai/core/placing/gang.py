@@ -15,11 +15,11 @@ from pykai.core.cycle.gangs import Batch, Gang
 from pykai.core.cycle.session import PlacementFailure, Session
 from pykai.core.cycle.state import State
 from pykai.core.hooks import ALL_NODES, NodeSet
+from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.placing.capacity import over_capacity
 from pykai.core.placing.subgroups import place_subgroups
 from pykai.core.placing.task import PlacementMode, place_batch, request_for_task
 from pykai.core.queueing.queueledger import CapacityRefusal as Over
-from pykai.core.queueing.queueledger import QueueAmounts
 from pykai.core.report.decisions import NoDomain, NoPlace
 
 

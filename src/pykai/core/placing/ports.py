@@ -7,10 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from pykai.core.cycle.state import State
-from pykai.core.hooks import PlacementRequest, Rows
-from pykai.core.model.axes import IntArray
+from pykai.core.hooks import PlacementRequest
+from pykai.core.model.axes import IntArray, Rows, row_numbers
 from pykai.core.model.shapes import HostPort
-from pykai.core.placing.fit import row_numbers
 
 _ANY_ADDRESS = "0.0.0.0"
 

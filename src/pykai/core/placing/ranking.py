@@ -14,8 +14,8 @@ from math import inf
 import numpy as np
 
 from pykai.core.cycle.state import State
-from pykai.core.hooks import NodeSet, PlacementRequest, Planes, Rows, Rules, Scope
-from pykai.core.model.axes import BoolArray, FloatArray
+from pykai.core.hooks import NodeSet, PlacementRequest, Planes, Rules, Scope
+from pykai.core.model.axes import BoolArray, FloatArray, Rows
 from pykai.core.model.vectors import FREE, fits_amounts
 from pykai.core.placing.fit import fits_plane
 

@@ -11,8 +11,8 @@ from pykai.core.cycle.gangs import Batch, Gang, LeafState
 from pykai.core.cycle.journal import Grant, Placement
 from pykai.core.cycle.session import PlacementFailure, Session
 from pykai.core.cycle.state import State
-from pykai.core.hooks import NodeSet, PlacementRequest, PreFailure, Rows
-from pykai.core.model.axes import BoolArray
+from pykai.core.hooks import NodeSet, PlacementRequest, PreFailure
+from pykai.core.model.axes import BoolArray, Rows
 from pykai.core.model.tasks import Task
 from pykai.core.placing.capacity import over_capacity
 from pykai.core.placing.fit import fits_idle_row

@@ -21,7 +21,8 @@ import numpy as np
 from pykai.api import names
 from pykai.api.scheduling import TopologyConstraint
 from pykai.api.topology import Topology
-from pykai.core.cluster.snapshot import NodeTable, Snapshot
+from pykai.core.cluster.nodetable import NodeTable
+from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState, leaves_of
 from pykai.core.cycle.state import State
 from pykai.core.model.axes import PODS, BoolArray, FloatArray, IntArray, is_gpu

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pykai.api import names
 from pykai.core.hooks import Plugin
-from pykai.core.model.groups import ProblemReporter
+from pykai.core.model.problems import ProblemReporter
 from pykai.core.plugins.arguments import read_arguments
 from pykai.core.plugins.dynamicresources import DynamicResourcesPlugin
 from pykai.core.plugins.kubernetes import NodeAffinityPlugin, TaintToleration, TopologySpread

@@ -12,8 +12,7 @@ from typing import Any
 
 from pykai.api.duration import DurationError, parse_extended_duration
 from pykai.api.suggestions import did_you_mean
-from pykai.core.model.groups import ProblemReporter
-from pykai.core.model.problems import Problem
+from pykai.core.model.problems import Problem, ProblemReporter
 
 ArgumentReader = Callable[[str], Any]
 

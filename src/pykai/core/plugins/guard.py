@@ -20,19 +20,9 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.journal import DiscreteLedger, Observer
 from pykai.core.cycle.state import State
 from pykai.core.eviction.scenarios import GENERATORS
-from pykai.core.hooks import (
-    Hooks,
-    NodeCheck,
-    NodeScore,
-    NodeSet,
-    NoNodeSets,
-    PlacementRequest,
-    Plugin,
-    PreFailure,
-    Rows,
-)
-from pykai.core.model.groups import ProblemReporter
-from pykai.core.model.problems import Problem
+from pykai.core.hooks import Hooks, NodeCheck, NodeScore, NodeSet, NoNodeSets, PlacementRequest, Plugin, PreFailure
+from pykai.core.model.axes import Rows
+from pykai.core.model.problems import Problem, ProblemReporter
 from pykai.core.model.shapes import Shape
 from pykai.core.model.tasks import Task
 from pykai.core.queueing.queueledger import CapacityRefusal

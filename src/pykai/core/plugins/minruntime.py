@@ -11,9 +11,8 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.state import State
 from pykai.core.hooks import EvictionProposal, Hooks
-from pykai.core.model.queuetree import QueueTree
+from pykai.core.model.queuetree import QueueAmounts, QueueTree
 from pykai.core.plugins.arguments import ArgumentReader, read_duration_ns, read_one_of
-from pykai.core.queueing.queueledger import QueueAmounts
 
 LCA, QUEUE = "lca", "queue"
 

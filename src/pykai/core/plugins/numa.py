@@ -16,9 +16,9 @@ import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, NodeCheck, NodeScore, PlacementRequest, Rows
+from pykai.core.hooks import Hooks, NodeCheck, NodeScore, PlacementRequest
 from pykai.core.ledgers.numa.ledger import INFEASIBLE, UNACCOUNTED, ZoneLedger
-from pykai.core.model.axes import FloatArray, IntArray
+from pykai.core.model.axes import FloatArray, IntArray, Rows
 from pykai.core.plugins.arguments import ArgumentReader, read_flag, read_list
 
 #: gpu:N-13

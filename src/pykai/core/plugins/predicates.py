@@ -14,15 +14,15 @@ import numpy as np
 
 from pykai.api.names import DRA_GPU
 from pykai.core.cluster.nodematching import has_untolerated_taint, matches_node_selector
-from pykai.core.cluster.snapshot import NodeTable, Snapshot
+from pykai.core.cluster.nodetable import NodeTable
+from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, NodeCheck, Observers, PlacementRequest, PreFailure, Rows, Scope
+from pykai.core.hooks import Hooks, NodeCheck, Observers, PlacementRequest, PreFailure, Scope
 from pykai.core.ledgers.claims.feasible import minimum_devices
-from pykai.core.model.axes import PODS, BoolArray, IntArray, amount, is_gpu, is_mig
+from pykai.core.model.axes import PODS, BoolArray, IntArray, Rows, amount, is_gpu, is_mig, row_numbers
 from pykai.core.model.shapes import GpuKind, Shape
 from pykai.core.placing.affinity import AFFINITY_TEXTS, affinity_index
 from pykai.core.placing.capacity import describe_over_capacity, over_capacity_codes
-from pykai.core.placing.fit import row_numbers
 from pykai.core.placing.gpus import choose_devices
 from pykai.core.placing.ports import port_conflict_codes
 from pykai.core.placing.reasons import PODS_EXCEEDED

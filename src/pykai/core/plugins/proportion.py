@@ -14,9 +14,10 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.state import State
 from pykai.core.hooks import EvictionProposal, Hooks, Loss
+from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.plugins.arguments import ArgumentReader, read_flag, read_number
 from pykai.core.queueing import reclaimrules as fairness
-from pykai.core.queueing.queueledger import CapacityRefusal, QueueAmounts
+from pykai.core.queueing.queueledger import CapacityRefusal
 from pykai.core.report.decisions import NoEviction
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, NodeScore, NodeSet, PlacementRequest, Planes, Rows, Scope
-from pykai.core.model.axes import CPU, BoolArray, FloatArray, IntArray
+from pykai.core.hooks import Hooks, NodeScore, NodeSet, PlacementRequest, Planes, Scope
+from pykai.core.model.axes import CPU, BoolArray, FloatArray, IntArray, Rows
 from pykai.core.model.shapes import GpuKind
 from pykai.core.model.sharedgpus import DeviceUse
 from pykai.core.model.vectors import FREE, IDLE, fits_amounts

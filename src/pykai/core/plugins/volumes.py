@@ -13,12 +13,13 @@ from typing import ClassVar
 import numpy as np
 
 from pykai.api import names
-from pykai.core.cluster.snapshot import NodeTable, Snapshot
+from pykai.core.cluster.nodetable import NodeTable
+from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, NodeCheck, PlacementRequest, PreFailure, Rows, Scope
+from pykai.core.hooks import Hooks, NodeCheck, PlacementRequest, PreFailure, Scope
 from pykai.core.ledgers.volumes.candidates import in_volume_zones, reaches_bound_volumes
 from pykai.core.ledgers.volumes.ledger import AttachmentLedger, VolumeLedger
-from pykai.core.model.axes import BoolArray, IntArray
+from pykai.core.model.axes import BoolArray, IntArray, Rows
 from pykai.core.model.volumerequests import VolumeRequest
 from pykai.core.plugins.arguments import ArgumentReader
 

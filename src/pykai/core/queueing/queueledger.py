@@ -10,20 +10,12 @@ NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pykai.api import names
-from pykai.core.cluster.groupindex import PriorityKind, QueueGroups
-from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.model.protected import protected_tasks
-from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree, fair_shares, roll_up
-from pykai.core.model.tasks import Task, by_age
-from pykai.core.queueing.terminating import TerminatingCharges, sum_terminating
-
-#: cpu milli, memory bytes, GPU hundredths
-QueueAmounts = tuple[float, float, float]
+from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueAmounts, QueueTree
 
 #: A queue that has a resource of which it may have nothing ranks by this multiple of it (queues:1.3).
 _ZERO_SHARE_FACTOR = 1000.0
@@ -48,6 +40,58 @@ class CapacityRefusal(NamedTuple):
 def _to_hundredths(devices: float) -> float:
     """Devices to hundredths, without the last-bit noise of values such as 0.07."""
     return round(devices * 100.0, 9)
+
+
+def _rows(size: int) -> list[list[float]]:
+    return [[0.0, 0.0, 0.0] for _ in range(size)]
+
+
+@dataclass(slots=True)
+class QueueCharges:
+    """Ledger units by queue and resource, rolled up: everything, and the part of non-preemptible work."""
+
+    amounts: list[list[float]]
+    non_preemptible: list[list[float]]
+
+    @classmethod
+    def zero(cls, size: int) -> QueueCharges:
+        """Nothing for so many queues."""
+        return cls(_rows(size), _rows(size))
+
+    def add(self, chain: tuple[int, ...], amounts: tuple[float, ...], *, non_preemptible: bool) -> None:
+        """Charge a queue and its ancestors."""
+        for queue in chain:
+            for resource in range(RESOURCES):
+                self.amounts[queue][resource] += amounts[resource]
+                if non_preemptible:
+                    self.non_preemptible[queue][resource] += amounts[resource]
+
+
+@dataclass(slots=True)
+class TerminatingCharges:
+    """What leaves, as charged to a start and to a promise."""
+
+    for_start: QueueCharges
+    for_pipelined: QueueCharges
+    #: uid of a PodGroup -> the same of its own victims, which are not charged to it
+    exempt: dict[str, tuple[QueueCharges, QueueCharges]] = field(default_factory=dict)
+    _charged: dict[tuple[str, bool, bool], list[list[float]]] = field(default_factory=dict)
+
+    def charged(self, preemptor: str, *, start: bool, non_preemptible: bool) -> list[list[float]]:
+        """[queue][resource] what a PodGroup finds charged besides what its queues have."""
+        charges = self.for_start if start else self.for_pipelined
+        everything = charges.non_preemptible if non_preemptible else charges.amounts
+        exempt_charges = self.exempt.get(preemptor)
+        if exempt_charges is None:
+            return everything
+        key = (preemptor, start, non_preemptible)
+        if key not in self._charged:
+            part = exempt_charges[0] if start else exempt_charges[1]
+            spared = part.non_preemptible if non_preemptible else part.amounts
+            self._charged[key] = [
+                [max(0.0, a - b) for a, b in zip(*rows, strict=True)] for rows in zip(everything, spared, strict=True)
+            ]
+        return self._charged[key]
 
 
 class QueueLedger:
@@ -246,89 +290,3 @@ class QueueLedger:
             and allocatable[1] <= other_allocatable[1]
             and allocatable[2] <= other_allocatable[2]
         )
-
-
-def open_ledger(
-    snapshot: Snapshot,
-    *,
-    usage: list[list[float]] | None = None,
-    k: float = 1.0,
-    strict_remainders: bool = False,
-    task_key: Callable[[Task], tuple[Any, ...]] = by_age,
-) -> QueueLedger:
-    """Sum up the groups, divide the cluster, and open the books (queues:7, 8).
-
-    `usage` is historical usage as a fraction of the cluster, [resource][queue row].
-    """
-    tree = snapshot.tree
-    size = len(tree.names)
-    allocated = [[0] * size for _ in range(RESOURCES)]
-    non_preemptible = [[0] * size for _ in range(RESOURCES)]
-    requested = [[0] * size for _ in range(RESOURCES)]
-    requested_mib = [0] * size
-    rows = tree.rows
-    for name, count in snapshot.group_index.queues.items():
-        if (queue := rows.get(name)) is None:
-            continue
-        for kind, used in count.allocated.items():
-            for resource in range(RESOURCES):
-                allocated[resource][queue] += used[resource]
-            if kind.preemptibility == names.SEMI_PREEMPTIBLE:
-                # Only its core counts (queues:Q-418).
-                for task in _protected_tasks_of(snapshot, count, kind, task_key):
-                    cost = snapshot.amounts_on(task.shape, snapshot.nodes.rows.get(task.node, -1))
-                    for resource in range(RESOURCES):
-                        non_preemptible[resource][queue] += int(cost[resource])
-            elif not snapshot.is_kind_preemptible(kind):
-                for resource in range(RESOURCES):
-                    non_preemptible[resource][queue] += used[resource]
-        if not tree.children[queue]:
-            # Demand that names an inner queue can never be served there (queues:5, Do better).
-            for resource in range(RESOURCES):
-                requested[resource][queue] += count.requested[resource]
-            requested_mib[queue] += count.requested_mib
-
-    gpu_range = snapshot.gpu_memory_range()
-    smallest = gpu_range[0] if gpu_range else 0
-    request = [
-        [float(allocated[resource][q] + requested[resource][q]) for q in range(size)] for resource in range(RESOURCES)
-    ]
-    for queue in range(size):
-        request[GPU][queue] /= 100.0
-        if smallest:
-            request[GPU][queue] += requested_mib[queue] / smallest
-    allocated_f = [[float(value) for value in column] for column in allocated]
-    non_preemptible_f = [[float(value) for value in column] for column in non_preemptible]
-    for columns in (request, allocated_f, non_preemptible_f):
-        roll_up(tree, columns)
-    total = snapshot.cluster_totals()
-    shares = fair_shares(
-        tree,
-        [total[CPU], total[MEMORY], total[GPU] / 100.0],
-        request,
-        usage=usage,
-        k=k,
-        strict_remainders=strict_remainders,
-    )
-
-    def by_queue(columns: list[list[float]], gpu_scale: float = 1.0) -> list[list[float]]:
-        return [[columns[CPU][q], columns[MEMORY][q], round(columns[GPU][q] * gpu_scale, 9)] for q in range(size)]
-
-    return QueueLedger(
-        tree,
-        total,
-        by_queue(allocated_f),
-        by_queue(non_preemptible_f),
-        by_queue(request, 100.0),
-        by_queue(shares, 100.0),
-        sum_terminating(snapshot, task_key),
-    )
-
-
-def _protected_tasks_of(
-    snapshot: Snapshot, count: QueueGroups, kind: PriorityKind, task_key: Callable[[Task], tuple[Any, ...]]
-) -> Iterator[Task]:
-    """The tasks of the groups of a kind that may not be taken back."""
-    for entry in snapshot.running_groups(count, kind):
-        if entry.group is not None and any(entry.allocated):
-            yield from protected_tasks(entry.group, entry.tasks.values(), task_key)

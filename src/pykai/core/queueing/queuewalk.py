@@ -19,8 +19,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from pykai.core.cycle.gangs import Gang
-from pykai.core.model.queuetree import QueueTree
-from pykai.core.queueing.queueledger import QueueAmounts
+from pykai.core.model.queuetree import QueueAmounts, QueueTree
 
 OrderKey = tuple[Any, ...]
 QueueKey = Callable[[int, QueueAmounts], OrderKey]

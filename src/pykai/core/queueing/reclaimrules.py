@@ -14,8 +14,8 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
-from pykai.core.model.queuetree import GPU, RESOURCE_NAMES, RESOURCES
-from pykai.core.queueing.queueledger import QueueAmounts, QueueLedger
+from pykai.core.model.queuetree import GPU, RESOURCE_NAMES, RESOURCES, QueueAmounts
+from pykai.core.queueing.queueledger import QueueLedger
 from pykai.core.report.decisions import NoEviction
 
 

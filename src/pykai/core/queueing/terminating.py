@@ -16,7 +16,6 @@ changes during a cycle; what the cycle itself evicts frees its queue at once (qu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from pykai.api import names
@@ -25,61 +24,10 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.model.protected import protected_tasks
 from pykai.core.model.status import QUEUE_ALLOCATED, TERMINATING
 from pykai.core.model.tasks import Task
+from pykai.core.queueing.queueledger import QueueCharges, TerminatingCharges
 
 _RESOURCES = range(3)
 TaskOrderKey = Callable[[Task], tuple[Any, ...]]
-
-
-def _rows(size: int) -> list[list[float]]:
-    return [[0.0, 0.0, 0.0] for _ in range(size)]
-
-
-@dataclass(slots=True)
-class QueueCharges:
-    """Ledger units by queue and resource, rolled up: everything, and the part of non-preemptible work."""
-
-    amounts: list[list[float]]
-    non_preemptible: list[list[float]]
-
-    @classmethod
-    def zero(cls, size: int) -> QueueCharges:
-        """Nothing for so many queues."""
-        return cls(_rows(size), _rows(size))
-
-    def add(self, chain: tuple[int, ...], amounts: tuple[float, ...], *, non_preemptible: bool) -> None:
-        """Charge a queue and its ancestors."""
-        for queue in chain:
-            for resource in _RESOURCES:
-                self.amounts[queue][resource] += amounts[resource]
-                if non_preemptible:
-                    self.non_preemptible[queue][resource] += amounts[resource]
-
-
-@dataclass(slots=True)
-class TerminatingCharges:
-    """What leaves, as charged to a start and to a promise."""
-
-    for_start: QueueCharges
-    for_pipelined: QueueCharges
-    #: uid of a PodGroup -> the same of its own victims, which are not charged to it
-    exempt: dict[str, tuple[QueueCharges, QueueCharges]] = field(default_factory=dict)
-    _charged: dict[tuple[str, bool, bool], list[list[float]]] = field(default_factory=dict)
-
-    def charged(self, preemptor: str, *, start: bool, non_preemptible: bool) -> list[list[float]]:
-        """[queue][resource] what a PodGroup finds charged besides what its queues have."""
-        charges = self.for_start if start else self.for_pipelined
-        everything = charges.non_preemptible if non_preemptible else charges.amounts
-        exempt_charges = self.exempt.get(preemptor)
-        if exempt_charges is None:
-            return everything
-        key = (preemptor, start, non_preemptible)
-        if key not in self._charged:
-            part = exempt_charges[0] if start else exempt_charges[1]
-            spared = part.non_preemptible if non_preemptible else part.amounts
-            self._charged[key] = [
-                [max(0.0, a - b) for a, b in zip(*rows, strict=True)] for rows in zip(everything, spared, strict=True)
-            ]
-        return self._charged[key]
 
 
 def sum_terminating(snapshot: Snapshot, task_key: TaskOrderKey) -> TerminatingCharges | None:

@@ -23,7 +23,7 @@ from pykai.api import names
 from pykai.api.core import Node, NodeSelectorTerm, Toleration
 from pykai.api.workloads import MachinePod
 from pykai.core.cluster.nodematching import matches_any_term, tolerates
-from pykai.core.cluster.snapshot import NodeTable
+from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.model.nodes import NodeFacts, NodeTaint, read_node
 from pykai.core.model.problems import Problem
 from pykai.lab.machines.machine import Machine

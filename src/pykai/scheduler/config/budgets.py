@@ -11,8 +11,7 @@ from typing import Any
 
 from pykai.api.duration import DurationError, parse_duration
 from pykai.core.eviction.scenarios import GENERATORS
-from pykai.core.model.groups import ProblemReporter
-from pykai.core.model.problems import Problem
+from pykai.core.model.problems import Problem, ProblemReporter
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
 
 _SUBJECT = "scheduler configuration"

@@ -25,8 +25,7 @@ import yaml
 
 from pykai.api.suggestions import did_you_mean
 from pykai.core.actions import ACTIONS
-from pykai.core.model.groups import ProblemReporter
-from pykai.core.model.problems import Problem
+from pykai.core.model.problems import Problem, ProblemReporter
 from pykai.core.plugins import (
     ACCEPTED_WITHOUT_EFFECT,
     DEFAULT_ACTIONS,

@@ -12,8 +12,7 @@ from typing import Any
 
 from pykai.api.duration import MINUTE, SECOND, DurationError, parse_duration, parse_extended_duration
 from pykai.api.timestamp import TimestampError, parse_timestamp
-from pykai.core.model.groups import ProblemReporter
-from pykai.core.model.problems import Problem
+from pykai.core.model.problems import Problem, ProblemReporter
 from pykai.core.queueing.cron import CronError, CronSchedule, parse_cron
 from pykai.core.queueing.usagehistory import CRON, SLIDING, TUMBLING, UsageWindow
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.core.cluster.claims.counting import MAX_COUNT, GpuCount, claim_gpus
-from pykai.core.cluster.claims.inventory import names_gpu
+from pykai.core.cluster.claims.counting import MAX_COUNT, GpuCount, claim_gpus, names_gpu
 from tests.core.deviceobjects import Raw, all_devices_request, device_request, first_of, spec_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pykai.core.cluster.snapshot import NodeTable
+from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.ledgers.volumes.candidates import StorageByNode, accessible_mask, accessible_rows
 from pykai.core.model.volumerequests import AccessibleNodes, LabelRequirement, NodeTerm
 from tests.core.builders import cluster

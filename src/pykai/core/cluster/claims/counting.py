@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 from pykai.api import names
 from pykai.api.resource import DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaimSpec
-from pykai.core.cluster.claims.inventory import names_gpu
 
 #: Counts stop here, as 64-bit integers do.
 MAX_COUNT: Final = (1 << 63) - 1
@@ -27,6 +26,11 @@ class GpuCount(NamedTuple):
     gpus: int = 0
     #: the first GPU class named, "" when there is none
     device_class: str = ""
+
+
+def names_gpu(name: str) -> bool:
+    """Whether a driver or device class is one of GPUs: its name says so (gpu:D-3, D-6)."""
+    return "gpu" in name.lower()
 
 
 def is_synthetic(annotations: Mapping[str, str]) -> bool:

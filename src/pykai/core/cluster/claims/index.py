@@ -16,7 +16,7 @@ from pykai.api.core import Container, Pod, PodResourceClaim, PodSpec, ResourceRe
 from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from pykai.core.cluster.claims.counting import claim_gpus, is_synthetic
 from pykai.core.cluster.claims.inventory import Inventory
-from pykai.core.cluster.snapshot import NodeTable
+from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest, PodClaim
 from pykai.core.model.extendedresources import ExtendedResourceMap, dra_backed_resources
 

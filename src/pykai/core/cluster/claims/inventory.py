@@ -27,10 +27,11 @@ from numpy.typing import NDArray
 from pykai.api.core import NodeSelector, Toleration
 from pykai.api.quantity import QuantityError, nano_value
 from pykai.api.resource import Device, ResourceSlice, ResourceSliceSpec
+from pykai.core.cluster.claims.counting import names_gpu
 from pykai.core.cluster.claims.selectors import SelectorError, compile_selector, find_entry, typed_value
 from pykai.core.cluster.memo import Made, Memo
 from pykai.core.cluster.nodematching import matches_any_term, tolerates
-from pykai.core.cluster.snapshot import NodeTable
+from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.model.axes import BoolArray, IntArray
 from pykai.core.model.claimrequests import ALL_FEATURES, Alternative, DraFeatures
 from pykai.core.model.nodes import NodeTaint
@@ -247,11 +248,6 @@ class Inventory:
                 if counter in remaining:
                     remaining[counter] -= amount
         return remaining
-
-
-def names_gpu(name: str) -> bool:
-    """Whether a driver or device class is one of GPUs: its name says so (gpu:D-3, D-6)."""
-    return "gpu" in name.lower()
 
 
 def _whole_gpu(device: Device, driver: str) -> bool:

@@ -37,7 +37,7 @@ from pykai.core.ledgers.claims.feasible import (
 )
 from pykai.core.ledgers.claims.holdings import NOT_HELD, DeviceHoldings, HoldState
 from pykai.core.ledgers.claims.service import ExtendedResourceService, NodeAmount
-from pykai.core.model.axes import BoolArray, IntArray, is_gpu
+from pykai.core.model.axes import BoolArray, IntArray, Rows, is_gpu
 from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest
 from pykai.core.model.extendedresources import EXTENDED_CLAIM_NAME
 from pykai.core.model.shapes import Shape
@@ -50,8 +50,6 @@ MAX_CONSUMERS = 256
 
 #: Why claims do not fit a node: see `codes`.
 NO_GPUS, UNREACHABLE, NO_DEVICES = 1, 2, 3
-
-Rows = slice | IntArray
 
 
 class HeldClaim(NamedTuple):

@@ -23,7 +23,7 @@ from pykai.api.quantity import SATURATED
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.state import State
 from pykai.core.ledgers.numa.alignment import NeedVector, align_zones
-from pykai.core.model.axes import BoolArray, IntArray
+from pykai.core.model.axes import BoolArray, IntArray, Rows
 from pykai.core.model.numarequests import NumaRequest, ZoneNeed, is_guaranteed_only
 from pykai.core.model.shapes import Shape
 from pykai.core.model.sharedgpus import PIPELINED, RELEASING, holding_of
@@ -34,8 +34,6 @@ from pykai.core.report.sentences import amount_text
 
 #: What a pod holds: (zone number, what it has of it), zones ascending.
 ZoneAllocation = tuple[tuple[int, ZoneNeed], ...]
-#: Node rows, as hooks are asked about them.
-Rows = slice | IntArray
 
 #: Spans that are no number of zones: the pod cannot be aligned there; the node does not look at its zones.
 INFEASIBLE, UNACCOUNTED = 0, -1

@@ -17,7 +17,7 @@ import numpy as np
 
 from pykai.api import names
 from pykai.core.cluster.nodematching import matches_requirement, term_rows
-from pykai.core.cluster.snapshot import NodeTable
+from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.cluster.storage import CapacityPool, StorageIndex, VolumeFacts
 from pykai.core.model.axes import BoolArray, IntArray
 from pykai.core.model.volumerequests import AccessibleNodes, LabelRequirement, VolumeRequest

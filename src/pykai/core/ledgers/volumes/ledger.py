@@ -15,23 +15,20 @@ not; room that goes back when a pod leaves with its own claims is free, not idle
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.storage import CapacityPool, VolumeFacts
 from pykai.core.cycle.state import State
+from pykai.core.hooks import PlacementRequest
 from pykai.core.ledgers.volumes.candidates import ClassSupply, VolumeCandidates, accessible_rows
-from pykai.core.model.axes import IntArray
+from pykai.core.model.axes import IntArray, Rows, row_numbers
 from pykai.core.model.shapes import Shape
 from pykai.core.model.sharedgpus import LIVE, PIPELINED, RELEASING, holding_of
 from pykai.core.model.tasks import Task, by_age
 from pykai.core.model.volumerequests import VolumeRequest
-from pykai.core.placing.fit import row_numbers
-
-if TYPE_CHECKING:
-    from pykai.core.hooks import PlacementRequest, Rows
 
 #: Codes of a node that cannot serve waiting claims.
 NO_VOLUME, NO_ROOM = 1, 2
