@@ -5,7 +5,7 @@ it.  `capabilities` holds the devices, the portion and, for HAMi-core, the memor
 as a whole by `envFrom`, and gets the devices of pods that admission did not treat.
 
 Subtle: the names come from an annotation, which the creator of the pod may write.  So an existing ConfigMap is
-written or deleted only if this pod owns it (gpu:E-3 overwrites; `docs/adr/0018-what-a-tenant-may-claim.md`), and only
+written or deleted only if this pod owns it (gpu:E-3 overwrites; `docs/adr/0018-checking-tenant-input.md`), and only
 the keys that are ours.
 
 Statements: trust:configmaps.
