@@ -65,13 +65,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Services that were forbidden something, rights that nobody has used, and too many excuses fail the run."""
     if not session.config.getoption("--cluster"):
         return
-    from pykai.operator.roles import ROLES
+    from pykai.services.table import account_rules
     from tests.cluster.controlplane import AUDIT_LOGS, requests_in
     from tests.cluster.rights import rights_problems
 
     requests = chain.from_iterable(requests_in(log) for log in AUDIT_LOGS if log.exists())
     is_complete_run = not session.testsfailed and _is_complete_run(session.config)
-    problems = [f"RIGHTS: {each}" for each in rights_problems(requests, ROLES, is_complete_run=is_complete_run)]
+    problems = [
+        f"RIGHTS: {each}" for each in rights_problems(requests, account_rules(), is_complete_run=is_complete_run)
+    ]
     if is_complete_run and _embedded_only(session.config) > EMBEDDED_ONLY_LIMIT:
         problems.append(
             f"more than {EMBEDDED_ONLY_LIMIT} % of the tests that need a server run on the embedded one only"

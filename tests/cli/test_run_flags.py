@@ -11,16 +11,21 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
-from pykai.cli.run import ALL, RUNNABLE_SERVICES, flags_without_effect, parse_flags, run
+from pykai.cli.run import flags_without_effect, parse_flags, run
 from pykai.cli.up import up
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
-from pykai.kube.options import OptionError
+from pykai.kube.flags import OptionError
 from pykai.kube.runtime import Runtime
 from pykai.lab.apiserver.server import ApiServer
 from pykai.lab.machines.options import MachineOptions, read_options
 from pykai.lab.machines.podbehaviour import BehaviourDefaults
+from pykai.services.table import SERVICES, services_in_all
+
+
+def flag_names(service: str) -> set[str]:
+    return {flag.name for flag in SERVICES[service].flags()}
 
 
 def test_flags_are_read_in_every_spelling_go_knows() -> None:
@@ -130,7 +135,7 @@ PART_9 = {
 @pytest.mark.parametrize("service", PART_9)
 def test_every_flag_of_operations_part_9_is_accepted(service: str) -> None:
     """operations:9"""
-    assert set(PART_9[service].split()) <= set(RUNNABLE_SERVICES[service].flags())
+    assert set(PART_9[service].split()) <= flag_names(service)
 
 
 @pytest.mark.parametrize(
@@ -158,18 +163,20 @@ def test_a_flag_that_does_nothing_here_is_noted_in_the_log(service: str, flag: s
 
 def test_flags_that_work_are_not_noted() -> None:
     given = {"leader-elect": "true", "qps": "1", "metrics-bind-address": ":1", "metrics-namespace": "m", "v": "3"}
-    assert flags_without_effect(ALL, given) == []
-    assert flags_without_effect(ALL, {"feature-gates": "", "scheduler-name": "x", "enable-webhook": ""}) == [
+    assert flags_without_effect(services_in_all(), given) == []
+    assert flags_without_effect(
+        services_in_all(), {"feature-gates": "", "scheduler-name": "x", "enable-webhook": ""}
+    ) == [
         "enable-webhook",
         "feature-gates",
     ]
 
 
-@pytest.mark.parametrize("service", RUNNABLE_SERVICES)
+@pytest.mark.parametrize("service", SERVICES)
 def test_nobody_works_unelected_because_of_a_slip(service: str) -> None:
     result = CliRunner().invoke(run, [service, "--leader-elect=yes", "--kubeconfig", "/dev/null"])
     assert result.exit_code == 2
-    assert "--leader-elect: expected true or false, not 'yes'" in result.output
+    assert "--leader-elect: 'yes': expected true or false" in result.output
 
 
 @pytest.mark.parametrize(("text", "on"), [("1", True), ("T", True), ("True", True), ("0", False), ("FALSE", False)])
@@ -201,32 +208,32 @@ def kubeconfig_of_nobody(folder: Path) -> Path:
 
 @pytest.mark.parametrize("service", ["binder", "podgrouper", "podgroups", "queues", "admission"])
 def test_kais_flag_for_health_has_an_effect_wherever_it_is_known(service: str) -> None:
-    assert "health-probe-bind-address" in RUNNABLE_SERVICES[service].addresses
+    assert "health-probe-bind-address" in SERVICES[service].addresses
 
 
 def test_all_stands_for_every_service_that_needs_nothing_but_a_cluster() -> None:
-    assert set(ALL) == set(RUNNABLE_SERVICES) - {"machines", "admission"}
+    assert set(services_in_all()) == set(SERVICES) - {"machines", "admission"}
 
 
-@pytest.mark.parametrize("name", RUNNABLE_SERVICES)
+@pytest.mark.parametrize("name", SERVICES)
 def test_every_service_says_which_flags_it_knows(name: str) -> None:
-    flags = RUNNABLE_SERVICES[name].flags()
-    assert set(RUNNABLE_SERVICES[name].addresses) <= set(flags)
-    assert not RUNNABLE_SERVICES[name].lease or "leader-elect" in flags
+    flags = flag_names(name)
+    assert set(SERVICES[name].addresses) <= flags
+    assert not SERVICES[name].lease or "leader-elect" in flags
 
 
-@pytest.mark.parametrize("name", RUNNABLE_SERVICES)
+@pytest.mark.parametrize("name", SERVICES)
 def test_help_lists_the_flags_of_the_service(name: str) -> None:
     result = CliRunner().invoke(run, [name, "--help"])
     assert result.exit_code == 0
     listed = set(re.findall(r"^  --([a-z-]+)", result.output.partition(f"Flags of {name}:")[2], re.MULTILINE))
-    assert listed == {*RUNNABLE_SERVICES[name].flags(), "leader-elect", "namespace", "qps", "burst", "v", "log-json"}
+    assert listed == {*flag_names(name), "leader-elect", "namespace", "qps", "burst", "v", "log-json"}
 
 
 def test_machines_are_told_what_they_are_to_play() -> None:
     flags = ["--default-run-seconds", "5", "--controllers=false", "--all-nodes=false", "--default-scheduler=false"]
     given = parse_flags([*flags, "--nodes=none", "--refused-pods", "0.25"])
-    assert set(given) == set(RUNNABLE_SERVICES["machines"].flags())
+    assert set(given) == flag_names("machines")
     assert read_options(given) == MachineOptions(
         BehaviourDefaults(run_s=5, refused=0.25),
         all_nodes=False,
@@ -256,7 +263,7 @@ async def test_the_services_that_run_are_the_ones_chosen() -> None:
 
     def services(**given: str) -> set[str]:
         flags = {name.replace("_", "-"): value for name, value in given.items()}
-        return {service.name for service in RUNNABLE_SERVICES["machines"].make(runtime, flags, CollectorRegistry())}
+        return {service.name for service in SERVICES["machines"].make(runtime, flags, CollectorRegistry())}
 
     everything = services()
     assert {"machines", "default-scheduler"} < everything

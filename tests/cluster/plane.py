@@ -23,8 +23,8 @@ from pykai.kube.resources import MUTATING_WEBHOOKS, Resource
 from pykai.kube.transport import Request, Transport
 from pykai.lab.machines.nodes import runtime_class
 from pykai.operator.install import installation
-from pykai.operator.roles import ROLES
 from pykai.operator.webhooks import webhook_configurations
+from pykai.services.table import account_rules
 from pykai.webhooks.admission import random_letters
 from pykai.webhooks.server import AdmissionServer
 from tests.cluster.controlplane import API_SERVER, ControlPlane
@@ -63,7 +63,9 @@ class TestPlane(ControlPlane):
                 namespace, name = user.removeprefix(ACCOUNT).split(":")
                 self._open_account(namespace, name)
             else:
-                assert user in ROLES, f"{user} is none of {sorted(ROLES)}, and does not begin with {ACCOUNT}"
+                assert user in account_rules(), (
+                    f"{user} is none of {sorted(account_rules())}, and does not begin with {ACCOUNT}"
+                )
             self._kubeconfigs[user] = self.kubeconfig_of(namespace, name)
         return self._kubeconfigs[user]
 

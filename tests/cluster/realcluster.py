@@ -36,8 +36,10 @@ from pykai.lab.machines.podbehaviour import BehaviourDefaults
 from pykai.operator.install import installation
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import make_podgrouper
-from pykai.podgroups.service import PodGroupsOptions, make_podgroups
-from pykai.queues.service import QueuesOptions, make_queues
+from pykai.podgroups.options import PodGroupsOptions
+from pykai.podgroups.service import make_podgroups
+from pykai.queues.options import QueuesOptions
+from pykai.queues.service import make_queues
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import Scheduler, make_scheduler
 from tests.cluster.controlplane import ControlPlane

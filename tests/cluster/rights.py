@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pykai.api import names
-from pykai.operator.roles import RoleRule
+from pykai.services.rights import RoleRule
 
 Document = Mapping[str, Any]
 Table = Mapping[str, tuple[RoleRule, ...]]

@@ -27,7 +27,7 @@ from pykai.kube.credentials import connect
 from pykai.kube.errors import NotFound
 from pykai.kube.resources import MUTATING_WEBHOOKS, SERVICE_ACCOUNTS
 from pykai.operator.install import installation
-from pykai.operator.roles import ROLES
+from pykai.services.table import account_rules
 from tests.cluster.controlplane import API_SERVER, ControlPlane, free_port
 from tests.cluster.plane import install, registration
 from tests.cluster.rights import forbidden
@@ -103,7 +103,7 @@ class RealControlPlane:
 
     def refused(self) -> list[str]:
         """What our services asked for and had no right to."""
-        return forbidden(self._plane.requests(), ROLES)
+        return forbidden(self._plane.requests(), account_rules())
 
     def _admission(self) -> dict[str, object]:
         """The certificate of our admission service, and what registers it."""

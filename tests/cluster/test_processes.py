@@ -26,7 +26,7 @@ from pykai.kube.credentials import connect
 from pykai.lab.machines import create_nodes
 from pykai.lab.machines.nodes import MachineKind
 from pykai.operator.install import installation
-from pykai.operator.roles import ROLES
+from pykai.services.table import account_rules
 from tests.cluster.controlplane import ControlPlane, free_port
 from tests.cluster.plane import install
 from tests.cluster.rights import rights_problems
@@ -165,6 +165,6 @@ def test_examples_run_under_the_roles_of_the_services(plane: ControlPlane, tmp_p
     leases = json.loads(kubectl("get", "leases", "-n", names.DEFAULT_NAMESPACE, "-o", "json"))["items"]
     assert [lease["spec"]["holderIdentity"] for lease in leases] == [""] * len(SERVICES)
     requests = list(plane.requests())
-    assert rights_problems(requests, ROLES, is_complete_run=False) == []
+    assert rights_problems(requests, account_rules(), is_complete_run=False) == []
     users = {request["user"]["username"] for request in requests}
     assert {f"system:serviceaccount:{names.DEFAULT_NAMESPACE}:{account}" for account in SERVICES.values()} <= users

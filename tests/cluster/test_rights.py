@@ -6,7 +6,8 @@ from typing import Any
 
 from pykai.api import names
 from pykai.operator.install import installation
-from pykai.operator.roles import FUTURE_ROLES, ROLES, RoleRule
+from pykai.services.rights import RoleRule
+from pykai.services.table import installed_services
 from tests.cluster.rights import allowed, forbidden, rights_problems, unused
 
 TABLE = {
@@ -89,8 +90,8 @@ def test_discovery_needs_no_rule() -> None:
 
 
 def test_no_right_is_given_twice_and_none_by_a_star() -> None:
-    for service in ROLES:
-        rights = list(allowed({service: (*ROLES[service], *FUTURE_ROLES.get(service, ()))}))
+    for service in installed_services():
+        rights = list(allowed({service.account: (*service.rules, *service.future_rules)}))
         assert len(rights) == len(set(rights))
         assert not [right for right in rights if "*" in (right.group, right.resource, right.verb)]
         everywhere = {right[:4] for right in rights if not right.namespace}
@@ -105,7 +106,7 @@ def test_what_is_installed_is_the_table() -> None:
                 for verb in rule["verbs"]:
                     place = role["metadata"].get("namespace", "")
                     granted.add((role["metadata"]["name"], *rule["apiGroups"], resource, verb, place))
-    table = {service: (*ROLES[service], *FUTURE_ROLES.get(service, ())) for service in ROLES}
+    table = {service.account: (*service.rules, *service.future_rules) for service in installed_services()}
     ours = {(f"kai-{service}", *right) for service, *right in allowed(table)}
     assert ours == {each for each in granted if each[0] != names.RESERVATION_APP}
     bound = {

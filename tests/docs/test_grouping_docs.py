@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from pykai.api import names
+from pykai.kube.flags import Flag
 from pykai.podgrouper import options as grouper
-from pykai.podgroups import service as podgroups
+from pykai.podgroups import options as podgroups
 from pykai.queues import gauges
-from pykai.queues import service as queues
+from pykai.queues import options as queues
 
 DOCS = Path(__file__).parents[2] / "docs"
 GROUPER = (DOCS / "podgrouper.md").read_text(encoding="utf-8")
@@ -23,9 +25,13 @@ def flags_in(text: str) -> set[str]:
     return set(re.findall(r"`--([a-z-]+)`", text))
 
 
+def flag_names(flags: Iterable[Flag]) -> set[str]:
+    return {flag.name for flag in flags}
+
+
 def test_every_flag_is_told_and_no_other() -> None:
-    assert flags_in(GROUPER.partition("## Flags")[2]) == grouper.FLAGS.keys()
-    assert flags_in(STATUSES.partition("## Flags")[2]) == podgroups.FLAGS.keys() | queues.FLAGS.keys()
+    assert flags_in(GROUPER.partition("## Flags")[2]) == flag_names(grouper.FLAGS)
+    assert flags_in(STATUSES.partition("## Flags")[2]) == flag_names(podgroups.FLAGS) | flag_names(queues.FLAGS)
 
 
 def test_every_option_has_a_flag() -> None:
@@ -34,7 +40,7 @@ def test_every_option_has_a_flag() -> None:
         (podgroups.PodGroupsOptions, podgroups.FLAGS),
         (queues.QueuesOptions, queues.FLAGS),
     ):
-        assert {field.name for field in dataclasses.fields(options)} == set(flags.values()) - {""}
+        assert {field.name for field in dataclasses.fields(options)} == {flag.field for flag in flags} - {""}
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from pykai.cli.main import COMMANDS
-from pykai.cli.run import RUNNABLE_SERVICES
 from pykai.lab.story import parse_story, step_objects
-from pykai.operator.roles import LIST_WATCH, ROLES
+from pykai.services.rights import LIST_WATCH, RoleRule
+from pykai.services.table import SERVICES, account_rules, installed_services
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "services.md").read_text(encoding="utf-8")
@@ -26,25 +27,50 @@ def test_every_command_exists() -> None:
     assert named <= set(COMMANDS)
 
 
-def test_every_service_has_a_row() -> None:
-    rows = "\n".join(line for line in DOC.splitlines() if line.startswith("| `"))
-    for name, part in RUNNABLE_SERVICES.items():
-        assert f"`{name}`" in rows
-        assert all(f"`--{flag}`" in rows for flag in part.addresses)
+def rows_of(heading: str, doc: str = DOC) -> dict[str, list[str]]:
+    """First name of a row -> its cells, of the first table under a heading."""
+    section = doc.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
+    table = [line for line in section.splitlines() if line.startswith("| `")]
+    return {name: row.split("|")[1:-1] for row in table for name in re.findall(r"`([\w-]+)`", row.split("|")[1])}
+
+
+def unlisted_services(doc: str) -> list[str]:
+    """Services whose row lacks their page or a flag that says where they listen."""
+    rows = rows_of("Each part on its own", doc)
+    return [
+        name
+        for name, service in SERVICES.items()
+        if name not in rows
+        or f"]({service.page})" not in rows[name][1]
+        or {port.flag for port in service.ports} != set(re.findall(r"`--([a-z-]+)`", rows[name][2]))
+    ]
+
+
+def unlisted_accounts(doc: str) -> list[str]:
+    """Accounts whose row lacks their service or anything that they may change."""
+    rows = rows_of("What each service may do", doc)
+    return [
+        service.account
+        for service in installed_services()
+        if service.account not in rows
+        or rows[service.account][1].strip() != f"`{service.name}`"
+        or set(re.findall(r"`([a-z/]+)`", rows[service.account][3])) != changed_resources(service.rules)
+    ]
+
+
+def changed_resources(rules: Iterable[RoleRule]) -> set[str]:
+    writing = (rule for rule in rules if {*rule.verbs} - {"get", *LIST_WATCH})
+    return {resource for rule in writing for resource in rule.resources} - {"events", "leases"}
+
+
+def test_every_service_has_a_row_with_its_page_and_where_it_listens() -> None:
+    assert unlisted_services(DOC) == []
+    assert rows_of("Each part on its own").keys() == SERVICES.keys()
 
 
 def test_every_account_has_a_row_with_all_it_changes() -> None:
-    section = DOC.partition("## What each service may do")[2].partition("\n## ")[0]
-    rows = {line.split("`")[1]: line.split("|")[-2] for line in section.splitlines() if line.startswith("| `")}
-    assert rows.keys() == ROLES.keys()
-    for service, table in ROLES.items():
-        changed = {
-            resource for rule in table if {*rule.verbs} - {"get", *LIST_WATCH} for resource in rule.resources
-        } - {
-            "events",
-            "leases",
-        }
-        assert set(re.findall(r"`([a-z/]+)`", rows[service])) == changed
+    assert unlisted_accounts(DOC) == []
+    assert rows_of("What each service may do").keys() == account_rules().keys()
 
 
 def test_links_lead_somewhere() -> None:

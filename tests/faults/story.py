@@ -31,7 +31,6 @@ from prometheus_client import CollectorRegistry
 from pykai.api import names
 from pykai.binder.options import BinderOptions
 from pykai.binder.service import make_binder
-from pykai.cli.run import RUNNABLE_SERVICES, LeaderElected
 from pykai.dev.soak.invariants import RecordedChange, check_recording, is_complete
 from pykai.kube import resources
 from pykai.kube.caches import Caches
@@ -52,10 +51,14 @@ from pykai.lab.story import JobEntry, QueueEntry, ResourceShare, job_object, que
 from pykai.operator.install import installation
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import make_podgrouper
-from pykai.podgroups.service import PodGroupsOptions, make_podgroups
-from pykai.queues.service import QueuesOptions, make_queues
+from pykai.podgroups.options import PodGroupsOptions
+from pykai.podgroups.service import make_podgroups
+from pykai.queues.options import QueuesOptions
+from pykai.queues.service import make_queues
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import make_scheduler
+from pykai.services.running import LeaderElected
+from pykai.services.table import SERVICES as SERVICE_TABLE
 from pykai.webhooks.admission import pod_mutator, pod_validator
 from tests.faults.calls import Call
 from tests.faults.wire import BodyRewrite, Fault, FaultyServiceTransport, WatchDistortion, unchanged_body, undistorted
@@ -112,7 +115,7 @@ def _led(part: str, make: Callable[[Runtime], Service]) -> Callable[[Runtime], S
         fence = Fence()
         service = make(replace(runtime, client=runtime.client.fenced(fence.check)))
         namespace = names.DEFAULT_NAMESPACE
-        return LeaderElected(service, runtime, namespace=namespace, lease=RUNNABLE_SERVICES[part].lease, fence=fence)
+        return LeaderElected(service, runtime, namespace=namespace, lease=SERVICE_TABLE[part].lease, fence=fence)
 
     return made
 

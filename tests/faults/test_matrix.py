@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pykai.kube.client import MAX_ATTEMPTS
-from pykai.operator.roles import ROLES
 from pykai.podgrouper.ownerkinds import THIRD_PARTY_KINDS, WATCHED_KINDS
+from pykai.services.table import account_rules
 from tests.faults.calls import RECOVERY, Call, read_calls
 from tests.faults.story import ACCOUNTS, SERVICES, Told, tell
 from tests.faults.wire import LOST, LOST_ANSWER, SILENCE, Fault, FaultOutcome, refused
@@ -120,7 +120,7 @@ def test_every_right_of_a_service_has_a_call_that_fails() -> None:
     rights = {
         Call(service, verb, resource_of(rule.group, resource))
         for service, account in ACCOUNTS.items()
-        for rule in ROLES[account]
+        for rule in account_rules()[account]
         for resource in rule.resources
         for verb in rule.verbs
     }

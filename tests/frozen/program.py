@@ -11,9 +11,6 @@ from pykai.api.crds import custom_resource_definitions
 from pykai.binder.options import DEFAULT_PLUGINS as BINDER_PLUGINS
 from pykai.binder.options import FLAGS as BINDER_FLAGS
 from pykai.cli import main as kai
-from pykai.cli.run import _COMMON as COMMON_FLAGS
-from pykai.cli.run import ALL as ALL_SERVICES
-from pykai.cli.run import RUNNABLE_SERVICES as SERVICES
 from pykai.core.actions import ACTIONS
 from pykai.core.eviction.scenarios import GENERATORS
 from pykai.core.hooks import Hooks, NodeCheck, NodeScore
@@ -27,6 +24,7 @@ from pykai.dev.soak.recorder import RecordingStore
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
+from pykai.kube.flags import COMMON_FLAGS
 from pykai.kube.resources import PODS
 from pykai.kube.runtime import Runtime
 from pykai.kube.transport import Request
@@ -37,11 +35,11 @@ from pykai.lab.story import Story
 from pykai.operator.webhooks import webhook_configurations
 from pykai.podgrouper.options import FLAGS as PODGROUPER_FLAGS
 from pykai.podgrouper.options import PodGrouperOptions
-from pykai.podgroups.service import FLAGS as PODGROUPS_FLAGS
-from pykai.podgroups.service import PodGroupsOptions
+from pykai.podgroups.options import FLAGS as PODGROUPS_FLAGS
+from pykai.podgroups.options import PodGroupsOptions
 from pykai.podgroups.status import POOL_NOT_SERVED
-from pykai.queues.service import FLAGS as QUEUES_FLAGS
-from pykai.queues.service import QueuesOptions
+from pykai.queues.options import FLAGS as QUEUES_FLAGS
+from pykai.queues.options import QueuesOptions
 from pykai.scheduler.config.budgets import _KEYS as BUDGET_KEYS
 from pykai.scheduler.config.configuration import _KEYS as CONFIGURATION_KEYS
 from pykai.scheduler.config.configuration import _PLUGIN_SWITCHES as PLUGIN_SWITCHES
@@ -56,12 +54,12 @@ from pykai.scheduler.flags import FLAGS as SCHEDULER_FLAGS
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.joborder import job_order
 from pykai.scheduler.snapshotfile import OBJECT_LISTS, SNAPSHOT_ENTRY, read_snapshot, snapshot_zip
+from pykai.services.table import SERVICES, services_in_all
 from pykai.webhooks.options import FLAGS as ADMISSION_FLAGS
 
 __all__ = [
     "ACTIONS",
     "ADMISSION_FLAGS",
-    "ALL_SERVICES",
     "ApiServer",
     "BINDER_FLAGS",
     "BINDER_PLUGINS",
@@ -114,6 +112,7 @@ __all__ = [
     "kai",
     "names",
     "read_flags",
+    "services_in_all",
     "read_snapshot",
     "snapshot_zip",
     "webhook_configurations",

@@ -11,9 +11,9 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import distribution
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,7 @@ _CLUSTER: Mapping[str, list[dict[str, Any]]] = {
 
 def _default_of(options: Any, field: str) -> str:
     """The default of a flag that sets a field of some options, or of a record inside them."""
-    if not field:
-        return ""
-    for each in (options, *(getattr(options, item.name) for item in fields(options))):
-        if is_dataclass(each) and hasattr(each, field):
-            return repr(getattr(each, field))
-    raise AssertionError(f"no option has the field {field}")
+    return repr(attrgetter(field)(options)) if field else ""
 
 
 def _defaults() -> dict[str, dict[str, str]]:
@@ -59,9 +54,9 @@ def _defaults() -> dict[str, dict[str, str]]:
     return {
         "scheduler": {flag.name: repr(flag.default) for flag in program.SCHEDULER_FLAGS},
         "binder": {flag.name: repr(flag.default) for flag in program.BINDER_FLAGS},
-        "admission": {name: repr(default) for name, default in program.ADMISSION_FLAGS.items()},
+        "admission": {flag.name: repr(flag.default) for flag in program.ADMISSION_FLAGS},
         **{
-            service: {name: _default_of(options, field) for name, field in table.items()}
+            service: {flag.name: _default_of(options, flag.field) for flag in table}
             for service, options, table in (
                 ("podgrouper", program.PodGrouperOptions(), program.PODGROUPER_FLAGS),
                 ("podgroups", program.PodGroupsOptions(), program.PODGROUPS_FLAGS),
@@ -78,13 +73,15 @@ def flags() -> list[str]:
     defaults = _defaults()
     for service, part in program.SERVICES.items():
         known = defaults[service]
-        assert set(known) == set(part.flags()), f"{service}: the table of defaults is not that of the flags"
+        assert set(known) == {flag.name for flag in part.flags()}, (
+            f"{service}: the table of defaults is not that of the flags"
+        )
         lines += [f"{service} --{name} default {default}" for name, default in known.items()]
         lines += [f"{service} --{name} has no effect" for name in part.flags_without_effect() if name in known]
         lines += [f"{service} lease {part.lease}"] if part.lease else []
         lines += [f"{service} serves metrics at --{name}" for name in part.addresses]
-    lines += [f"every service --{name}" for name in program.COMMON_FLAGS]
-    lines += [f"all = {' '.join(program.ALL_SERVICES)}"]
+    lines += [f"every service --{flag.name}" for flag in program.COMMON_FLAGS]
+    lines += [f"all = {' '.join(program.services_in_all())}"]
     return lines
 
 

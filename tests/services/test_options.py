@@ -7,13 +7,25 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pykai.kube.options import OptionError, read_options
+from pykai.binder.options import BinderOptions
+from pykai.kube.flags import (
+    Flag,
+    OptionError,
+    read_bool,
+    read_options,
+    read_pairs,
+    read_positive,
+    read_positive_number,
+    read_text,
+)
+from pykai.lab.machines.options import MachineOptions
 from pykai.podgrouper.options import PodGrouperOptions, selector_pairs
 from pykai.podgrouper.options import read_options as read_grouper_options
-from pykai.podgroups.service import PodGroupsOptions
-from pykai.podgroups.service import read_options as read_group_options
-from pykai.queues.service import QueuesOptions
-from pykai.queues.service import read_options as read_queue_options
+from pykai.podgroups.options import PodGroupsOptions
+from pykai.podgroups.options import read_options as read_group_options
+from pykai.queues.options import QueuesOptions
+from pykai.queues.options import read_options as read_queue_options
+from pykai.services.table import SERVICES
 
 
 @dataclass(frozen=True)
@@ -25,7 +37,14 @@ class Options:
     pairs: Mapping[str, str] = field(default_factory=dict)
 
 
-FLAGS = {"name": "name", "number": "number", "part": "part", "switch": "switch", "pairs": "pairs", "old": ""}
+FLAGS = (
+    Flag("name", "x", read_text, "", field="name"),
+    Flag("number", "1", read_positive, "", field="number"),
+    Flag("part", "0.5", read_positive_number, "", field="part"),
+    Flag("switch", "true", read_bool, "", field="switch"),
+    Flag("pairs", "", read_pairs, "", field="pairs"),
+    Flag("old", "", read_text, "", no_effect=True),
+)
 
 
 def test_every_kind_of_value() -> None:
@@ -42,6 +61,34 @@ def test_every_kind_of_value() -> None:
 def test_what_is_wrong_is_an_error_that_names_the_flag(flag: str, value: str) -> None:
     with pytest.raises(OptionError, match=f"^--{flag}: "):
         read_options(Options(), FLAGS, {flag: value})
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_flag_has_a_meaning_and_a_default_that_can_be_read(name: str) -> None:
+    for flag in SERVICES[name].flags():
+        assert flag.meaning, flag.name
+        flag.read(flag.default)
+        assert not (flag.no_effect and flag.field), flag.name
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("binder", BinderOptions()),
+        ("podgrouper", PodGrouperOptions()),
+        ("podgroups", PodGroupsOptions()),
+        ("queues", QueuesOptions()),
+        ("machines", MachineOptions()),
+    ],
+)
+def test_options_without_flags_are_the_defaults_of_the_table(name: str, options: object) -> None:
+    flags = SERVICES[name].flags()
+    assert read_options(options, flags, {flag.name: flag.default for flag in flags}) == options
+
+
+def test_everything_that_is_wrong_is_named_at_once() -> None:
+    with pytest.raises(OptionError, match=r"^--number: 'x': expected .*; --other: unknown flag$"):
+        read_options(Options(), FLAGS, {"number": "x", "other": "1"})
 
 
 def test_a_misspelt_flag_is_answered_with_the_right_one() -> None:

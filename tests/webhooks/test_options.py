@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pykai.kube.flags import OptionError
 from pykai.webhooks.gpusharing import SharingRules
-from pykai.webhooks.options import AdmissionOptionError, read_admission, read_rules
+from pykai.webhooks.options import read_admission, read_rules
 from tests.webhooks.test_server import write_certificate
 
 
@@ -50,5 +51,5 @@ def test_the_deprecated_runtime_class_counts_only_where_the_new_one_is_not_given
 )
 def test_a_wrong_flag_is_named(flags: dict[str, object]) -> None:
     (name,) = flags
-    with pytest.raises(AdmissionOptionError, match=f"--{name}: "):
+    with pytest.raises(OptionError, match=f"--{name}: "):
         read_admission(flags)

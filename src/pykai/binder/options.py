@@ -1,9 +1,5 @@
 """The binder's command-line flags (gpu:14) and the configuration of its plugins (gpu:BI-7).
 
-`FLAGS` lists every flag upstream has, so that an operator's command line works unchanged; `read_options` turns a
-mapping of flag to value into `BinderOptions`.  A binder with a wrong setting does not start: what it would write into
-the cluster cannot be taken back, so a wrong flag raises `OptionError`, which names the flag.
-
 Plugins come as JSON, name -> {enabled, priority, arguments}, over the defaults; given arguments replace the default
 arguments as a whole.  They run in descending priority, ties by name.
 """
@@ -11,23 +7,21 @@ arguments as a whole.  They run in descending priority, ties by name.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from pykai.api import names
 from pykai.api.suggestions import did_you_mean
-from pykai.kube.options import OptionError as OptionError
+from pykai.kube import flags
+from pykai.kube.flags import Flag, OptionError, read_bool, read_optional_positive, read_positive, read_text
 
 VOLUME_BINDING = "volumebinding"
 DYNAMIC_RESOURCES = "dynamicresources"
 GPU_SHARING = "gpusharing"
 HAMI_CORE = "hamicore"
 
-_BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
-_INTEGER = re.compile(r"[0-9]{1,9}")
 _TIMEOUT = "bindTimeoutSeconds"
 _CDI = "cdiEnabled"
 
@@ -101,26 +95,6 @@ class BinderOptions:
         return _switch(self.plugins[GPU_SHARING], _CDI)
 
 
-def _text(text: str) -> str:
-    return text
-
-
-def _bool(text: str) -> bool:
-    if text.lower() not in _BOOLEANS:
-        raise ValueError("expected true or false")
-    return _BOOLEANS[text.lower()]
-
-
-def _positive(text: str) -> int:
-    if not _INTEGER.fullmatch(text) or int(text) < 1:
-        raise ValueError("expected a whole number of at least 1")
-    return int(text)
-
-
-def _limit(text: str) -> int | None:
-    return _positive(text) if text else None
-
-
 def _json_object(text: str) -> dict[str, Any] | None:
     if not text:
         return None
@@ -141,123 +115,93 @@ def _plugins(text: str) -> Mapping[str, BinderPluginConfig]:
     return read_plugins(_json_object(text) or {})
 
 
-@dataclass(frozen=True, slots=True)
-class BinderFlag:
-    """One flag."""
-
-    name: str
-    #: as upstream prints it, unless the meaning says otherwise
-    default: str
-    read: Callable[[str], Any]
-    #: field of `BinderOptions`; "" = accepted, without effect
-    option_field: str
-    meaning: str
-
-
 #: gpu:14, in its order. `--qps` and `--burst` are limits only when given.
-FLAGS: tuple[BinderFlag, ...] = (
-    BinderFlag("scheduler-name", names.SCHEDULER_NAME, _text, "scheduler_name", "pods that name it are ours"),
-    BinderFlag(
+FLAGS: tuple[Flag, ...] = (
+    Flag("scheduler-name", names.SCHEDULER_NAME, read_text, "pods that name it are ours", field="scheduler_name"),
+    Flag(
         "resource-reservation-namespace",
         names.RESERVATION_NAMESPACE,
-        _text,
-        "reservation_namespace",
+        read_text,
         "where reservation pods are",
+        field="reservation_namespace",
     ),
-    BinderFlag(
+    Flag(
         "resource-reservation-service-account",
         names.RESERVATION_APP,
-        _text,
-        "reservation_service_account",
+        read_text,
         "who they are",
+        field="reservation_service_account",
     ),
-    BinderFlag("resource-reservation-app-label", names.RESERVATION_APP, _text, "reservation_app", "their label `app`"),
-    BinderFlag(
+    Flag(
+        "resource-reservation-app-label", names.RESERVATION_APP, read_text, "their label `app`", field="reservation_app"
+    ),
+    Flag(
         "resource-reservation-pod-image",
         "pykai/kai-scheduler/resource-reservation",
-        _text,
-        "reservation_image",
+        read_text,
         "the program that tells the GPU",
+        field="reservation_image",
     ),
-    BinderFlag(
+    Flag(
         "resource-reservation-allocation-timeout",
         "40",
-        _positive,
-        "reservation_timeout_s",
+        read_positive,
         "seconds until a reservation pod must know its GPU",
+        field="reservation_timeout_s",
     ),
-    BinderFlag(
+    Flag(
         "resource-reservation-pod-resources",
         "",
         _resources,
-        "reservation_resources",
         "requests and limits of reservation pods, JSON; a GPU in it is ignored",
+        field="reservation_resources",
     ),
-    BinderFlag(
+    Flag(
         "resource-reservation-pod-security-context",
         "",
         _json_object,
-        "reservation_pod_security_context",
         "of reservation pods, JSON",
+        field="reservation_pod_security_context",
     ),
-    BinderFlag(
+    Flag(
         "resource-reservation-container-security-context",
         "",
         _json_object,
-        "reservation_container_security_context",
         "of their containers, JSON",
+        field="reservation_container_security_context",
     ),
-    BinderFlag("runtime-class-name", "", _text, "reservation_runtime_class", "runtime class of reservation pods"),
-    BinderFlag(
+    Flag("runtime-class-name", "", read_text, "runtime class of reservation pods", field="reservation_runtime_class"),
+    Flag(
         "scale-adjust-namespace",
         names.SCALE_ADJUST_NAMESPACE,
-        _text,
-        "scale_adjust_namespace",
+        read_text,
         "while a pod there waits for a new node, no GPU is reserved on nodes it could use",
+        field="scale_adjust_namespace",
     ),
-    BinderFlag("qps", "", _limit, "qps", "API client: requests a second"),
-    BinderFlag("burst", "", _limit, "burst", "API client: requests at once"),
-    BinderFlag(
+    Flag("qps", "", read_optional_positive, "API client: requests a second", field="qps"),
+    Flag("burst", "", read_optional_positive, "API client: requests at once", field="burst"),
+    Flag(
         "max-concurrent-reconciles",
         "100",
-        _positive,
-        "workers",
+        read_positive,
         "BindRequests carried out at the same time; most of them wait (10 in KAI Scheduler)",
+        field="workers",
     ),
-    BinderFlag("rate-limiter-base-delay", "1", _positive, "base_delay_s", "first pause after a failure, seconds"),
-    BinderFlag("rate-limiter-max-delay", "60", _positive, "max_delay_s", "longest pause after failures, seconds"),
-    BinderFlag("leader-elect", "false", _bool, "leader_elect", "one of several replicas is active"),
-    BinderFlag("fake-gpu-nodes", "false", _bool, "fake_gpu_nodes", "reservation pods only sleep"),
-    BinderFlag("metrics-bind-address", "", _text, "metrics_address", "metrics and health; nowhere without it"),
-    BinderFlag("health-probe-bind-address", "", _text, "health_address", "the same, for a second address"),
-    BinderFlag("plugins", "", _plugins, "plugins", "JSON: name -> {enabled, priority, arguments}"),
-    BinderFlag("feature-gates", "", _text, "", "accepted, without effect"),
-    BinderFlag("namespace", names.DEFAULT_NAMESPACE, _text, "namespace", "lease namespace (not in KAI Scheduler)"),
+    Flag("rate-limiter-base-delay", "1", read_positive, "first pause after a failure, seconds", field="base_delay_s"),
+    Flag("rate-limiter-max-delay", "60", read_positive, "longest pause after failures, seconds", field="max_delay_s"),
+    Flag("leader-elect", "false", read_bool, "one of several replicas is active", field="leader_elect"),
+    Flag("fake-gpu-nodes", "false", read_bool, "reservation pods only sleep", field="fake_gpu_nodes"),
+    Flag("metrics-bind-address", "", read_text, "metrics and health; nowhere without it", field="metrics_address"),
+    Flag("health-probe-bind-address", "", read_text, "the same, for a second address", field="health_address"),
+    Flag("plugins", "", _plugins, "JSON: name -> {enabled, priority, arguments}", field="plugins"),
+    Flag("feature-gates", "", read_text, "feature gates of Kubernetes libraries", no_effect=True),
+    Flag("namespace", names.DEFAULT_NAMESPACE, read_text, "lease namespace (not in KAI Scheduler)", field="namespace"),
 )
-
-_BY_NAME = {flag.name: flag for flag in FLAGS}
-#: accepted, because operators pass them, and without effect here
-WITHOUT_EFFECT = frozenset(flag.name for flag in FLAGS if not flag.option_field)
 
 
 def read_options(given: Mapping[str, object]) -> BinderOptions:
-    """Options from flags, with or without dashes in front; unset ones are None.  Raises `OptionError`."""
-    values: dict[str, Any] = {}
-    for spelled, value in given.items():
-        name = spelled.lstrip("-")
-        flag = _BY_NAME.get(name)
-        if flag is None:
-            raise OptionError(f"--{name}: unknown flag{did_you_mean(name, _BY_NAME, '--')}")
-        if value is None or not flag.option_field:
-            continue
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        try:
-            values[flag.option_field] = flag.read(text)
-        except OptionError:
-            raise
-        except ValueError as error:
-            raise OptionError(f"--{name}: {value!r}: {error}") from None
-    options = BinderOptions(**values)
+    """Options from flags; raises `OptionError`."""
+    options = flags.read_options(BinderOptions(), FLAGS, given)
     check_plugins(options.plugins)
     return options
 
@@ -321,13 +265,15 @@ def _argument(plugin: BinderPluginConfig, name: str) -> str:
 
 def _seconds(plugin: BinderPluginConfig, name: str) -> float:
     text = _argument(plugin, name)
-    if not _INTEGER.fullmatch(text) or int(text) < 1:
-        raise OptionError(f"--plugins: {plugin.name}.arguments.{name}: {text!r} is no number of seconds")
-    return float(text)
+    try:
+        return float(read_positive(text))
+    except ValueError:
+        raise OptionError(f"--plugins: {plugin.name}.arguments.{name}: {text!r} is no number of seconds") from None
 
 
 def _switch(plugin: BinderPluginConfig, name: str) -> bool:
     text = _argument(plugin, name)
-    if text.lower() not in _BOOLEANS:
-        raise OptionError(f"--plugins: {plugin.name}.arguments.{name}: {text!r} is neither true nor false")
-    return _BOOLEANS[text.lower()]
+    try:
+        return read_bool(text)
+    except ValueError:
+        raise OptionError(f"--plugins: {plugin.name}.arguments.{name}: {text!r} is neither true nor false") from None

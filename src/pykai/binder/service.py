@@ -15,6 +15,7 @@ import asyncio
 import logging
 import socket
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -42,6 +43,7 @@ from pykai.binder.options import (
     VOLUME_BINDING,
     BinderOptions,
     check_plugins,
+    read_options,
 )
 from pykai.binder.reservation import Reservations
 from pykai.binder.volumes import VolumeBinderPlugin
@@ -261,3 +263,8 @@ class BinderService:
 def make_binder(runtime: Runtime, options: BinderOptions, *, registry: CollectorRegistry | None = None) -> Service:
     """A binder that works on the runtime's API server; raises `OptionError`."""
     return BinderService(runtime, options, registry or CollectorRegistry())
+
+
+def from_flags(runtime: Runtime, given: Mapping[str, str], registry: CollectorRegistry) -> list[Service]:
+    """The binder that flags ask for; raises `OptionError`."""
+    return [make_binder(runtime, read_options(given), registry=registry)]

@@ -36,8 +36,10 @@ from pykai.lab.story import Story
 from pykai.observe.endpoint import Endpoint
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import make_podgrouper
-from pykai.podgroups.service import PodGroupsOptions, make_podgroups
-from pykai.queues.service import QueuesOptions, make_queues
+from pykai.podgroups.options import PodGroupsOptions
+from pykai.podgroups.service import make_podgroups
+from pykai.queues.options import QueuesOptions
+from pykai.queues.service import make_queues
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import make_scheduler
 from pykai.webhooks.admission import pod_mutator, pod_validator

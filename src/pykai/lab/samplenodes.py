@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pykai.kube.options import OptionError
+from prometheus_client import CollectorRegistry
+
+from pykai.kube.flags import OptionError
 from pykai.kube.resources import NODES
 from pykai.kube.runtime import Runtime, Service
-from pykai.lab.machines import create_nodes
+from pykai.lab.machines import create_nodes, machines
 from pykai.lab.machines.nodes import MachineKind
-from pykai.lab.machines.options import MachineOptions
+from pykai.lab.machines.options import MachineOptions, read_options
 from pykai.lab.story import DEFAULT_STORY, ScenarioError, machine_kind, read_story
 
 NONE: Final = "none"
@@ -59,3 +61,9 @@ def sample_nodes(runtime: Runtime, options: MachineOptions) -> list[Service]:
     except ScenarioError as error:
         raise OptionError(f"--nodes: {error}; expected a story with machines, or {NONE}") from None
     return [SampleNodes(runtime, [machine_kind(each) for each in story.machines], only_if_empty=not options.nodes)]
+
+
+def from_flags(runtime: Runtime, given: Mapping[str, str], _: CollectorRegistry) -> list[Service]:
+    """Machines and their nodes as `kai run machines` starts them; raises `OptionError`."""
+    options = read_options(given)
+    return [*machines(runtime, options), *sample_nodes(runtime, options)]

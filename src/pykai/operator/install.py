@@ -14,7 +14,9 @@ from pykai.api import names
 from pykai.api.crds import custom_resource_definitions
 from pykai.api.guardedfields import DEFAULT_GUARD_SETTINGS, GuardSettings
 from pykai.operator.policies import admission_policies
-from pykai.operator.roles import RESERVATION_RULES, ROLES, RoleRule, role_name, role_rules, rules_by_namespace
+from pykai.operator.roles import role_name, role_rules, rules_by_namespace
+from pykai.services.rights import RESERVATION_POD, RoleRule
+from pykai.services.table import installed_services
 
 #: name -> value (workloads:PR-1)
 # KAI's classes (queues:Q-84).
@@ -45,13 +47,14 @@ def _object(api_version: str, kind: str, name: str, namespace: str = "", **field
 
 
 def _accounts() -> Iterator[dict[str, Any]]:
-    for service in ROLES:
-        yield _object("v1", "ServiceAccount", service, names.DEFAULT_NAMESPACE)
+    for service in installed_services():
+        account = service.account
+        yield _object("v1", "ServiceAccount", account, names.DEFAULT_NAMESPACE)
         for namespace, table in rules_by_namespace(service).items():
-            yield from _role_and_binding(role_name(service), namespace, table, (service, names.DEFAULT_NAMESPACE))
+            yield from _role_and_binding(role_name(account), namespace, table, (account, names.DEFAULT_NAMESPACE))
     name, namespace = names.RESERVATION_APP, names.RESERVATION_NAMESPACE
     yield _object("v1", "ServiceAccount", name, namespace)
-    yield from _role_and_binding(name, namespace, RESERVATION_RULES, (name, namespace))
+    yield from _role_and_binding(name, namespace, RESERVATION_POD, (name, namespace))
 
 
 def _role_and_binding(

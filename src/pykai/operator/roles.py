@@ -1,143 +1,23 @@
-"""What each service may do: one table of rules, from which roles and their bindings are made.
-
-A service has its own account and no right that it does not use: the tests on a real API server fail on a right that
-nobody has used, and on a request that no right allows.  Rights are written as in `kubectl auth`: API group, resources,
-verbs.  Those in a namespace become a Role there, the others a ClusterRole.
-
-`LIST_WATCH` is what a cache needs.  `FUTURE_ROLES` is what Kubernetes will ask for in a version after the one tested.
-
-Statements: operations:OD-11.
-"""
+"""Roles and their bindings, from the rules in the table of services."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
-from pykai.api import names
-from pykai.kube.resources import Resource
-from pykai.podgrouper.ownerkinds import THIRD_PARTY_KINDS, WATCHED_KINDS
-
-LIST_WATCH = ("list", "watch")
-
-_CORE = ""
-_SCHEDULING = names.SCHEDULING_GROUP
-_STORAGE = names.STORAGE_GROUP
-_DRA = names.DRA_GROUP
+from pykai.services.definition import ServiceDefinition
+from pykai.services.rights import RoleRule
 
 
-class RoleRule(NamedTuple):
-    """Verbs on resources of one API group."""
-
-    group: str
-    resources: tuple[str, ...]
-    verbs: tuple[str, ...]
-    #: empty: in all namespaces, and on what has none
-    namespace: str = ""
-
-
-def _rules_for(kinds: Iterable[Resource], verbs: tuple[str, ...]) -> Iterator[RoleRule]:
-    """The same verbs on all these kinds."""
-    ordered = sorted({(kind.group, kind.plural) for kind in kinds})
-    for group, plurals in groupby(ordered, key=lambda each: each[0]):
-        yield RoleRule(group, tuple(plural for _, plural in plurals), verbs)
-
-
-#: events are counted up by patches
-_EVENTS = RoleRule(_CORE, ("events",), ("create", "patch"))
-_LEASES = RoleRule("coordination.k8s.io", ("leases",), ("create", "get", "update"), names.DEFAULT_NAMESPACE)
-_CLASSES = RoleRule(names.PRIORITY_GROUP, ("priorityclasses",), LIST_WATCH)
-
-#: service account -> rules
-ROLES: Mapping[str, tuple[RoleRule, ...]] = {
-    "scheduler": (
-        RoleRule(_CORE, ("pods",), (*LIST_WATCH, "delete", "get", "patch")),
-        RoleRule(_CORE, ("pods/status",), ("patch",)),
-        RoleRule(_CORE, ("pods/binding",), ("create",)),
-        RoleRule(
-            _CORE, ("nodes", "namespaces", "configmaps", "persistentvolumes", "persistentvolumeclaims"), LIST_WATCH
-        ),
-        # Records of gangs and of failed binds; with another --namespace it needs this Role there.
-        RoleRule(_CORE, ("configmaps",), ("create", "delete", "patch"), names.DEFAULT_NAMESPACE),
-        _EVENTS,
-        _LEASES,
-        _CLASSES,
-        RoleRule(_STORAGE, ("csidrivers", "csinodes", "csistoragecapacities", "storageclasses"), LIST_WATCH),
-        RoleRule(_DRA, ("deviceclasses", "resourceclaims", "resourceslices"), LIST_WATCH),
-        RoleRule(names.NUMA_GROUP, ("noderesourcetopologies",), LIST_WATCH),
-        RoleRule(names.KAI_GROUP, ("topologies",), LIST_WATCH),
-        RoleRule(_SCHEDULING, ("queues",), LIST_WATCH),
-        RoleRule(_SCHEDULING, ("podgroups",), (*LIST_WATCH, "patch")),
-        RoleRule(_SCHEDULING, ("podgroups/status",), ("patch",)),
-        RoleRule(_SCHEDULING, ("bindrequests",), (*LIST_WATCH, "create", "delete", "get")),
-    ),
-    "binder": (
-        RoleRule(_CORE, ("pods",), (*LIST_WATCH, "delete", "get", "patch")),
-        RoleRule(_CORE, ("pods",), ("create",), names.RESERVATION_NAMESPACE),
-        RoleRule(_CORE, ("pods/status",), ("patch",)),
-        RoleRule(_CORE, ("pods/binding",), ("create",)),
-        RoleRule(_CORE, ("configmaps",), ("create", "delete", "get", "patch")),
-        RoleRule(_CORE, ("nodes",), (*LIST_WATCH, "get")),
-        RoleRule(_CORE, ("persistentvolumes",), (*LIST_WATCH, "get", "update")),
-        RoleRule(_CORE, ("persistentvolumeclaims",), (*LIST_WATCH, "get", "patch")),
-        _EVENTS,
-        _LEASES,
-        RoleRule(_STORAGE, ("storageclasses",), ("get",)),
-        RoleRule(_DRA, ("resourceclaims",), (*LIST_WATCH, "create", "delete", "get", "patch")),
-        RoleRule(_DRA, ("resourceclaims/status",), ("update",)),
-        RoleRule(_SCHEDULING, ("bindrequests",), (*LIST_WATCH, "delete", "get")),
-        RoleRule(_SCHEDULING, ("bindrequests/status",), ("patch",)),
-    ),
-    "pod-grouper": (
-        RoleRule(_CORE, ("pods",), (*LIST_WATCH, "get", "patch")),
-        RoleRule(_CORE, ("namespaces",), LIST_WATCH),
-        # The defaults of kinds; elsewhere it needs a Role of its own there.
-        RoleRule(_CORE, ("configmaps",), LIST_WATCH, names.DEFAULT_NAMESPACE),
-        _EVENTS,
-        _LEASES,
-        _CLASSES,
-        *_rules_for(WATCHED_KINDS, (*LIST_WATCH, "get")),
-        *_rules_for(THIRD_PARTY_KINDS, ("get",)),
-        RoleRule(_SCHEDULING, ("podgroups",), (*LIST_WATCH, "create", "get", "patch")),
-    ),
-    "podgroup-controller": (
-        RoleRule(_CORE, ("nodes", "pods"), LIST_WATCH),
-        _EVENTS,
-        _LEASES,
-        _CLASSES,
-        RoleRule(_DRA, ("resourceclaims",), LIST_WATCH),
-        RoleRule(_SCHEDULING, ("podgroups", "queues"), LIST_WATCH),
-        RoleRule(_SCHEDULING, ("podgroups/status",), ("patch",)),
-    ),
-    "queue-controller": (
-        _EVENTS,
-        _LEASES,
-        RoleRule(_SCHEDULING, ("podgroups", "queues"), LIST_WATCH),
-        RoleRule(_SCHEDULING, ("queues/status",), ("patch",)),
-    ),
-    # It answers the API server and asks it nothing.
-    "admission": (),
-}
-
-#: service account -> further rules: since Kubernetes 1.36 who allocates a claim must be allowed to bind it
-FUTURE_ROLES: Mapping[str, tuple[RoleRule, ...]] = {
-    "binder": (RoleRule(_DRA, ("resourceclaims/binding",), ("update",)),)
-}
-
-#: the program in a reservation pod writes down which GPU it was given
-RESERVATION_RULES: tuple[RoleRule, ...] = (RoleRule(_CORE, ("pods",), ("get", "patch"), names.RESERVATION_NAMESPACE),)
-
-
-def role_name(service: str) -> str:
+def role_name(account: str) -> str:
     """The ClusterRole of a service, and its Roles."""
-    return f"kai-{service}"
+    return f"kai-{account}"
 
 
-def rules_by_namespace(service: str) -> dict[str, list[RoleRule]]:
-    """The rules of a service by where they hold; "" for everywhere."""
+def rules_by_namespace(service: ServiceDefinition) -> dict[str, list[RoleRule]]:
+    """The rules of a service by namespace; "" for everywhere."""
     grouped: dict[str, list[RoleRule]] = {}
-    for rule in (*ROLES[service], *FUTURE_ROLES.get(service, ())):
+    for rule in (*service.rules, *service.future_rules):
         grouped.setdefault(rule.namespace, []).append(rule)
     return grouped
 

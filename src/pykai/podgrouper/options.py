@@ -7,7 +7,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from pykai.api import names
-from pykai.kube import options
+from pykai.kube import flags
+from pykai.kube.flags import (
+    BURST,
+    HEALTH_ADDRESS,
+    LEADER_ELECT,
+    METRICS_ADDRESS,
+    NAMESPACE,
+    QPS,
+    Flag,
+    read_bool,
+    read_positive,
+    read_positive_number,
+    read_text,
+)
 from pykai.podgrouper.metadata import GroupingSettings
 
 
@@ -39,34 +52,94 @@ class PodGrouperOptions:
         return GroupingSettings(self.queue_label_key, self.node_pool_label_key, self.search_legacy_pg)
 
 
-#: Flag -> field of the options; "" for what is accepted without effect.
-FLAGS: Final[Mapping[str, str]] = {
-    "scheduler-name": "scheduler_name",
-    "queue-label-key": "queue_label_key",
-    "nodepool-label-key": "node_pool_label_key",
-    "search-legacy-pg": "search_legacy_pg",
-    "knative-gang-schedule": "",
-    "generic-karta-fallback": "",
-    "default-priorities-configmap-name": "default_priorities_configmap_name",
-    "default-priorities-configmap-namespace": "default_priorities_configmap_namespace",
-    "pod-label-selector": "pod_label_selector",
-    "namespace-label-selector": "namespace_label_selector",
-    "qps": "",
-    "burst": "",
-    "max-concurrent-reconciles": "max_concurrent_reconciles",
-    "leader-elect": "",
-    "namespace": "",
-    "metrics-bind-address": "",
-    "health-probe-bind-address": "",
-    "shared-cache": "shared_cache",
-    "follow-queue": "follow_queue",
-    "owner-memory-seconds": "owner_memory_s",
-}
+#: workloads:12.1
+FLAGS: Final[tuple[Flag, ...]] = (
+    Flag("scheduler-name", names.SCHEDULER_NAME, read_text, "pods that name it are ours", field="scheduler_name"),
+    Flag(
+        "queue-label-key",
+        names.QUEUE_LABEL,
+        read_text,
+        "label of workloads and pods that names their queue",
+        field="queue_label_key",
+    ),
+    Flag(
+        "nodepool-label-key",
+        names.NODE_POOL_LABEL,
+        read_text,
+        "label that names a node pool",
+        field="node_pool_label_key",
+    ),
+    Flag(
+        "search-legacy-pg",
+        "true",
+        read_bool,
+        "pods of a Job keep the group of their own that old releases made",
+        field="search_legacy_pg",
+    ),
+    Flag("knative-gang-schedule", "", read_text, "gang-schedule the pods of a Knative revision", no_effect=True),
+    Flag("generic-karta-fallback", "", read_text, "group unknown kinds by their definition", no_effect=True),
+    Flag(
+        "default-priorities-configmap-name",
+        "",
+        read_text,
+        "ConfigMap with the default priorities of kinds",
+        field="default_priorities_configmap_name",
+    ),
+    Flag(
+        "default-priorities-configmap-namespace",
+        "",
+        read_text,
+        "namespace of that ConfigMap",
+        field="default_priorities_configmap_namespace",
+    ),
+    Flag("pod-label-selector", "", read_text, "k=v,k=v: only pods with these labels", field="pod_label_selector"),
+    Flag(
+        "namespace-label-selector",
+        "",
+        read_text,
+        "k=v,k=v: only pods in namespaces with these labels",
+        field="namespace_label_selector",
+    ),
+    QPS,
+    BURST,
+    Flag(
+        "max-concurrent-reconciles",
+        "50",
+        read_positive,
+        "pods worked on at a time (10 in KAI Scheduler)",
+        field="max_concurrent_reconciles",
+    ),
+    LEADER_ELECT,
+    NAMESPACE,
+    METRICS_ADDRESS,
+    HEALTH_ADDRESS,
+    Flag(
+        "shared-cache",
+        "false",
+        read_bool,
+        "share the scheduler's pod cache in one process (not in KAI Scheduler)",
+        field="shared_cache",
+    ),
+    Flag(
+        "follow-queue",
+        "false",
+        read_bool,
+        "move a group to the queue its workload names now, while none of its pods has a node (not in KAI Scheduler)",
+        field="follow_queue",
+    ),
+    Flag(
+        "owner-memory-seconds",
+        "60",
+        read_positive_number,
+        "how long owners of kinds that are not watched are remembered (not in KAI Scheduler)",
+        field="owner_memory_s",
+    ),
+)
 
 
 def read_options(given: Mapping[str, object]) -> PodGrouperOptions:
     """Options from flags."""
-    return options.read_options(PodGrouperOptions(), FLAGS, given)
+    return flags.read_options(PodGrouperOptions(), FLAGS, given)
 
 
 def selector_pairs(text: str) -> dict[str, str]:

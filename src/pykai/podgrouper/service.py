@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from pykai.api import names
 from pykai.api.core import Namespace, Pod, PriorityClass
@@ -45,7 +46,7 @@ from pykai.podgrouper.kinds import GROUPERS, GroupVersionKind, grouper_for, inst
 from pykai.podgrouper.lookups import Lookups
 from pykai.podgrouper.metadata import Grouper, GroupingError, KindDefaults, Metadata, ObjectName, ObjectNotRead, Owner
 from pykai.podgrouper.oldestpods import OldestPods, group_key
-from pykai.podgrouper.options import PodGrouperOptions, selector_pairs
+from pykai.podgrouper.options import PodGrouperOptions, read_options, selector_pairs
 from pykai.podgrouper.ownerkinds import WATCHED_KINDS
 from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly, OwnerCache, controller_reference, find_owners
 from pykai.podgrouper.restmapper import RestMapper
@@ -80,6 +81,11 @@ def make_podgrouper(
 ) -> PodGrouper:
     """The service; `groupers` are those of the table and of the entry points unless given."""
     return PodGrouper(runtime, options or PodGrouperOptions(), groupers or installed_groupers())
+
+
+def from_flags(runtime: Runtime, given: Mapping[str, str], _: CollectorRegistry) -> list[PodGrouper]:
+    """The service that flags ask for; raises `OptionError`."""
+    return [make_podgrouper(runtime, read_options(given))]
 
 
 class PodGrouper:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
 
 from pykai.api import names
 from pykai.api.core import Node, Pod, PriorityClass
@@ -25,7 +26,7 @@ from pykai.api.resource import ResourceClaim
 from pykai.api.scheduling import PodGroup, Queue
 from pykai.core.cluster.claims.counting import GpuCount, claim_gpus
 from pykai.core.model.shapes import ShapeRegister
-from pykai.kube import options, resources
+from pykai.kube import resources
 from pykai.kube.cachesync import wait_for_sync
 from pykai.kube.errors import Invalid, NotFound
 from pykai.kube.events import EventRecorder, InvolvedObject
@@ -36,6 +37,7 @@ from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.podgroups.groupusage import GroupUsage
 from pykai.podgroups.nodepools import NodePoolMonitor
+from pykai.podgroups.options import PodGroupsOptions, read_options
 from pykai.podgroups.podusage import GroupMember, read_member, same_member
 from pykai.podgroups.status import POOL_NOT_SERVED, StatusInputs, is_complete, status_patch
 
@@ -50,54 +52,14 @@ _UNPLACED_SETTLE_FACTOR: Final = 5.0
 _MAX_LOAD_DELAY_S: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class PodGroupsOptions:
-    """What can be set about this service (workloads:12.2)."""
-
-    scheduler_name: str = names.SCHEDULER_NAME
-    #: fewer than KAI's 10: under load whoever binds and groups goes first at the API server
-    max_concurrent_reconciles: int = 3
-    #: ours: watch all pods that are not Failed, as a scheduler in the same process does, and so share its cache
-    shared_cache: bool = False
-    #: ours: wall seconds between a change and the write
-    settle_s: float = 0.2
-    #: ours: label of PodGroups that names their node pool
-    node_pool_label: str = names.NODE_POOL_LABEL
-    #: ours: cluster seconds without a sign of a scheduler after which a node pool is not served; 0 for the usual
-    pool_patience_s: float = 0.0
-    #: ours: status writes a wall second, once a burst of as many is used up
-    writes_per_s: float = 200.0
-
-
-#: Flag -> field of the options; "" for what is accepted without effect.
-FLAGS: Final[Mapping[str, str]] = {
-    "scheduler-name": "scheduler_name",
-    "enable-podgroup-webhook": "",
-    "qps": "",
-    "burst": "",
-    "max-concurrent-reconciles": "max_concurrent_reconciles",
-    "leader-elect": "",
-    "namespace": "",
-    "log-level": "",
-    "metrics-bind-address": "",
-    "health-probe-bind-address": "",
-    "skip-controller-name-validation": "",
-    "shared-cache": "shared_cache",
-    "settle-seconds": "settle_s",
-    "nodepool-label-key": "node_pool_label",
-    "pool-patience-seconds": "pool_patience_s",
-    "writes-per-second": "writes_per_s",
-}
-
-
-def read_options(given: Mapping[str, object]) -> PodGroupsOptions:
-    """Options from flags."""
-    return options.read_options(PodGroupsOptions(), FLAGS, given)
-
-
 def make_podgroups(runtime: Runtime, chosen: PodGroupsOptions | None = None) -> PodGroups:
     """The service."""
     return PodGroups(runtime, chosen or PodGroupsOptions())
+
+
+def from_flags(runtime: Runtime, given: Mapping[str, str], _: CollectorRegistry) -> list[PodGroups]:
+    """The service that flags ask for; raises `OptionError`."""
+    return [make_podgroups(runtime, read_options(given))]
 
 
 class PodGroups:

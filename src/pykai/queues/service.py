@@ -13,15 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from pykai.api import names
 from pykai.api.decode import DecodeError
 from pykai.api.scheduling import PodGroup, Queue
-from pykai.kube import options, resources
+from pykai.kube import resources
 from pykai.kube.cachesync import wait_for_sync
 from pykai.kube.errors import NotFound
 from pykai.kube.events import EventRecorder, InvolvedObject
@@ -30,45 +29,8 @@ from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.queues.forest import QueueForest, QueueUsage
 from pykai.queues.gauges import ExtraLabels, QueueGauges
+from pykai.queues.options import QueuesOptions, read_options
 from pykai.queues.status import status_patch
-
-
-@dataclass(frozen=True, slots=True)
-class QueuesOptions:
-    """What can be set about this service (queues:4.1)."""
-
-    metrics_namespace: str = names.METRICS_NAMESPACE
-    #: label of a queue -> label of its metrics, and what stands there where the queue lacks it
-    queue_label_to_metric_label: Mapping[str, str] = field(default_factory=dict)
-    queue_label_to_default_metric_value: Mapping[str, str] = field(default_factory=dict)
-    #: ours: wall seconds between a change and the write
-    settle_s: float = 0.5
-    #: ours: queues written at the same time
-    max_concurrent_reconciles: int = 4
-
-
-#: Flag -> field of the options; "" for what is accepted without effect.
-FLAGS: Final[Mapping[str, str]] = {
-    "leader-elect": "",
-    "namespace": "",
-    "enable-webhook": "",
-    "enable-quota-validation": "",
-    "skip-controller-name-validation": "",
-    "metrics-listen-address": "",
-    "health-probe-bind-address": "",
-    "metrics-namespace": "metrics_namespace",
-    "queue-label-to-metric-label": "queue_label_to_metric_label",
-    "queue-label-to-default-metric-value": "queue_label_to_default_metric_value",
-    "qps": "",
-    "burst": "",
-    "max-concurrent-reconciles": "max_concurrent_reconciles",
-    "settle-seconds": "settle_s",
-}
-
-
-def read_options(given: Mapping[str, object]) -> QueuesOptions:
-    """Options from flags."""
-    return options.read_options(QueuesOptions(), FLAGS, given)
 
 
 def make_queues(
@@ -76,6 +38,11 @@ def make_queues(
 ) -> Queues:
     """The service; without a registry its gauges are nobody's."""
     return Queues(runtime, chosen or QueuesOptions(), registry or CollectorRegistry())
+
+
+def from_flags(runtime: Runtime, given: Mapping[str, str], registry: CollectorRegistry) -> list[Queues]:
+    """The service that flags ask for; raises `OptionError`."""
+    return [make_queues(runtime, read_options(given), registry)]
 
 
 class Queues:

@@ -1,62 +1,37 @@
 """The scheduler's command-line flags (cycle:21), as one table.
 
-`FLAGS` lists every flag upstream has, with its default as upstream prints it, so that an operator's command line
-works unchanged.  `read_flags` turns a mapping of flag to value into `Flags`: what shapes the model goes into the
-`Shard`, what shapes decisions has a field of its own, the rest is kept as read for the services that use it.
+`FLAGS` lists every flag upstream has, with its default as upstream prints it.  `read_flags` turns a mapping of flag to
+value into `Flags`: what shapes the model goes into the `Shard`, what shapes decisions has a field of its own, the rest
+is kept by name for the part of the service that uses it.
 
-`read_flags` raises nothing, because the flags in a snapshot file of another version are read as far as they can be: a
-bad value is reported and the default stays, an unknown flag is reported and skipped.  On a command line any such
-problem ends the program (`cli/run.py`): one letter less in `--shadow` must not schedule for real.
+`read_flags` reports problems, as readers of snapshot files need it; `checked_flags` raises, as a command line needs it:
+one letter less in `--shadow` must not schedule for real.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pykai.api import names
-from pykai.api.duration import DurationError, parse_duration
-from pykai.api.suggestions import did_you_mean
 from pykai.core.model.problems import Problem
 from pykai.core.model.shard import Shard
 from pykai.core.plugins import PROFILES
 from pykai.core.policy import Policy
-
-_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
-_FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-
-
-def read_text(text: str) -> str:
-    """Any text."""
-    return text
-
-
-def read_bool(text: str) -> bool:
-    """A boolean as Go reads it."""
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise ValueError("expected true or false")
-
-
-def bounded_int(minimum: int, maximum: int = 2**31 - 1) -> Callable[[str], int]:
-    """A whole number between two bounds."""
-
-    def read(text: str) -> int:
-        number = int(text) if _INTEGER.fullmatch(text) else None
-        if number is None or not minimum <= number <= maximum:
-            raise ValueError(f"expected a whole number of at least {minimum} and at most {maximum}")
-        return number
-
-    return read
-
-
-read_count = bounded_int(0)
-read_port = bounded_int(0, 65535)
+from pykai.kube import flags as service_flags
+from pykai.kube.flags import (
+    Flag,
+    bounded_int,
+    read_bool,
+    read_count,
+    read_duration,
+    read_nonnegative_duration,
+    read_port,
+    read_positive,
+    read_text,
+    set_fields,
+)
 
 
 def read_profile(text: str) -> str:
@@ -66,255 +41,221 @@ def read_profile(text: str) -> str:
     return text
 
 
-def read_go_duration(text: str) -> int:
-    """A Go duration, in nanoseconds."""
-    try:
-        return parse_duration(text)
-    except DurationError as error:
-        raise ValueError(f"expected a duration such as 1m30s ({error})") from None
-
-
-def read_nonnegative_duration(text: str) -> int:
-    """A Go duration that is not negative, in nanoseconds."""
-    span = read_go_duration(text)
-    if span < 0:
-        raise ValueError("expected a duration that is not negative")
-    return span
-
-
 def read_stuck_threshold(text: str) -> int:
     """A Go duration; at or below zero means the built-in two minutes (cycle:21)."""
-    span = read_go_duration(text)
+    span = read_duration(text)
     return span if span > 0 else names.STUCK_IN_RELEASING_S * 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerFlag:
-    """One flag."""
-
-    name: str
-    #: as upstream prints it
-    default: str
-    read: Callable[[str], Any]
-    meaning: str
-    #: the statement that uses it, "" = accepted, without effect
-    spec_id: str
-    #: field of the Shard, or of Flags, that it sets; "" = kept for the service that uses it
-    shard_field: str = ""
-    flags_field: str = ""
-
-
 #: cycle:21, in its order.
-FLAGS: tuple[SchedulerFlag, ...] = (
-    SchedulerFlag(
+FLAGS: tuple[Flag, ...] = (
+    Flag(
         "scheduler-name",
         names.SCHEDULER_NAME,
         read_text,
         "pods that name it are ours; event source; lease",
-        "cycle:SNP-13",
-        shard_field="scheduler_name",
+        spec_id="cycle:SNP-13",
+        field="shard.scheduler_name",
     ),
-    SchedulerFlag(
-        "namespace", names.DEFAULT_NAMESPACE, read_text, "namespace of the lease and of records of gangs", "cycle:PRC-5"
+    Flag(
+        "namespace",
+        names.DEFAULT_NAMESPACE,
+        read_text,
+        "namespace of the lease and of records of gangs",
+        spec_id="cycle:PRC-5",
     ),
-    SchedulerFlag("metrics-namespace", names.METRICS_NAMESPACE, read_text, "metric prefix", "cycle:20"),
-    SchedulerFlag(
+    Flag("metrics-namespace", names.METRICS_NAMESPACE, read_text, "metric prefix", spec_id="cycle:20"),
+    Flag(
         "resource-reservation-app-label",
         names.RESERVATION_APP,
         read_text,
         "reservation pods",
-        "gpu:S-2",
-        shard_field="reservation_app",
+        spec_id="gpu:S-2",
+        field="shard.reservation_app",
     ),
-    SchedulerFlag(
+    Flag(
         "resource-reservation-namespace",
         names.RESERVATION_NAMESPACE,
         read_text,
         "where reservation pods live, as for the binder (not in KAI Scheduler)",
-        "gpu:RV-4",
-        shard_field="reservation_namespace",
+        spec_id="gpu:RV-4",
+        field="shard.reservation_namespace",
     ),
-    SchedulerFlag(
+    Flag(
         "restrict-node-scheduling",
         "false",
         read_bool,
         "only labelled worker nodes",
-        "cycle:SNP-4",
-        shard_field="restrict_nodes",
+        spec_id="cycle:SNP-4",
+        field="shard.restrict_nodes",
     ),
-    SchedulerFlag(
+    Flag(
         "nodepool-label-key",
         names.NODE_POOL_LABEL,
         read_text,
         "shard label",
-        "cycle:SNP-3",
-        shard_field="node_pool_key",
+        spec_id="cycle:SNP-3",
+        field="shard.node_pool_key",
     ),
-    SchedulerFlag("partition-label-value", "", read_text, "shard value", "cycle:SNP-3", shard_field="node_pool"),
-    SchedulerFlag(
+    Flag("partition-label-value", "", read_text, "shard value", spec_id="cycle:SNP-3", field="shard.node_pool"),
+    Flag(
         "queue-label-key",
         names.QUEUE_LABEL,
         read_text,
         "shared claims of one queue",
-        "gpu:D-9",
-        shard_field="queue_label",
+        spec_id="gpu:D-9",
+        field="shard.queue_label",
     ),
-    SchedulerFlag("scheduler-conf", "", read_text, "configuration file", "cycle:CFG-1"),
-    SchedulerFlag("schedule-period", "1s", read_nonnegative_duration, "idle time between cycles", "cycle:CYC-1"),
-    SchedulerFlag("leader-elect", "false", read_bool, "one of several replicas is active", "cycle:PRC-5"),
-    SchedulerFlag("version", "true", read_bool, "print the version at start", "cycle:19"),
-    SchedulerFlag("listen-address", names.METRICS_ADDRESS, read_text, "metrics", "cycle:PRC-1"),
-    SchedulerFlag("enable-profiler", "false", read_bool, "serve profiles", "cycle:PRC-4"),
-    SchedulerFlag("profiler-port", "8182", read_port, "port of the profiles", "cycle:PRC-4"),
-    SchedulerFlag("pyroscope-address", "", read_text, "push profiles there", "cycle:PRC-4"),
-    SchedulerFlag("pyroscope-mutex-profiler-rate", "5", read_count, "accepted, without effect", ""),
-    SchedulerFlag("pyroscope-block-profiler-rate", "5", read_count, "accepted, without effect", ""),
-    SchedulerFlag("v", "3", read_count, "log verbosity", "cycle:19"),
-    SchedulerFlag("log-json", "false", read_bool, "log as JSON", "cycle:19"),
-    SchedulerFlag("log-flush-frequency", "5s", read_go_duration, "accepted, without effect", ""),
-    SchedulerFlag(
+    Flag("scheduler-conf", "", read_text, "configuration file", spec_id="cycle:CFG-1"),
+    Flag("schedule-period", "1s", read_nonnegative_duration, "idle time between cycles", spec_id="cycle:CYC-1"),
+    Flag("leader-elect", "false", read_bool, "one of several replicas is active", spec_id="cycle:PRC-5"),
+    Flag("version", "true", read_bool, "print the version at start", spec_id="cycle:19"),
+    Flag("listen-address", names.METRICS_ADDRESS, read_text, "metrics", spec_id="cycle:PRC-1"),
+    Flag("enable-profiler", "false", read_bool, "serve profiles", spec_id="cycle:PRC-4", no_effect=True),
+    Flag("profiler-port", "8182", read_port, "port of the profiles", spec_id="cycle:PRC-4", no_effect=True),
+    Flag("pyroscope-address", "", read_text, "push profiles there", spec_id="cycle:PRC-4", no_effect=True),
+    Flag("pyroscope-mutex-profiler-rate", "5", read_count, "share of mutex events in profiles", no_effect=True),
+    Flag("pyroscope-block-profiler-rate", "5", read_count, "share of blocking events in profiles", no_effect=True),
+    Flag("v", "3", read_count, "log verbosity", spec_id="cycle:19"),
+    Flag("log-json", "false", read_bool, "log as JSON", spec_id="cycle:19"),
+    Flag("log-flush-frequency", "5s", read_duration, "how often logs are flushed", no_effect=True),
+    Flag(
         "max-consolidation-preemptees",
         "16",
         bounded_int(-1),
         "groups that consolidation may move; 0 = off, -1 = unlimited",
-        "cycle:CON-1",
-        flags_field="max_consolidation_preemptees",
+        spec_id="cycle:CON-1",
+        field="max_consolidation_preemptees",
     ),
-    SchedulerFlag("qps", "50", bounded_int(1), "API client: requests a second", "cycle:PRC-7"),
-    SchedulerFlag("burst", "300", bounded_int(1), "API client: requests at once", "cycle:PRC-7"),
-    SchedulerFlag(
+    Flag("qps", "50", read_positive, "API client: requests a second", spec_id="cycle:PRC-7"),
+    Flag("burst", "300", read_positive, "API client: requests at once", spec_id="cycle:PRC-7"),
+    Flag(
         "detailed-fit-errors",
         "false",
         read_bool,
         "explanations node by node",
-        "cycle:EXP-4",
-        flags_field="detailed_fit_errors",
+        spec_id="cycle:EXP-4",
+        field="detailed_fit_errors",
     ),
-    SchedulerFlag(
-        "update-pod-eviction-condition", "false", read_bool, "DisruptionTarget on evicted pods", "cycle:OUT-6"
+    Flag(
+        "update-pod-eviction-condition", "false", read_bool, "DisruptionTarget on evicted pods", spec_id="cycle:OUT-6"
     ),
-    SchedulerFlag("schedule-csi-storage", "false", read_bool, "accepted, without effect", ""),
-    SchedulerFlag(
+    Flag("schedule-csi-storage", "false", read_bool, "schedule pods by CSI storage capacity", no_effect=True),
+    Flag(
         "use-scheduling-signatures",
         "true",
         read_bool,
         "do not repeat an attempt that must fail again",
-        "cycle:14",
-        flags_field="use_scheduling_signatures",
+        spec_id="cycle:14",
+        field="use_scheduling_signatures",
     ),
-    SchedulerFlag(
+    Flag(
         "full-hierarchy-fairness",
         "true",
         read_bool,
         "fairness at every level of the queues",
-        "cycle:SNP-10",
-        shard_field="full_hierarchy",
+        spec_id="cycle:SNP-10",
+        field="shard.full_hierarchy",
     ),
-    SchedulerFlag(
+    Flag(
         "allow-consolidating-reclaim",
         "true",
         read_bool,
         "moved victims do not count as reclaimed",
-        "cycle:RCL-3",
-        flags_field="allow_consolidating_reclaim",
+        spec_id="cycle:RCL-3",
+        field="allow_consolidating_reclaim",
     ),
-    SchedulerFlag("num-of-status-recording-workers", "5", bounded_int(1), "writers of statuses", "cycle:EXP-15"),
-    SchedulerFlag(
+    Flag("num-of-status-recording-workers", "5", read_positive, "writers of statuses", spec_id="cycle:EXP-15"),
+    Flag(
         "default-staleness-grace-period",
         "60s",
-        read_go_duration,
+        read_duration,
         "how long a gang may be incomplete; negative = for ever",
-        "cycle:STL-3",
-        flags_field="staleness_grace_ns",
+        spec_id="cycle:STL-3",
+        field="staleness_grace_ns",
     ),
-    SchedulerFlag(
+    Flag(
         "stuck-in-releasing-threshold",
         "2m",
         read_stuck_threshold,
         "after this a terminating pod counts as stuck",
-        "cycle:TSK-3",
-        shard_field="stuck_after_ns",
+        spec_id="cycle:TSK-3",
+        field="shard.stuck_after_ns",
     ),
-    SchedulerFlag(
-        "plugin-server-port", "8081", read_port, "snapshots and job order; 0 takes a free port", "cycle:PRC-2"
+    Flag(
+        "plugin-server-port", "8081", read_port, "snapshots and job order; 0 takes a free port", spec_id="cycle:PRC-2"
     ),
-    SchedulerFlag(
+    Flag(
         "cpu-worker-node-label-key",
         names.CPU_WORKER_NODE_LABEL,
         read_text,
         "CPU worker nodes",
-        "cycle:SNP-4",
-        shard_field="cpu_worker_label",
+        spec_id="cycle:SNP-4",
+        field="shard.cpu_worker_label",
     ),
-    SchedulerFlag(
+    Flag(
         "gpu-worker-node-label-key",
         names.GPU_WORKER_NODE_LABEL,
         read_text,
         "GPU worker nodes",
-        "cycle:SNP-4",
-        shard_field="gpu_worker_label",
+        spec_id="cycle:SNP-4",
+        field="shard.gpu_worker_label",
     ),
-    SchedulerFlag(
+    Flag(
         "mig-worker-node-label-key",
         names.MIG_ENABLED_NODE_LABEL,
         read_text,
         "MIG nodes",
-        "cycle:NOD-5",
-        shard_field="mig_label",
+        spec_id="cycle:NOD-5",
+        field="shard.mig_label",
     ),
-    SchedulerFlag(
+    Flag(
         "honour-preemption-policy",
         "false",
         read_bool,
         "preemptionPolicy Never keeps groups of a priority class from triggering evictions (not in KAI Scheduler)",
-        "cycle:POL-7",
-        flags_field="honour_preemption_policy",
+        spec_id="cycle:POL-7",
+        field="honour_preemption_policy",
     ),
-    SchedulerFlag(
+    Flag(
         "profile",
         "",
         read_profile,
         "built-in configuration, before what the configuration file names (not in KAI Scheduler)",
-        "cycle:FLT-4",
-        flags_field="profile",
+        spec_id="cycle:FLT-4",
+        field="profile",
     ),
-    SchedulerFlag(
+    Flag(
         "min-cycle-interval",
         "20ms",
         read_nonnegative_duration,
         "shortest time between two cycles; a change starts one then (not in KAI Scheduler)",
-        "cycle:CYC-1",
+        spec_id="cycle:CYC-1",
     ),
-    SchedulerFlag(
+    Flag(
         "fast-bind",
         "true",
         read_bool,
         "bind pods that need nothing prepared without a BindRequest (not in KAI Scheduler)",
-        "cycle:OUT-1",
+        spec_id="cycle:OUT-1",
     ),
-    SchedulerFlag(
+    Flag(
         "shadow",
         "false",
         read_bool,
         "decide and log beside another scheduler, write nothing (not in KAI Scheduler)",
-        "cycle:OUT-1",
+        spec_id="cycle:OUT-1",
     ),
-    SchedulerFlag(
+    Flag(
         "strict",
         "false",
         read_bool,
         "do not start with a configuration file of which any part would be skipped (not in KAI Scheduler)",
-        "cycle:CFG-1",
+        spec_id="cycle:CFG-1",
     ),
     # Gates of Kubernetes libraries that are not used here (operations:O-57).
-    SchedulerFlag("feature-gates", "", read_text, "accepted, without effect", ""),
+    Flag("feature-gates", "", read_text, "feature gates of Kubernetes libraries", no_effect=True),
 )
-
-_BY_NAME = {flag.name: flag for flag in FLAGS}
-#: profiles are not served yet (cycle:PRC-4)
-_NOT_YET = frozenset(("enable-profiler", "profiler-port", "pyroscope-address"))
-#: accepted, because operators pass them, and without effect here
-WITHOUT_EFFECT = _NOT_YET | {flag.name for flag in FLAGS if not flag.spec_id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,33 +291,28 @@ class Flags:
         )
 
 
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def read_flags(given: Mapping[str, object]) -> Flags:
     """Flags by name, with or without dashes in front; values are texts, numbers or booleans, unset ones None.
 
     Statements: operations:O-49.
     """
-    problems: list[Problem] = []
-    values: dict[str, Any] = {flag.name: flag.read(flag.default) for flag in FLAGS}
-    for spelled, value in given.items():
-        name = spelled.lstrip("-")
-        flag = _BY_NAME.get(name)
-        if flag is None:
-            problems.append(
-                Problem("scheduler flags", f"--{name}", f"unknown flag; skipped{did_you_mean(name, _BY_NAME, '--')}")
-            )
-            continue
-        if value is None:
-            continue
-        try:
-            values[name] = flag.read(_as_text(value))
-        except ValueError as error:
-            text = f"{value!r}: {error}; the default {flag.default!r} is used"
-            problems.append(Problem("scheduler flags", f"--{name}", text))
-    shard = replace(Shard(), **{flag.shard_field: values[flag.name] for flag in FLAGS if flag.shard_field})
-    own = {flag.flags_field: values[flag.name] for flag in FLAGS if flag.flags_field}
-    other = {flag.name: values[flag.name] for flag in FLAGS if not flag.shard_field and not flag.flags_field}
-    return Flags(shard=shard, other=other, problems=tuple(problems), **own)
+    reading = service_flags.read_flags(FLAGS, given)
+    values = {flag.name: flag.read(flag.default) for flag in FLAGS} | reading.values
+    problems = tuple(
+        Problem(
+            "scheduler flags",
+            f"--{each.name}",
+            f"{each.text}; skipped{each.hint}"
+            if each.default is None
+            else f"{each.text}; the default {each.default!r} is used",
+        )
+        for each in reading.problems
+    )
+    other = {flag.name: values[flag.name] for flag in FLAGS if not flag.field}
+    return set_fields(Flags(other=other, problems=problems), FLAGS, values)
+
+
+def checked_flags(given: Mapping[str, object]) -> Flags:
+    """The flags of a command line; raises `OptionError` that names everything that is wrong."""
+    service_flags.checked_values(FLAGS, given)
+    return read_flags(given)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.binder.options import FLAGS, BinderOptions, OptionError, read_options
+from pykai.binder.options import FLAGS, BinderOptions, read_options
+from pykai.kube.flags import OptionError
 
 
 def test_defaults_are_those_of_the_table() -> None:

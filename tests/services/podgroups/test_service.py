@@ -12,7 +12,8 @@ from pykai.kube import resources
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response
-from pykai.podgroups.service import PodGroups, PodGroupsOptions, make_podgroups
+from pykai.podgroups.options import PodGroupsOptions
+from pykai.podgroups.service import PodGroups, make_podgroups
 from tests.servers import ensure_namespace
 from tests.services.servicecluster import ServiceCluster, refusal, service_cluster
 

@@ -12,7 +12,8 @@ from pykai.api.scheduling import Queue
 from pykai.kube import resources
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
-from pykai.queues.service import Queues, QueuesOptions, make_queues
+from pykai.queues.options import QueuesOptions
+from pykai.queues.service import Queues, make_queues
 from tests.services.servicecluster import ServiceCluster, service_cluster
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from pykai.kube import options
+from pykai.kube import flags
+from pykai.kube.flags import Flag, read_bool, read_nonnegative_number, read_positive_number, read_text
 from pykai.lab.machines.podbehaviour import BehaviourDefaults
 
 
@@ -25,20 +26,52 @@ class MachineOptions:
     nodes: str = ""
 
 
-_BEHAVIOUR_FLAGS: Final[Mapping[str, str]] = {"default-run-seconds": "run_s", "refused-pods": "refused"}
-_OPTION_FLAGS: Final[Mapping[str, str]] = {
-    "all-nodes": "all_nodes",
-    "controllers": "controllers",
-    "default-scheduler": "default_scheduler",
-    "nodes": "nodes",
-}
-#: Flag -> field, of the options or of their habits.
-FLAGS: Final[Mapping[str, str]] = {**_BEHAVIOUR_FLAGS, **_OPTION_FLAGS}
+FLAGS: Final[tuple[Flag, ...]] = (
+    Flag(
+        "default-run-seconds",
+        "30",
+        read_positive_number,
+        "how long a pod runs that says nothing of it and does not restart",
+        field="behaviour.run_s",
+    ),
+    Flag(
+        "refused-pods",
+        "0",
+        read_nonnegative_number,
+        "part of all pods that kubelets refuse although there is room, 0 to 1",
+        field="behaviour.refused",
+    ),
+    Flag(
+        "all-nodes",
+        "true",
+        read_bool,
+        "every node is simulated, not only those with the label of simulated nodes",
+        field="all_nodes",
+    ),
+    Flag(
+        "controllers",
+        "true",
+        read_bool,
+        "run the controllers; false where a controller manager does",
+        field="controllers",
+    ),
+    Flag(
+        "default-scheduler",
+        "true",
+        read_bool,
+        "run the default scheduler; false where a kube-scheduler does",
+        field="default_scheduler",
+    ),
+    Flag(
+        "nodes",
+        "",
+        read_text,
+        "nodes to create: a story's file for its machines, or none; those of the lab without it",
+        field="nodes",
+    ),
+)
 
 
 def read_options(given: Mapping[str, object]) -> MachineOptions:
-    """Options from flags."""
-    behaviour_flags = {name: value for name, value in given.items() if name.lstrip("-") in _BEHAVIOUR_FLAGS}
-    others = {name: value for name, value in given.items() if name not in behaviour_flags}
-    behaviour = options.read_options(BehaviourDefaults(), _BEHAVIOUR_FLAGS, behaviour_flags)
-    return replace(options.read_options(MachineOptions(), _OPTION_FLAGS, others), behaviour=behaviour)
+    """Options from flags; raises `OptionError`."""
+    return flags.read_options(MachineOptions(), FLAGS, given)

@@ -1,0 +1,87 @@
+"""What the table of services says about one of them.
+
+Flags and factories are named as `module:attribute` and imported when they are used, so that listing services costs
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from pykai.services.rights import RoleRule
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from pykai.kube.flags import Flag
+    from pykai.kube.runtime import Runtime, Service
+
+    #: makes a service from the flags of its command line; raises `OptionError`
+    ServiceFactory = Callable[[Runtime, Mapping[str, str], CollectorRegistry], Sequence[Service]]
+
+#: pages that `kai run` serves at the addresses of a service
+RUNNER_PATHS = ("/metrics", "/healthz", "/readyz")
+
+
+class ServicePort(NamedTuple):
+    """A place where a service listens."""
+
+    #: of the port in a Service
+    name: str
+    #: the flag that says where
+    flag: str
+    paths: tuple[str, ...] = RUNNER_PATHS
+    #: the service listens itself; otherwise `kai run` does
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceDefinition:
+    """One service."""
+
+    #: `kai run NAME`
+    name: str
+    #: `module:attribute` of its table of flags, and of its factory
+    flags_location: str
+    factory_location: str
+    #: its page in docs
+    page: str
+    ports: tuple[ServicePort, ...] = ()
+    #: its ServiceAccount; empty: it is not installed into clusters
+    account: str = ""
+    rules: tuple[RoleRule, ...] = ()
+    #: rights that a version of Kubernetes after the one tested asks for
+    future_rules: tuple[RoleRule, ...] = ()
+    #: name of the lease that `kai run` takes for it; empty where the service takes its own, or none
+    lease: str = ""
+    #: whether `--leader-elect` has an effect
+    elects_leader: bool = True
+    #: part of `kai run all`
+    in_all: bool = False
+
+    def flags(self) -> tuple[Flag, ...]:
+        """Its table of flags."""
+        return cast("tuple[Flag, ...]", _load(self.flags_location))
+
+    def make(self, runtime: Runtime, given: Mapping[str, str], registry: CollectorRegistry) -> Sequence[Service]:
+        """The service as its flags ask for; raises `OptionError`."""
+        factory = cast("ServiceFactory", _load(self.factory_location))
+        return factory(runtime, given, registry)
+
+    def flags_without_effect(self) -> set[str]:
+        """The flags that are accepted and do nothing."""
+        unused = {flag.name for flag in self.flags() if flag.no_effect}
+        return unused if self.elects_leader else unused | {"leader-elect", "namespace"}
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The flags that say where `kai run` serves metrics and health."""
+        return tuple(port.flag for port in self.ports if not port.own)
+
+
+def _load(location: str) -> Any:
+    module, _, attribute = location.partition(":")
+    return getattr(import_module(module), attribute)

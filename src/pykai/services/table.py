@@ -1,0 +1,112 @@
+"""The table of services: one row each.
+
+A new service is a row here and a package with its flags and its factory.  `kai run` and its help, accounts and roles of
+`kai manifests`, and the tests of docs/services.md read this table.
+"""
+
+from __future__ import annotations
+
+from pykai.services import rights
+from pykai.services.definition import ServiceDefinition, ServicePort
+from pykai.services.rights import RoleRule
+
+_METRICS = ServicePort("metrics", "metrics-bind-address")
+_HEALTH = ServicePort("health", "health-probe-bind-address")
+
+_ROWS = (
+    ServiceDefinition(
+        "scheduler",
+        "pykai.scheduler.flags:FLAGS",
+        "pykai.scheduler.commandline:from_flags",
+        page="scheduler.md",
+        ports=(
+            ServicePort("metrics", "listen-address", own=True),
+            ServicePort("plugins", "plugin-server-port", ("/get-snapshot", "/get-job-order"), own=True),
+        ),
+        account="scheduler",
+        rules=rights.SCHEDULER,
+        in_all=True,
+    ),
+    ServiceDefinition(
+        "binder",
+        "pykai.binder.options:FLAGS",
+        "pykai.binder.service:from_flags",
+        page="binder.md",
+        ports=(_METRICS, _HEALTH),
+        account="binder",
+        rules=rights.BINDER,
+        future_rules=rights.BINDER_FUTURE,
+        in_all=True,
+    ),
+    ServiceDefinition(
+        "podgrouper",
+        "pykai.podgrouper.options:FLAGS",
+        "pykai.podgrouper.service:from_flags",
+        page="podgrouper.md",
+        ports=(_METRICS, _HEALTH),
+        account="pod-grouper",
+        rules=rights.POD_GROUPER,
+        lease="54dff599.kai.scheduler",
+        in_all=True,
+    ),
+    ServiceDefinition(
+        "podgroups",
+        "pykai.podgroups.options:FLAGS",
+        "pykai.podgroups.service:from_flags",
+        page="statuses.md",
+        ports=(_METRICS, _HEALTH),
+        account="podgroup-controller",
+        rules=rights.POD_GROUP_CONTROLLER,
+        lease="o1x22tjj.kai.scheduler",
+        in_all=True,
+    ),
+    ServiceDefinition(
+        "queues",
+        "pykai.queues.options:FLAGS",
+        "pykai.queues.service:from_flags",
+        page="statuses.md",
+        ports=(ServicePort("metrics", "metrics-listen-address"), _HEALTH),
+        account="queue-controller",
+        rules=rights.QUEUE_CONTROLLER,
+        lease="ov3xj497.kai.scheduler",
+        in_all=True,
+    ),
+    ServiceDefinition(
+        "admission",
+        "pykai.webhooks.options:FLAGS",
+        "pykai.webhooks.options:from_flags",
+        page="binder.md",
+        ports=(
+            _METRICS,
+            _HEALTH,
+            ServicePort("webhooks", "webhook-addr", ("/mutate--v1-pod", "/validate--v1-pod"), own=True),
+        ),
+        account="admission",
+        elects_leader=False,
+    ),
+    ServiceDefinition(
+        "machines",
+        "pykai.lab.machines.options:FLAGS",
+        "pykai.lab.samplenodes:from_flags",
+        page="lab.md",
+        elects_leader=False,
+    ),
+)
+
+#: name -> row, in the order of help and manifests
+SERVICES: dict[str, ServiceDefinition] = {row.name: row for row in _ROWS}
+
+
+def services_in_all() -> tuple[str, ...]:
+    """What `kai run all` runs: everything a real cluster needs beside its own parts."""
+    return tuple(name for name, service in SERVICES.items() if service.in_all)
+
+
+def installed_services() -> tuple[ServiceDefinition, ...]:
+    """The services that have an account in a cluster."""
+    return tuple(service for service in SERVICES.values() if service.account)
+
+
+def account_rules() -> dict[str, tuple[RoleRule, ...]]:
+    """Account -> its rules."""
+    return {service.account: service.rules for service in installed_services()}
