@@ -1,0 +1,210 @@
+"""Our prose avoids patterns that are never right in it: docs, docstrings, comments and texts of the program."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "pykai"
+
+#: Pattern -> what to write instead.
+PATTERNS = {
+    r"\b\d+\. time\b": '"3 times in a row", "the third time"',
+    r"\b(any|every|no|some)body\b|\bno one\b": "the pod, process or user that is meant",
+    r"\bwho(so)?ever\b|\bwhom\b|\bwhomever\b": "the pod, process or user that is meant",
+    r"\b(he|him|his|himself|she|her|hers)\b": "the noun, or it",
+    r"(^|[.:;] )Who [a-z]+ [^?]*$": "the thing as subject: who is for questions",
+    r"\bbooks?\b": "ledger, or record",
+    r"\bcensus\b": "group index",
+    r"\b(the|an|each|every|one|this|equal|own) asks?\b|\basks (of|with|that)\b": "request",
+    r"\bseats?\b": "placement, or device",
+    r"\bno news\b|\bthe news\b|\bis news\b": "status diff, or change",
+    r"\bcomplaints?\b": "problem",
+    r"\bhopeless\b": "unresolvable",
+    r"\bmend(s|ed|ing)?\b": "fix",
+    r"\bby and by\b|\bnow and then\b|\bin (his|its|their) stead\b|\bin vain\b|\bbe it\b": "plain words",
+    r"^\W*[-=]{3,}\W*\w|\w\W*[-=]{4,}$": "no separators: a module is divided by its functions",
+}
+COMPILED = [
+    (re.compile(pattern, re.IGNORECASE if "Who" not in pattern else 0), why) for pattern, why in PATTERNS.items()
+]
+
+#: The six documents taken over from the specification of KAI Scheduler.
+TAKEN_OVER = {
+    "gpu-sharing-and-binding.md",
+    "operations.md",
+    "queues-and-fairness.md",
+    "scheduling-cycle.md",
+    "topology.md",
+    "workloads-and-pod-groups.md",
+}
+#: Modules whose texts are KAI's or Kubernetes' own, word for word; their comments and docstrings are ours.
+FOREIGN_TEXTS = {"core/report/sentences.py", "api/crds.py", "api/names.py"}
+
+#: Packages and pages that are still to be cleaned.  The list only shrinks.
+NOT_YET_CLEAN = {
+    "api",
+    "binder",
+    "cli",
+    "core",
+    "core/actions",
+    "core/cluster",
+    "core/cycle",
+    "core/eviction",
+    "core/ledgers",
+    "core/model",
+    "core/placing",
+    "core/plugins",
+    "core/queueing",
+    "core/report",
+    "deprecated.py",
+    "dev",
+    "dev/soak",
+    "kube",
+    "lab",
+    "lab/apiserver",
+    "lab/controllers",
+    "lab/machines",
+    "operator",
+    "podgrouper",
+    "podgrouper/kinds",
+    "podgroups",
+    "queues",
+    "scheduler",
+    "scheduler/dispatch",
+    "scheduler/intake",
+    "scheduler/sanitising",
+    "scheduler/status",
+    "webhooks",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "docs/apiserver.md",
+    "docs/architecture.md",
+    "docs/binder.md",
+    "docs/dra.md",
+    "docs/kube.md",
+    "docs/lab.md",
+    "docs/numa.md",
+    "docs/podgrouper.md",
+    "docs/scheduler.md",
+    "docs/security.md",
+    "docs/services.md",
+    "docs/spec/ours.md",
+    "docs/volumes.md",
+}
+
+
+class Prose(NamedTuple):
+    line: int
+    text: str
+
+
+def pages() -> list[Path]:
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    return sorted(page for page in found if page.name not in TAKEN_OVER)
+
+
+def prose_of_page(text: str) -> Iterator[Prose]:
+    """The lines of a page without code and links."""
+    in_code = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        elif not in_code and not re.match(r"^\|[-|]+\|$", line):
+            yield Prose(number, re.sub(r"`[^`]*`|\]\([^)]*\)|<a id=[^>]*>|^\s*\|", " ", line))
+
+
+def prose_of_module(source: str, *, texts: bool) -> Iterator[Prose]:
+    """Comments, docstrings and, if wanted, other strings that are sentences."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield Prose(token.start[0], re.sub(r"`[^`]*`", " ", token.string.lstrip("#: ")))
+    tree = ast.parse(source)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and (texts or id(node) in docstrings):
+            for offset, line in enumerate(node.value.splitlines()):
+                yield Prose(node.lineno + offset, re.sub(r"`[^`]*`", " ", line))
+
+
+def findings(prose: Iterator[Prose], name: str) -> list[str]:
+    return [
+        f"{name}:{each.line}: {match.group().strip()!r} -> {why}"
+        for each in prose
+        for pattern, why in COMPILED
+        if (match := pattern.search(each.text))
+    ]
+
+
+def package_of(path: Path) -> str:
+    """The package below pykai: `core/placing`, `kube`; a module at the top is its own."""
+    parts = path.relative_to(SOURCE).parts
+    return "/".join(parts[:-1][:2]) or parts[-1]
+
+
+PACKAGES = sorted({package_of(path) for path in SOURCE.rglob("*.py")})
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages(page: Path) -> None:
+    if str(page.relative_to(ROOT)) in NOT_YET_CLEAN:
+        pytest.skip("still to be cleaned")
+    found = findings(prose_of_page(page.read_text(encoding="utf-8")), page.name)
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_modules(package: str) -> None:
+    if package in NOT_YET_CLEAN:
+        pytest.skip("still to be cleaned")
+    found = [
+        line
+        for path in sorted(SOURCE.rglob("*.py"))
+        if package_of(path) == package
+        for name in [str(path.relative_to(SOURCE))]
+        for line in findings(prose_of_module(path.read_text(encoding="utf-8"), texts=name not in FOREIGN_TEXTS), name)
+    ]
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+def test_what_is_to_be_cleaned_exists() -> None:
+    assert {name for name in NOT_YET_CLEAN if name not in PACKAGES and not (ROOT / name).exists()} == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for the 3. time",
+        "before anybody is told why he waits",
+        "Who lost its lease writes nothing",
+        "has books of its own",
+    ],
+)
+def test_what_is_found(text: str) -> None:
+    assert findings(prose_of_page(text), "page")
+    assert findings(prose_of_module(f"# {text}\n", texts=False), "module")
+    assert findings(prose_of_module(f'"""{text}."""\n', texts=False), "module")
+    assert not findings(prose_of_module(f'x = "{text}"\n', texts=False), "module")
+    assert findings(prose_of_module(f'x = "{text}"\n', texts=True), "module")
+
+
+@pytest.mark.parametrize("text", ["Who may write a status?", "The pod asks for 3 GPUs.", "| who | may |", "`books`"])
+def test_what_is_fine(text: str) -> None:
+    assert not findings(prose_of_page(text), "page")
