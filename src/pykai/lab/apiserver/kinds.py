@@ -9,7 +9,7 @@ Subtle: `selectable_fields` are the paths a field selector may name besides meta
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pykai.lab.apiserver.schema.model import SchemaNode
@@ -107,15 +107,13 @@ _POD_SUBRESOURCES: Final = (
 )
 
 
-def _builtin() -> Iterator[ResourceKind]:
-    def kind(
-        group: str, plural: str, name: str, namespaced: bool = True, version: str = "v1", **more: Any
-    ) -> ResourceKind:
-        return ResourceKind(
-            group, version, plural, name, namespaced, schema=builtin_schema(group, version, name), **more
-        )
+def _kind(group: str, plural: str, kind: str, namespaced: bool = True, **more: Any) -> ResourceKind:
+    return ResourceKind(group, "v1", plural, kind, namespaced, **more)
 
-    yield kind(
+
+#: without their schemas, which are read when the first registry is made
+_BUILTIN_KINDS: Final = (
+    _kind(
         "",
         "pods",
         "Pod",
@@ -124,8 +122,8 @@ def _builtin() -> Iterator[ResourceKind]:
         status=True,
         selectable_fields=_POD_FIELDS,
         subresources=_POD_SUBRESOURCES,
-    )
-    yield kind(
+    ),
+    _kind(
         "",
         "nodes",
         "Node",
@@ -134,8 +132,8 @@ def _builtin() -> Iterator[ResourceKind]:
         status=True,
         selectable_fields=("spec.unschedulable",),
         generation=False,
-    )
-    yield kind(
+    ),
+    _kind(
         "",
         "namespaces",
         "Namespace",
@@ -145,10 +143,10 @@ def _builtin() -> Iterator[ResourceKind]:
         selectable_fields=("status.phase",),
         generation=False,
         subresources=("finalize",),
-    )
-    yield kind("", "configmaps", "ConfigMap", short_names=("cm",), generation=False)
-    yield kind("", "secrets", "Secret", selectable_fields=("type",), generation=False)
-    yield kind(
+    ),
+    _kind("", "configmaps", "ConfigMap", short_names=("cm",), generation=False),
+    _kind("", "secrets", "Secret", selectable_fields=("type",), generation=False),
+    _kind(
         "",
         "services",
         "Service",
@@ -157,17 +155,13 @@ def _builtin() -> Iterator[ResourceKind]:
         status=True,
         selectable_fields=("spec.clusterIP", "spec.type"),
         generation=False,
-    )
-    yield kind("", "serviceaccounts", "ServiceAccount", short_names=("sa",), generation=False)
-    yield kind("", "persistentvolumes", "PersistentVolume", False, short_names=("pv",), status=True, generation=False)
-    yield kind(
-        "", "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), status=True, generation=False
-    )
-    yield kind("", "events", "Event", short_names=("ev",), selectable_fields=_EVENT_FIELDS, generation=False)
-    yield kind(
-        "apps", "deployments", "Deployment", short_names=("deploy",), categories=("all",), status=True, scale=_SCALE
-    )
-    yield kind(
+    ),
+    _kind("", "serviceaccounts", "ServiceAccount", short_names=("sa",), generation=False),
+    _kind("", "persistentvolumes", "PersistentVolume", False, short_names=("pv",), status=True, generation=False),
+    _kind("", "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), status=True, generation=False),
+    _kind("", "events", "Event", short_names=("ev",), selectable_fields=_EVENT_FIELDS, generation=False),
+    _kind("apps", "deployments", "Deployment", short_names=("deploy",), categories=("all",), status=True, scale=_SCALE),
+    _kind(
         "apps",
         "replicasets",
         "ReplicaSet",
@@ -176,61 +170,59 @@ def _builtin() -> Iterator[ResourceKind]:
         status=True,
         scale=_SCALE,
         selectable_fields=("status.replicas",),
-    )
-    yield kind(
-        "apps", "statefulsets", "StatefulSet", short_names=("sts",), categories=("all",), status=True, scale=_SCALE
-    )
-    yield kind("apps", "controllerrevisions", "ControllerRevision", generation=False)
-    yield kind("batch", "jobs", "Job", categories=("all",), status=True, selectable_fields=("status.successful",))
-    yield kind("batch", "cronjobs", "CronJob", short_names=("cj",), categories=("all",), status=True)
-    yield kind("coordination.k8s.io", "leases", "Lease", generation=False)
-    yield kind("node.k8s.io", "runtimeclasses", "RuntimeClass", False, generation=False)
-    yield kind("scheduling.k8s.io", "priorityclasses", "PriorityClass", False, short_names=("pc",))
-    yield kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",), status=True)
-    yield kind("resource.k8s.io", "resourceclaims", "ResourceClaim", status=True, generation=False)
-    yield kind("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate", generation=False)
-    yield kind(
+    ),
+    _kind("apps", "statefulsets", "StatefulSet", short_names=("sts",), categories=("all",), status=True, scale=_SCALE),
+    _kind("apps", "controllerrevisions", "ControllerRevision", generation=False),
+    _kind("batch", "jobs", "Job", categories=("all",), status=True, selectable_fields=("status.successful",)),
+    _kind("batch", "cronjobs", "CronJob", short_names=("cj",), categories=("all",), status=True),
+    _kind("coordination.k8s.io", "leases", "Lease", generation=False),
+    _kind("node.k8s.io", "runtimeclasses", "RuntimeClass", False, generation=False),
+    _kind("scheduling.k8s.io", "priorityclasses", "PriorityClass", False, short_names=("pc",)),
+    _kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",), status=True),
+    _kind("resource.k8s.io", "resourceclaims", "ResourceClaim", status=True, generation=False),
+    _kind("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate", generation=False),
+    _kind(
         "resource.k8s.io", "resourceslices", "ResourceSlice", False, selectable_fields=("spec.nodeName", "spec.driver")
-    )
-    yield kind("resource.k8s.io", "deviceclasses", "DeviceClass", False)
-    yield kind("storage.k8s.io", "storageclasses", "StorageClass", False, short_names=("sc",), generation=False)
-    yield kind("storage.k8s.io", "csinodes", "CSINode", False, generation=False)
-    yield kind("storage.k8s.io", "csidrivers", "CSIDriver", False, generation=False)
-    yield kind("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", generation=False)
-    yield kind("rbac.authorization.k8s.io", "roles", "Role", generation=False)
-    yield kind("rbac.authorization.k8s.io", "rolebindings", "RoleBinding", generation=False)
-    yield kind("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", False, generation=False)
-    yield kind("rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding", False, generation=False)
-    yield kind(
+    ),
+    _kind("resource.k8s.io", "deviceclasses", "DeviceClass", False),
+    _kind("storage.k8s.io", "storageclasses", "StorageClass", False, short_names=("sc",), generation=False),
+    _kind("storage.k8s.io", "csinodes", "CSINode", False, generation=False),
+    _kind("storage.k8s.io", "csidrivers", "CSIDriver", False, generation=False),
+    _kind("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", generation=False),
+    _kind("rbac.authorization.k8s.io", "roles", "Role", generation=False),
+    _kind("rbac.authorization.k8s.io", "rolebindings", "RoleBinding", generation=False),
+    _kind("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", False, generation=False),
+    _kind("rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding", False, generation=False),
+    _kind(
         "admissionregistration.k8s.io",
         "mutatingwebhookconfigurations",
         "MutatingWebhookConfiguration",
         False,
         categories=("api-extensions",),
-    )
-    yield kind(
+    ),
+    _kind(
         "admissionregistration.k8s.io",
         "validatingwebhookconfigurations",
         "ValidatingWebhookConfiguration",
         False,
         categories=("api-extensions",),
-    )
-    yield kind(
+    ),
+    _kind(
         "admissionregistration.k8s.io",
         "validatingadmissionpolicies",
         "ValidatingAdmissionPolicy",
         False,
         categories=("api-extensions",),
         status=True,
-    )
-    yield kind(
+    ),
+    _kind(
         "admissionregistration.k8s.io",
         "validatingadmissionpolicybindings",
         "ValidatingAdmissionPolicyBinding",
         False,
         categories=("api-extensions",),
-    )
-    yield kind(
+    ),
+    _kind(
         "apiextensions.k8s.io",
         "customresourcedefinitions",
         "CustomResourceDefinition",
@@ -238,7 +230,8 @@ def _builtin() -> Iterator[ResourceKind]:
         short_names=("crd", "crds"),
         categories=("api-extensions",),
         status=True,
-    )
+    ),
+)
 
 
 class KindRegistry:
@@ -249,8 +242,8 @@ class KindRegistry:
         self._by_kind: dict[tuple[str, str, str], ResourceKind] = {}
         #: grows whenever a kind comes, changes or goes: discovery and documents made from it are remade
         self.generation = 0
-        for kind in _builtin():
-            self.add(kind)
+        for kind in _BUILTIN_KINDS:
+            self.add(replace(kind, schema=builtin_schema(kind.group, kind.version, kind.kind)))
 
     def add(self, kind: ResourceKind) -> None:
         """Serve this kind, in place of one of the same path."""
