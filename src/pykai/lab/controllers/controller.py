@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -23,9 +24,10 @@ from pykai.api import names
 from pykai.api.decode import DecodeError, decode_as
 from pykai.api.meta import LabelSelector, ObjectMeta, OwnerReference, Wire
 from pykai.api.unstructured import JsonObject
+from pykai.api.workloads import Deployment, ReplicaSet, StatefulSet
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
-from pykai.kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound
+from pykai.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
 from pykai.kube.events import EventRecorder, InvolvedObject
 from pykai.kube.reconcile import Reconciler
 from pykai.kube.resources import Resource, split_key
@@ -58,18 +60,33 @@ class Controller:
         name: str,
         runtime: Runtime,
         reconcile: Callable[[str], Awaitable[float | None]],
-        sources: Sequence[tuple[Store[Any], OnChange]],
+        store: Store[Any],
         *,
-        read_only_stores: Iterable[Store[Any]] = (),
+        on_change: OnChange | None = None,
+        forget: Callable[[str], object] | None = None,
+        owns: Iterable[Store[Any]] = (),
+        watches: Iterable[tuple[Store[Any], OnChange]] = (),
+        reads: Iterable[Store[Any]] = (),
     ) -> None:
-        """`feeds`: stores, the controller's own kind first, and what to do with changes; `also`: those only read."""
+        """`store` holds the controller's own kind.
+
+        A change of its own kind enqueues the object unless `on_change` handles it; `forget` gets the uids of deleted
+        objects. A change in a store of `owns` enqueues the owner soon. `watches` brings stores with their handlers.
+        Stores of `reads` are only synced.
+        """
         self._name = name
+        self._store = store
+        self._forget = forget
         self.clock = runtime.clock
         self.recorder = EventRecorder(runtime.client, component=name, clock=runtime.clock)
         self._reconcile = reconcile
         self._reconciler = Reconciler(name, self._reconcile_or_report, clock=runtime.clock, workers=8, max_delay_s=30.0)
-        self._sources = sources
-        self._also = tuple(read_only_stores)
+        self._sources: list[tuple[Store[Any], OnChange]] = [
+            (store, on_change or self._on_own_change),
+            *((owned, self._on_owned_change) for owned in owns),
+            *watches,
+        ]
+        self._reads = tuple(reads)
         self._ready = False
 
     @property
@@ -97,32 +114,59 @@ class Controller:
         """Reconcile within a moment, together with what else happens in it."""
         self._reconciler.enqueue(key, BATCH_DELAY_S * self.clock.speed)
 
+    def owner_key(self, change: Change[Any]) -> str | None:
+        """The key of the object of the controller's kind that controls a changed object."""
+        obj = change.new or change.old
+        owner = controller_of(obj) if obj is not None else None
+        if obj is None or owner is None or owner.kind != self._store.resource.kind:
+            return None
+        return f"{obj.metadata.namespace}/{owner.name}"
+
+    def event(self, obj: Wire, event_type: str, reason: str, message: str) -> None:
+        """Record an event about an object of the controller's kind."""
+        self.recorder.event(reference(obj, self._store.resource), event_type, reason, message)
+
+    def report_failed_create(self, owner: Wire, error: ApiError, message: str) -> None:
+        """Record that a dependent was refused; raise the error again where another attempt may succeed."""
+        if error.code >= 500 or error.code in (409, 429):
+            raise error
+        self.event(owner, "Warning", names.EVENT_FAILED_CREATE, message)
+
     async def run(self, stop: asyncio.Event) -> None:
         """Work until told to stop."""
-        if not await wait_for_cache_sync(stop, *(store for store, _ in self._sources), *self._also):
+        if not await wait_for_cache_sync(stop, *(store for store, _ in self._sources), *self._reads):
             return
         for store, on_change in self._sources:
             store.subscribe(on_change)
-        self._sources[0][0].on_problem(self._report_unreadable)
+        self._store.on_problem(self._report_unreadable)
         self._ready = True
         async with asyncio.TaskGroup() as group:
             group.create_task(self.recorder.run(stop))
             group.create_task(self._reconciler.run(stop))
         self._ready = False
 
+    def _on_own_change(self, change: Change[Any]) -> None:
+        if self._forget is not None and change.new is None and change.old is not None:
+            self._forget(change.old.metadata.uid)
+        self.enqueue(change.key)
+
+    def _on_owned_change(self, change: Change[Any]) -> None:
+        key = self.owner_key(change)
+        if key is not None:
+            self.enqueue_soon(key)
+
     async def _reconcile_or_report(self, key: str) -> float | None:
         try:
             return await self._reconcile(key)
         except (BadRequest, Forbidden, Invalid) as refusal:
-            store = self._sources[0][0]
-            obj = store.get(key)
+            obj = self._store.get(key)
             if obj is not None:
-                self.recorder.event(reference(obj, store.resource), "Warning", _FAILED_SYNC, str(refusal))
+                self.event(obj, "Warning", _FAILED_SYNC, str(refusal))
             raise
 
     def _report_unreadable(self, key: str, problem: DecodeError | None) -> None:
         if problem is not None:
-            resource = self._sources[0][0].resource
+            resource = self._store.resource
             about = InvolvedObject(resource.api_version, resource.kind, *split_key(key), problem.uid)
             text = f"{problem}; nothing is done for it until this is mended"
             self.recorder.event(about, "Warning", names.EVENT_UNREADABLE, text)
@@ -137,6 +181,11 @@ class AssumingWriter(Generic[T]):
         self._resource = store.resource
         self._into = into
         self._clock = clock
+
+    def latest(self, obj: T) -> T | None:
+        """The object as the store has it now; None if it is gone, or is another one by now."""
+        current = self._store.get(key_of(obj))
+        return current if current is not None and metadata_of(current).uid == metadata_of(obj).uid else None
 
     async def create(self, obj: JsonObject) -> T | None:
         """None if there is one of that name."""
@@ -274,6 +323,11 @@ def selector_matches(selector: LabelSelector | None, labels: Mapping[str, str]) 
     return True
 
 
+def replicas_of(owner: Deployment | ReplicaSet | StatefulSet) -> int:
+    """How many pods a workload wants."""
+    return 1 if owner.spec.replicas is None else max(0, owner.spec.replicas)
+
+
 def int_or_percent(value: int | str | None, total: int, *, up: bool, default: int | str) -> int:
     """A count given as a number or as a percentage of a total."""
     value = default if value is None else value
@@ -284,6 +338,21 @@ def int_or_percent(value: int | str | None, total: int, *, up: bool, default: in
         return int_or_percent(default, total, up=up, default=0)
     share = min(int(text[:_DIGITS]), _MOST_PERCENT) * total
     return -(-share // 100) if up else share // 100
+
+
+def changed_fields(status: Wire, desired: Mapping[str, object]) -> JsonObject:
+    """The desired fields that a status does not have yet; an absent number counts as 0."""
+    attributes = _attribute_names(type(status))
+    return {
+        name: value
+        for name, value in desired.items()
+        if (current := getattr(status, attributes[name])) != value and not (current is None and value == 0)
+    }
+
+
+@cache
+def _attribute_names(into: type[Wire]) -> Mapping[str, str]:
+    return {field.encode_name: field.name for field in msgspec.structs.fields(into)}
 
 
 def without_nulls(document: JsonObject) -> JsonObject:

@@ -20,15 +20,11 @@ from pykai.core.queueing.cron import CronError, parse_cron
 from pykai.kube.errors import ApiError
 from pykai.kube.resources import CRON_JOBS, JOBS
 from pykai.kube.runtime import Runtime, Service
-from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
     AssumingWriter,
     Controller,
     controlled_by,
-    controller_of,
-    key_of,
     owner_reference,
-    reference,
 )
 from pykai.lab.controllers.jobs import finished_condition
 from pykai.lab.controllers.pods import CONTROLLER
@@ -52,17 +48,9 @@ class CronJobs:
             "cronjob-controller",
             runtime,
             self._reconcile,
-            [(self._crons, self._on_cron), (self._jobs, self._on_job)],
+            self._crons,
+            owns=[self._jobs],
         )
-
-    def _on_cron(self, change: Change[CronJob]) -> None:
-        self.controller.enqueue(change.key)
-
-    def _on_job(self, change: Change[Job]) -> None:
-        job = change.new or change.old
-        owner = controller_of(job) if job is not None else None
-        if job is not None and owner is not None and owner.kind == "CronJob":
-            self.controller.enqueue_soon(f"{job.metadata.namespace}/{owner.name}")
 
     async def _reconcile(self, key: str) -> float | None:
         cron = self._crons.get(key)
@@ -76,7 +64,7 @@ class CronJobs:
             try:
                 due_s = due_time(cron, now_s)
             except (CronError, ZoneInfoNotFoundError, ValueError) as error:
-                self._event(
+                self.controller.event(
                     cron, "Warning", "UnparseableSchedule", f"unparseable schedule {cron.spec.schedule!r}: {error}"
                 )
                 return None
@@ -89,7 +77,7 @@ class CronJobs:
         """Make the Job of a time; False if it has to wait."""
         active = self._active(cron)
         if active and cron.spec.concurrency_policy == "Forbid":
-            self._event(
+            self.controller.event(
                 cron,
                 "Normal",
                 "JobAlreadyActive",
@@ -103,12 +91,10 @@ class CronJobs:
         try:
             created = await self._write_job.create(body)
         except ApiError as error:
-            if error.code >= 500 or error.code in (409, 429):
-                raise
-            self._event(cron, "Warning", names.EVENT_FAILED_CREATE, f"Error creating job: {error}")
+            self.controller.report_failed_create(cron, error, f"Error creating job: {error}")
             return False
         if created is not None:
-            self._event(cron, "Normal", "SuccessfulCreate", f"Created job {created.metadata.name}")
+            self.controller.event(cron, "Normal", "SuccessfulCreate", f"Created job {created.metadata.name}")
         return True
 
     def _active(self, cron: CronJob) -> list[Job]:
@@ -129,8 +115,8 @@ class CronJobs:
                 await self._write_job.delete(job)
 
     async def _update_status(self, cron: CronJob, scheduled_s: float | None) -> None:
-        current = self._crons.get(key_of(cron))
-        if current is None or current.metadata.uid != cron.metadata.uid:
+        current = self._write.latest(cron)
+        if current is None:
             return
         patch: JsonObject = {}
         active = sorted(self._active(current), key=lambda job: job.metadata.name)
@@ -157,9 +143,6 @@ class CronJobs:
             patch["lastSuccessfulTime"] = latest
         if patch:
             await self._write.patch_status(current, patch)
-
-    def _event(self, cron: CronJob, kind: str, reason: str, message: str) -> None:
-        self.controller.recorder.event(reference(cron, CRON_JOBS), kind, reason, message)
 
 
 def cron_jobs(runtime: Runtime) -> Service:

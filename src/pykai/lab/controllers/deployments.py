@@ -1,14 +1,13 @@
 """Deployments: a ReplicaSet for every template they had, and the way from one to the next.
 
 The ReplicaSet of the current template is found by comparing templates, not by its name, so that those of another
-controller manager are taken over.  How many pods each ReplicaSet should have is worked out in `rollout`; statuses and
-conditions are those that `kubectl rollout status` waits for.
+controller manager are taken over.  `rollout` works out how many pods each ReplicaSet should have, `deploymentstatus`
+the status.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pykai.api import names
 from pykai.api.unstructured import JsonObject
@@ -23,16 +22,15 @@ from pykai.lab.controllers.controller import (
     controller_of,
     key_of,
     owner_reference,
-    reference,
+    replicas_of,
     selector_matches,
     template_hash,
 )
+from pykai.lab.controllers.deploymentstatus import status_patch
 from pykai.lab.controllers.pods import CONTROLLER, pod_store
-from pykai.lab.controllers.rollout import ReplicaSetNumbers, plan_rollout, replicas_of, surge_and_unavailable
-from pykai.lab.timestamps import to_seconds
+from pykai.lab.controllers.rollout import ReplicaSetNumbers, plan_rollout, surge_and_unavailable
 
 DEFAULT_HISTORY = 10
-DEFAULT_PROGRESS_S = 600
 #: Annotations of a Deployment that are about itself.
 _NOT_COPIED_ANNOTATIONS = frozenset({names.LAST_APPLIED_ANNOTATION, names.DEPLOYMENT_REVISION_ANNOTATION})
 
@@ -53,20 +51,16 @@ class Deployments:
             "deployment-controller",
             runtime,
             self._reconcile,
-            [(self._deployments, self._on_deployment), (self._sets, self._on_set)],
-            read_only_stores=[self._pods],
+            self._deployments,
+            forget=self._adopted.discard,
+            watches=[(self._sets, self._on_set)],
+            reads=[self._pods],
         )
 
-    def _on_deployment(self, change: Change[Deployment]) -> None:
-        if change.new is None and change.old is not None:
-            self._adopted.discard(change.old.metadata.uid)
-        self.controller.enqueue(change.key)
-
     def _on_set(self, change: Change[ReplicaSet]) -> None:
-        owned = change.new or change.old
-        owner = controller_of(owned) if owned is not None else None
-        if owned is not None and owner is not None and owner.kind == "Deployment":
-            self.controller.enqueue(f"{owned.metadata.namespace}/{owner.name}")
+        key = self.controller.owner_key(change)
+        if key is not None:
+            self.controller.enqueue(key)
 
     async def _reconcile(self, key: str) -> float | None:
         deployment = self._deployments.get(key)
@@ -107,8 +101,7 @@ class Deployments:
     def _generation(self, one: ReplicaSet) -> ReplicaSetNumbers:
         pods = self._pods.by_index(CONTROLLER, one.metadata.uid)
         there = sum(pod.status.phase not in ("Succeeded", "Failed") for pod in pods)
-        replicas = 1 if one.spec.replicas is None else one.spec.replicas
-        return ReplicaSetNumbers(one.metadata.name, replicas, one.status.available_replicas, there)
+        return ReplicaSetNumbers(one.metadata.name, replicas_of(one), one.status.available_replicas, there)
 
     def _owned(self, deployment: Deployment) -> list[ReplicaSet]:
         """Its ReplicaSets, oldest first."""
@@ -160,12 +153,12 @@ class Deployments:
             await self._write.patch(deployment, note)
 
     async def _scale(self, deployment: Deployment, one: ReplicaSet, count: int) -> None:
-        before = 1 if one.spec.replicas is None else one.spec.replicas
+        before = replicas_of(one)
         patch: JsonObject = {"spec": {"replicas": count}, "metadata": {"annotations": replica_annotations(deployment)}}
         if await self._write_set.patch(one, patch) is not None:
             way = "up" if count > before else "down"
             message = f"Scaled {way} replica set {one.metadata.name} from {before} to {count}"
-            self.controller.recorder.event(reference(deployment, DEPLOYMENTS), "Normal", "ScalingReplicaSet", message)
+            self.controller.event(deployment, "Normal", "ScalingReplicaSet", message)
 
     async def _delete_old_replica_sets(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> None:
         limit = deployment.spec.revision_history_limit
@@ -176,8 +169,8 @@ class Deployments:
                 await self._write_set.delete(one)
 
     async def _update_status(self, deployment: Deployment, new: ReplicaSet | None) -> float | None:
-        current = self._deployments.get(key_of(deployment))
-        if current is None or current.metadata.uid != deployment.metadata.uid:
+        current = self._write.latest(deployment)
+        if current is None:
             return None
         owned = self._owned(current)
         newest = next((one for one in owned if new is not None and one.metadata.uid == new.metadata.uid), None)
@@ -263,101 +256,3 @@ def replica_set_document(deployment: Deployment, digest: str, revision: int) -> 
             "template": {**template, "metadata": {**metadata, "labels": labels}},
         },
     }
-
-
-def status_patch(
-    deployment: Deployment, new: ReplicaSet | None, owned: Sequence[ReplicaSet], now: str, now_s: float
-) -> tuple[JsonObject, float | None]:
-    """What is to be changed in the status, and after how many seconds the rollout is late."""
-    desired = replicas_of(deployment)
-    updated = new.status.replicas if new is not None else 0
-    counts = {
-        "replicas": sum(one.status.replicas for one in owned),
-        "updatedReplicas": updated,
-        "readyReplicas": sum(one.status.ready_replicas for one in owned),
-        "availableReplicas": sum(one.status.available_replicas for one in owned),
-    }
-    counts["unavailableReplicas"] = max(
-        0, sum(1 if one.spec.replicas is None else one.spec.replicas for one in owned) - counts["availableReplicas"]
-    )
-    counts["observedGeneration"] = deployment.metadata.generation
-    status = deployment.status
-    existing = {
-        "replicas": status.replicas,
-        "updatedReplicas": status.updated_replicas,
-        "readyReplicas": status.ready_replicas,
-        "availableReplicas": status.available_replicas,
-        "unavailableReplicas": status.unavailable_replicas,
-        "observedGeneration": status.observed_generation,
-    }
-    patch: dict[str, Any] = {key: value for key, value in counts.items() if existing[key] != value}
-    conditions_by_type = {condition.type: condition for condition in status.conditions}
-    enough = counts["availableReplicas"] >= desired - surge_and_unavailable(deployment)[1]
-    desired_conditions = {
-        "Available": (
-            ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
-            if enough
-            else ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
-        )
-    }
-    done = (
-        new is not None
-        and updated == desired
-        and counts["replicas"] == desired
-        and counts["availableReplicas"] == desired
-    )
-    has_progressed = bool({"replicas", "updatedReplicas", "readyReplicas", "availableReplicas"} & patch.keys())
-    progressing = conditions_by_type.get("Progressing")
-    wait_s: float | None = None
-    name = new.metadata.name if new is not None else ""
-    if done:
-        desired_conditions["Progressing"] = (
-            "True",
-            "NewReplicaSetAvailable",
-            f'ReplicaSet "{name}" has successfully progressed.',
-        )
-    elif new is not None and not deployment.spec.paused:
-        limit_s = deployment.spec.progress_deadline_seconds
-        limit_s = DEFAULT_PROGRESS_S if limit_s is None else limit_s
-        since_s = to_seconds(progressing.last_update_time) if progressing is not None else None
-        left_s = limit_s if since_s is None or has_progressed else since_s + limit_s - now_s
-        if left_s > 0:
-            desired_conditions["Progressing"] = ("True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
-            wait_s = left_s
-        else:
-            message = f'ReplicaSet "{name}" has timed out progressing.'
-            desired_conditions["Progressing"] = ("False", "ProgressDeadlineExceeded", message)
-    conditions: list[JsonObject] = []
-    changed = False
-    for kind, (state, reason, message) in desired_conditions.items():
-        before = conditions_by_type.get(kind)
-        same = before is not None and (before.status, before.reason, before.message) == (state, reason, message)
-        fresh = kind == "Progressing" and has_progressed and not done
-        changed = changed or not same or fresh
-        since = before.last_transition_time if before is not None and before.status == state else now
-        updated_at = before.last_update_time if same and before is not None and not fresh else now
-        conditions.append(
-            {
-                "type": kind,
-                "status": state,
-                "reason": reason,
-                "message": message,
-                "lastTransitionTime": since,
-                "lastUpdateTime": updated_at,
-            }
-        )
-    for kind, condition in conditions_by_type.items():
-        if kind not in desired_conditions:
-            conditions.append(
-                {
-                    "type": kind,
-                    "status": condition.status,
-                    "reason": condition.reason,
-                    "message": condition.message,
-                    "lastTransitionTime": condition.last_transition_time,
-                    "lastUpdateTime": condition.last_update_time,
-                }
-            )
-    if changed:
-        patch["conditions"] = conditions
-    return patch, wait_s

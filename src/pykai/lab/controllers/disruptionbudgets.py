@@ -14,6 +14,7 @@ from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
     AssumingWriter,
     Controller,
+    changed_fields,
     int_or_percent,
     key_of,
     selector_matches,
@@ -35,11 +36,9 @@ class DisruptionBudgets:
             "disruption-controller",
             runtime,
             self._reconcile,
-            [(self._budgets, self._on_budget), (self._pods, self._on_pod)],
+            self._budgets,
+            watches=[(self._pods, self._on_pod)],
         )
-
-    def _on_budget(self, change: Change[PodDisruptionBudget]) -> None:
-        self.controller.enqueue(change.key)
 
     def _on_pod(self, change: Change[MachinePod]) -> None:
         if not len(self._budgets):
@@ -88,15 +87,7 @@ def status_patch(budget: PodDisruptionBudget, pods: list[MachinePod]) -> JsonObj
         "expectedPods": expected,
         "observedGeneration": budget.metadata.generation,
     }
-    status = budget.status
-    existing = {
-        "currentHealthy": status.current_healthy,
-        "desiredHealthy": status.desired_healthy,
-        "disruptionsAllowed": status.disruptions_allowed,
-        "expectedPods": status.expected_pods,
-        "observedGeneration": status.observed_generation,
-    }
-    if desired == existing and budget.status.observed_generation:
+    if not changed_fields(budget.status, desired) and budget.status.observed_generation:
         return {}
     # All of them: their absence means that nobody has looked yet.
     return dict(desired)

@@ -21,11 +21,8 @@ from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
     AssumingWriter,
     Controller,
-    controller_of,
-    key_of,
     owner_reference,
     random_suffix_name,
-    reference,
 )
 from pykai.lab.controllers.jobstatus import (
     JobCounts,
@@ -60,23 +57,18 @@ class Jobs:
             "job-controller",
             runtime,
             self._reconcile,
-            [(self._jobs, self._on_job), (self._pods, self._on_pod)],
+            self._jobs,
+            forget=lambda uid: self._job_memories.pop(uid, None),
+            watches=[(self._pods, self._on_pod)],
         )
 
-    def _on_job(self, change: Change[Job]) -> None:
-        if change.new is None and change.old is not None:
-            self._job_memories.pop(change.old.metadata.uid, None)
-        self.controller.enqueue(change.key)
-
     def _on_pod(self, change: Change[MachinePod]) -> None:
-        pod = change.new or change.old
-        owner = controller_of(pod) if pod is not None else None
-        if pod is None or owner is None or owner.kind != "Job":
+        key = self.controller.owner_key(change)
+        if key is None:
             return
-        key = f"{pod.metadata.namespace}/{owner.name}"
         job = self._jobs.get(key)
-        if change.new is None and job is not None and job.metadata.uid in self._job_memories:
-            self._job_memories[job.metadata.uid].record_vanished_pod(job, pod)
+        if change.new is None and change.old is not None and job is not None and job.metadata.uid in self._job_memories:
+            self._job_memories[job.metadata.uid].record_vanished_pod(job, change.old)
         self.controller.enqueue_soon(key)
 
     async def _reconcile(self, key: str) -> float | None:
@@ -138,9 +130,7 @@ class Jobs:
             try:
                 created = await self._write_pod.create(pod_document(job, name, index))
             except ApiError as error:
-                if error.code >= 500 or error.code in (409, 429):
-                    raise
-                self._event(job, "Warning", names.EVENT_FAILED_CREATE, f"Error creating: {error}")
+                self.controller.report_failed_create(job, error, f"Error creating: {error}")
                 return False
             memory.created += 1
             # One that exists and that the cache does not know is ours: the answer to its creation got lost.
@@ -148,8 +138,8 @@ class Jobs:
                 return True
 
     async def _update_status(self, job: Job, memory: JobMemory, outcome: JobResult | None) -> None:
-        current = self._jobs.get(key_of(job))
-        if current is None or current.metadata.uid != job.metadata.uid:
+        current = self._write_job.latest(job)
+        if current is None:
             return
         job = current
         tally = count_pods(job, self._pods.by_index(CONTROLLER, job.metadata.uid), memory)
@@ -159,7 +149,7 @@ class Jobs:
             if outcome is not None:
                 kind = "Normal" if outcome.complete else "Warning"
                 reason = "Completed" if outcome.complete else outcome.reason
-                self._event(job, kind, reason, "Job completed" if outcome.complete else outcome.message)
+                self.controller.event(job, kind, reason, "Job completed" if outcome.complete else outcome.message)
 
     async def _clean_up_finished(self, job: Job, over: Condition, pods: Any, now_s: float) -> float | None:
         """What is left to do for a Job that is over."""
@@ -177,9 +167,6 @@ class Jobs:
             return ended_s + ttl_s - now_s
         await self._write_job.delete(job)
         return None
-
-    def _event(self, job: Job, kind: str, reason: str, message: str) -> None:
-        self.controller.recorder.event(reference(job, JOBS), kind, reason, message)
 
 
 def jobs(runtime: Runtime) -> Service:

@@ -30,7 +30,7 @@ class NodeLifecycle:
     def __init__(self, runtime: Runtime) -> None:
         self._client = runtime.client
         self._nodes = runtime.caches.store(NODES, Node)
-        self.controller = Controller("node-lifecycle", runtime, self._reconcile, [(self._nodes, self._on_node)])
+        self.controller = Controller("node-lifecycle", runtime, self._reconcile, self._nodes, on_change=self._on_node)
 
     def _on_node(self, change: Change[Node]) -> None:
         if change.new is not None and _taint_patch(change.new):

@@ -39,7 +39,9 @@ class PodGarbageCollector:
             "pod-garbage-collector",
             runtime,
             self._reconcile,
-            [(self._nodes, self._on_node), (self._pods, self._on_pod)],
+            self._nodes,
+            on_change=self._on_node,
+            watches=[(self._pods, self._on_pod)],
         )
 
     def _on_node(self, change: Change[Node]) -> None:

@@ -17,15 +17,14 @@ from pykai.api.workloads import MachinePod, ReplicaSet
 from pykai.kube.errors import ApiError
 from pykai.kube.resources import REPLICA_SETS
 from pykai.kube.runtime import Runtime, Service
-from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
     AssumingWriter,
     Controller,
+    changed_fields,
     controller_of,
-    key_of,
     owner_reference,
     random_suffix_name,
-    reference,
+    replicas_of,
     selector_matches,
 )
 from pykai.lab.controllers.pods import (
@@ -56,19 +55,10 @@ class ReplicaSets:
             "replicaset-controller",
             runtime,
             self._reconcile,
-            [(self._sets, self._on_set), (self._pods, self._on_pod)],
+            self._sets,
+            forget=lambda uid: self._created_counts.pop(uid, None),
+            owns=[self._pods],
         )
-
-    def _on_set(self, change: Change[ReplicaSet]) -> None:
-        if change.new is None and change.old is not None:
-            self._created_counts.pop(change.old.metadata.uid, None)
-        self.controller.enqueue(change.key)
-
-    def _on_pod(self, change: Change[MachinePod]) -> None:
-        pod = change.new or change.old
-        owner = controller_of(pod) if pod is not None else None
-        if pod is not None and owner is not None and owner.kind == "ReplicaSet":
-            self.controller.enqueue_soon(f"{pod.metadata.namespace}/{owner.name}")
 
     async def _reconcile(self, key: str) -> float | None:
         owner = self._sets.get(key)
@@ -97,11 +87,7 @@ class ReplicaSets:
             try:
                 await self._write_pod.create(pod)
             except ApiError as error:
-                if error.code >= 500 or error.code in (409, 429):
-                    raise
-                self.controller.recorder.event(
-                    reference(owner, REPLICA_SETS), "Warning", names.EVENT_FAILED_CREATE, f"Error creating: {error}"
-                )
+                self.controller.report_failed_create(owner, error, f"Error creating: {error}")
                 return 10.0
             self._created_counts[uid] += 1
         return 0.0 if count > _MAX_CREATES_PER_SYNC else None
@@ -118,8 +104,8 @@ class ReplicaSets:
                 await self._write_pod.patch(pod, belongs)
 
     async def _update_status(self, owner: ReplicaSet, again_s: float | None) -> float | None:
-        current = self._sets.get(key_of(owner))
-        if current is None or current.metadata.uid != owner.metadata.uid:
+        current = self._write_set.latest(owner)
+        if current is None:
             return None
         status, available_in_s = status_patch(
             current, self._pods.by_index(CONTROLLER, current.metadata.uid), self.controller.now_s()
@@ -133,11 +119,6 @@ class ReplicaSets:
 def replica_sets(runtime: Runtime) -> Service:
     """The ReplicaSet controller as a service."""
     return ReplicaSets(runtime).controller
-
-
-def replicas_of(owner: ReplicaSet) -> int:
-    """How many pods there should be."""
-    return 1 if owner.spec.replicas is None else max(0, owner.spec.replicas)
 
 
 def deletion_order(pod: MachinePod) -> tuple[object, ...]:
@@ -188,13 +169,4 @@ def status_patch(owner: ReplicaSet, pods: Iterable[MachinePod], now_s: float) ->
         "terminatingReplicas": terminating,
         "observedGeneration": owner.metadata.generation,
     }
-    status = owner.status
-    existing = {
-        "replicas": status.replicas,
-        "fullyLabeledReplicas": status.fully_labeled_replicas,
-        "readyReplicas": status.ready_replicas,
-        "availableReplicas": status.available_replicas,
-        "terminatingReplicas": status.terminating_replicas or 0,
-        "observedGeneration": status.observed_generation,
-    }
-    return {key: value for key, value in desired.items() if existing[key] != value}, min(waits, default=None)
+    return changed_fields(owner.status, desired), min(waits, default=None)

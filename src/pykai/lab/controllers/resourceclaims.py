@@ -55,7 +55,9 @@ class ResourceClaims:
             "resourceclaim-controller",
             runtime,
             self._reconcile,
-            [(self._claims, self._on_claim), (self._templates, self._on_template), (self._pods, self._on_pod)],
+            self._claims,
+            on_change=self._on_claim,
+            watches=[(self._templates, self._on_template), (self._pods, self._on_pod)],
         )
 
     def _on_claim(self, change: Change[ResourceClaim]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pykai.api.workloads import Deployment
-from pykai.lab.controllers.controller import int_or_percent
+from pykai.lab.controllers.controller import int_or_percent, replicas_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,6 @@ class ReplicaSetNumbers:
     available: int
     #: pods there are, also those that are going
     pods: int
-
-
-def replicas_of(deployment: Deployment) -> int:
-    """How many pods the Deployment wants."""
-    return 1 if deployment.spec.replicas is None else max(0, deployment.spec.replicas)
 
 
 def surge_and_unavailable(deployment: Deployment) -> tuple[int, int]:

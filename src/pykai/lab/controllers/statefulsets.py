@@ -20,15 +20,13 @@ from pykai.api.workloads import ControllerRevision, MachinePod, StatefulSet
 from pykai.kube.errors import ApiError
 from pykai.kube.resources import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, STATEFUL_SETS
 from pykai.kube.runtime import Runtime, Service
-from pykai.kube.store import Change
 from pykai.lab.controllers.controller import (
     AssumingWriter,
     Controller,
+    changed_fields,
     controlled_by,
-    controller_of,
-    key_of,
     owner_reference,
-    reference,
+    replicas_of,
     template_hash,
 )
 from pykai.lab.controllers.pods import (
@@ -62,18 +60,10 @@ class StatefulSets:
             "statefulset-controller",
             runtime,
             self._reconcile,
-            [(self._sets, self._on_set), (self._pods, self._on_pod)],
-            read_only_stores=[self._revisions, self._volumes],
+            self._sets,
+            owns=[self._pods],
+            reads=[self._revisions, self._volumes],
         )
-
-    def _on_set(self, change: Change[StatefulSet]) -> None:
-        self.controller.enqueue(change.key)
-
-    def _on_pod(self, change: Change[MachinePod]) -> None:
-        pod = change.new or change.old
-        owner = controller_of(pod) if pod is not None else None
-        if pod is not None and owner is not None and owner.kind == "StatefulSet":
-            self.controller.enqueue_soon(f"{pod.metadata.namespace}/{owner.name}")
 
     async def _reconcile(self, key: str) -> float | None:
         owner = self._sets.get(key)
@@ -150,14 +140,7 @@ class StatefulSets:
             template = self._template(owner, revision)
             await self._write_pod.create(pod_document(owner, template, name, ordinal, revision))
         except ApiError as error:
-            if error.code >= 500 or error.code in (409, 429):
-                raise
-            self.controller.recorder.event(
-                reference(owner, STATEFUL_SETS),
-                "Warning",
-                names.EVENT_FAILED_CREATE,
-                f"create Pod {name} failed: {error}",
-            )
+            self.controller.report_failed_create(owner, error, f"create Pod {name} failed: {error}")
             return False
         return True
 
@@ -211,8 +194,8 @@ class StatefulSets:
             await self._write_revision.delete(one)
 
     async def _update_status(self, owner: StatefulSet, update: str) -> float | None:
-        current = self._sets.get(key_of(owner))
-        if current is None or current.metadata.uid != owner.metadata.uid:
+        current = self._write.latest(owner)
+        if current is None:
             return None
         status, wait_s = status_patch(current, self._pods_by_ordinal(current), update, self.controller.now_s())
         if status:
@@ -223,11 +206,6 @@ class StatefulSets:
 def stateful_sets(runtime: Runtime) -> Service:
     """The StatefulSet controller as a service."""
     return StatefulSets(runtime).controller
-
-
-def replicas_of(owner: StatefulSet) -> int:
-    """How many pods there should be."""
-    return 1 if owner.spec.replicas is None else max(0, owner.spec.replicas)
 
 
 def pod_document(owner: StatefulSet, template: JsonObject, name: str, ordinal: int, revision: str) -> JsonObject:
@@ -295,16 +273,4 @@ def status_patch(
         "updateRevision": update,
         "observedGeneration": owner.metadata.generation,
     }
-    status = owner.status
-    existing = {
-        "replicas": status.replicas,
-        "readyReplicas": status.ready_replicas,
-        "availableReplicas": status.available_replicas,
-        "currentReplicas": status.current_replicas,
-        "updatedReplicas": status.updated_replicas,
-        "currentRevision": status.current_revision,
-        "updateRevision": status.update_revision,
-        "observedGeneration": status.observed_generation,
-    }
-    patch: JsonObject = {key: value for key, value in desired.items() if existing[key] != value}
-    return patch, min((wait for wait in waits if wait), default=None)
+    return changed_fields(owner.status, desired), min((wait for wait in waits if wait), default=None)

@@ -46,7 +46,9 @@ class Volumes:
             "persistentvolume-controller",
             runtime,
             self._reconcile,
-            [(self._classes, self._on_class), (self._volumes, self._on_volume), (self._claims, self._on_claim)],
+            self._classes,
+            on_change=self._on_class,
+            watches=[(self._volumes, self._on_volume), (self._claims, self._on_claim)],
         )
 
     def _on_class(self, change: Change[StorageClass]) -> None:

@@ -72,7 +72,9 @@ class DefaultScheduler:
             names.DEFAULT_SCHEDULER_NAME,
             runtime,
             self._reconcile,
-            [(self._nodes, self._on_node), (self._pods, self._on_pod)],
+            self._nodes,
+            on_change=self._on_node,
+            watches=[(self._pods, self._on_pod)],
         )
 
     def _on_node(self, change: Change[Node]) -> None:
