@@ -12,6 +12,7 @@ import pytest
 from pykai.api import names
 from pykai.kube.flags import Flag
 from pykai.podgrouper import options as grouper
+from pykai.podgrouper.kinds.table import WORKLOAD_KINDS
 from pykai.podgroups import options as podgroups
 from pykai.queues import gauges
 from pykai.queues import options as queues
@@ -41,6 +42,28 @@ def test_every_option_has_a_flag() -> None:
         (queues.QueuesOptions, queues.FLAGS),
     ):
         assert {field.name for field in dataclasses.fields(options)} == {flag.field for flag in flags} - {""}
+
+
+def unlisted_kinds(doc: str) -> set[str]:
+    """Kinds of the table that the page does not say how it groups, or that it reads."""
+    grouped_rows, read_rows = (
+        doc.partition(f"| {heading} |")[2].partition("\n\n")[0] for heading in ("kind", "API group")
+    )
+    grouped = set(re.findall(r"\w+", " ".join(row.split("|")[1] for row in grouped_rows.splitlines()[2:])))
+    read = {
+        (group, kind)
+        for group, kinds in re.findall(r"^\| `(.*?)` \| (.*) \|$", read_rows, re.MULTILINE)
+        for kind in kinds.split(", ")
+    }
+    return {
+        row.resource.kind
+        for row in WORKLOAD_KINDS.values()
+        if (row.resource.kind not in grouped if row.grouper else (row.resource.group, row.resource.kind) not in read)
+    }
+
+
+def test_every_kind_is_told() -> None:
+    assert unlisted_kinds(GROUPER) == set()
 
 
 @pytest.mark.parametrize(

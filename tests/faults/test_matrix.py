@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pykai.kube.client import MAX_ATTEMPTS
-from pykai.podgrouper.ownerkinds import THIRD_PARTY_KINDS, WATCHED_KINDS
+from pykai.podgrouper.kinds.table import read_kinds, watched_kinds
 from pykai.services.table import account_rules
 from tests.faults.calls import RECOVERY, Call, read_calls
 from tests.faults.story import ACCOUNTS, SERVICES, Told, tell
@@ -59,8 +59,8 @@ ELSEWHERE: dict[str, str] = {
     "queues patch events": "tests/kube/test_events.py",
     # Owners of pods, of any kind.
     **{
-        f"podgrouper get {resource_of(kind.group, kind.plural)}": "tests/services/podgrouper/test_owners.py"
-        for kind in (*THIRD_PARTY_KINDS, *WATCHED_KINDS)
+        f"podgrouper get {resource_of(each.group, each.plural)}": "tests/services/podgrouper/test_owners.py"
+        for each in (kind.resource for kind in (*read_kinds(), *watched_kinds()))
     },
 }
 EACH = os.environ.get("KAI_FAULTS") == "each"

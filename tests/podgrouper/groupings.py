@@ -10,7 +10,8 @@ from pykai.api.core import Pod
 from pykai.api.decode import decode_as
 from pykai.api.meta import ObjectMeta, OwnerReference
 from pykai.api.scheduling import PodGroup
-from pykai.podgrouper.kinds import GROUPERS, grouper_for
+from pykai.podgrouper.kinds import grouper_for
+from pykai.podgrouper.kinds.table import built_in_groupers
 from pykai.podgrouper.metadata import GroupingSettings, KindDefaults, Metadata, ObjectName, ObjectNotRead, Owner
 
 Raw = dict[str, Any]
@@ -97,5 +98,5 @@ def grouped(
 ) -> Metadata:
     """The grouper's answer for a pod and its owners, nearest first."""
     top = owners[-1] if owners else Owner.of_pod(one)
-    grouper = grouper_for(GROUPERS, (top.group, top.version, top.kind))
+    grouper = grouper_for(built_in_groupers(), (top.group, top.version, top.kind))
     return grouper(top, one, tuple(owners), settings or GroupingSettings(), readers or FakeReaders())

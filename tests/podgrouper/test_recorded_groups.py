@@ -18,7 +18,8 @@ from pykai.api.decode import decode_as
 from pykai.api.scheduling import PodGroup
 from pykai.kube.clock import Clock
 from pykai.kube.errors import NotFound
-from pykai.podgrouper.kinds import GROUPERS, grouper_for
+from pykai.podgrouper.kinds import grouper_for
+from pykai.podgrouper.kinds.table import built_in_groupers
 from pykai.podgrouper.metadata import GroupingError, GroupingSettings, ObjectName
 from pykai.podgrouper.owners import OwnerCache, find_owners
 from pykai.podgrouper.writes import group_patch, new_group, pod_patch
@@ -35,7 +36,7 @@ def recorded() -> Iterator[Raw]:
 def is_native(case: Raw) -> bool:
     """Whether all owners are of Kubernetes' own kinds."""
     kinds = {(*owner["apiVersion"].rpartition("/")[::2], owner["kind"]) for owner in case["owners"]}
-    return kinds <= GROUPERS.keys()
+    return kinds <= built_in_groupers().keys()
 
 
 CASES = [case for case in recorded() if is_native(case)]
@@ -59,7 +60,7 @@ async def outcome(case: Raw) -> tuple[list[Raw], dict[str, Raw]]:
         name = one.metadata.name
         try:
             top, chain = await find_owners(one, lambda _: None, fetch, OwnerCache(Clock(), 60))
-            grouper = grouper_for(GROUPERS, (top.group, top.version, top.kind))
+            grouper = grouper_for(built_in_groupers(), (top.group, top.version, top.kind))
             meta = grouper(top, one, chain, GroupingSettings(), known)
         except GroupingError:
             written[name] = {names.POD_GROUP_ANNOTATION: None}

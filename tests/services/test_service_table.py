@@ -25,7 +25,7 @@ DUMMY = ServiceDefinition(
     page="dummy.md",
     ports=(ServicePort("metrics", "metrics-bind-address"),),
     account="dummy-controller",
-    rules=(RoleRule("", ("pods",), LIST_WATCH), RoleRule("", ("secrets",), ("patch",), "kai-scheduler")),
+    rights=(RoleRule("", ("pods",), LIST_WATCH), RoleRule("", ("secrets",), ("patch",), "kai-scheduler")),
     in_all=True,
 )
 

@@ -18,10 +18,8 @@ from pykai.kube.clock import Clock
 from pykai.kube.errors import NotFound, from_status
 from pykai.kube.resources import Resource
 from pykai.kube.transport import Request
-from pykai.podgrouper.ownerkinds import WATCHED_KINDS
+from pykai.podgrouper.kinds.table import watched_kinds
 
-#: Kinds that need no asking.
-_BUILT_IN = {(known.api_version, known.kind): known for known in (resources.PODS, *WATCHED_KINDS)}
 #: Cluster seconds after which a kind that was not there is asked for again.
 _RETRY_AFTER_S = 60.0
 
@@ -32,7 +30,11 @@ class RestMapper:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._resources = dict(_BUILT_IN)
+        #: Kubernetes' own kinds need no asking
+        self._resources = {
+            (resource.api_version, resource.kind): resource
+            for resource in (resources.PODS, *(kind.resource for kind in watched_kinds()))
+        }
         self._missing_since_s: dict[tuple[str, str], float] = {}
 
     async def resource(self, api_version: str, kind: str) -> Resource:

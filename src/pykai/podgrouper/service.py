@@ -42,12 +42,12 @@ from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.podgrouper.defaults import inherited_fields
 from pykai.podgrouper.kinddefaults import read_kind_defaults
-from pykai.podgrouper.kinds import GROUPERS, GroupVersionKind, grouper_for, installed_groupers
+from pykai.podgrouper.kinds import grouper_for, installed_groupers
+from pykai.podgrouper.kinds.table import GroupVersionKind, watched_kinds
 from pykai.podgrouper.lookups import Lookups
 from pykai.podgrouper.metadata import Grouper, GroupingError, KindDefaults, Metadata, ObjectName, ObjectNotRead, Owner
 from pykai.podgrouper.oldestpods import OldestPods, group_key
 from pykai.podgrouper.options import PodGrouperOptions, read_options, selector_pairs
-from pykai.podgrouper.ownerkinds import WATCHED_KINDS
 from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly, OwnerCache, controller_reference, find_owners
 from pykai.podgrouper.restmapper import RestMapper
 from pykai.podgrouper.writes import group_patch, new_group, pod_patch
@@ -126,13 +126,12 @@ class PodGrouper:
             )
             self._needed.append(self._default_maps)
         self._watched: dict[tuple[str, str], Store[ObjectMetadataOnly]] = {}
-        for resource in WATCHED_KINDS:
-            kind = (resource.group, resource.version, resource.kind)
-            if groupers.get(kind) is GROUPERS[kind]:
-                into: type[ObjectMetadataOnly] = JobProgress if resource is resources.JOBS else ObjectMetadataOnly
-                store = caches.store(resource, into, optional=True)
+        for kind in watched_kinds():
+            # A grouper of somebody else may read more than is cached.
+            if kind.cached_as is not None and groupers.get(kind.group_version_kind) is kind.grouper:
+                store = caches.store(kind.resource, kind.cached_as, optional=True)
                 store.index(_BY_OWNER, _owner_uid)
-                self._watched[(resource.api_version, resource.kind)] = store
+                self._watched[(kind.resource.api_version, kind.resource.kind)] = store
         # Before the first list: a hundred thousand pods are sorted in page by page, not at once.
         self._pods.index(_BY_OWNER, _owner_uid)
         self._pods.index(_UNSCHEDULED_BY_OWNER, lambda pod: () if pod.spec.node_name else _owner_uid(pod))
@@ -458,7 +457,7 @@ class PodGrouper:
         owner = store.get(f"{which.namespace}/{which.name}") if store is not None else None
         if owner is None:
             return None
-        body = msgspec.to_builtins(owner) if isinstance(owner, JobProgress) else {}
+        body = {} if type(owner) is ObjectMetadataOnly else msgspec.to_builtins(owner)
         return Owner(which.api_version, which.kind, owner.metadata, body)
 
     async def _fetch(self, which: ObjectName) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from pykai.services.rights import RoleRule
+from pykai.services.rights import RoleRule, RuleSource
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -52,7 +52,7 @@ class ServiceDefinition:
     ports: tuple[ServicePort, ...] = ()
     #: its ServiceAccount; empty: it is not installed into clusters
     account: str = ""
-    rules: tuple[RoleRule, ...] = ()
+    rights: tuple[RoleRule | RuleSource, ...] = ()
     #: rights that a version of Kubernetes after the one tested asks for
     future_rules: tuple[RoleRule, ...] = ()
     #: name of the lease that `kai run` takes for it; empty where the service takes its own, or none
@@ -75,6 +75,14 @@ class ServiceDefinition:
         """The flags that are accepted and do nothing."""
         unused = {flag.name for flag in self.flags() if flag.no_effect}
         return unused if self.elects_leader else unused | {"leader-elect", "namespace"}
+
+    @property
+    def rules(self) -> tuple[RoleRule, ...]:
+        """The rules of its role."""
+        rules: list[RoleRule] = []
+        for right in self.rights:
+            rules += (right,) if isinstance(right, RoleRule) else right()
+        return tuple(rules)
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -11,13 +11,12 @@ Statements: operations:OD-11.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
 from pykai.api import names
-from pykai.kube.resources import Resource
-from pykai.podgrouper.ownerkinds import THIRD_PARTY_KINDS, WATCHED_KINDS
+from pykai.podgrouper.kinds.table import WorkloadKind, read_kinds, watched_kinds
 
 LIST_WATCH = ("list", "watch")
 
@@ -37,11 +36,20 @@ class RoleRule(NamedTuple):
     namespace: str = ""
 
 
-def _rules_for(kinds: Iterable[Resource], verbs: tuple[str, ...]) -> Iterator[RoleRule]:
-    """The same verbs on all these kinds."""
-    ordered = sorted({(kind.group, kind.plural) for kind in kinds})
-    for group, plurals in groupby(ordered, key=lambda each: each[0]):
-        yield RoleRule(group, tuple(plural for _, plural in plurals), verbs)
+#: gives rules that follow from another table
+RuleSource = Callable[[], Iterable[RoleRule]]
+
+
+def workload_rules() -> Iterator[RoleRule]:
+    """What the pod grouper may do with owners, by the table of workload kinds."""
+    yield from _rules_for(watched_kinds())
+    yield from _rules_for(read_kinds())
+
+
+def _rules_for(kinds: Iterable[WorkloadKind]) -> Iterator[RoleRule]:
+    ordered = sorted({(kind.resource.group, kind.verbs, kind.resource.plural) for kind in kinds})
+    for (group, verbs), rows in groupby(ordered, key=lambda each: each[:2]):
+        yield RoleRule(group, tuple(plural for *_, plural in rows), verbs)
 
 
 #: events are counted up by patches
@@ -87,7 +95,7 @@ BINDER: tuple[RoleRule, ...] = (
     RoleRule(_SCHEDULING, ("bindrequests/status",), ("patch",)),
 )
 
-POD_GROUPER: tuple[RoleRule, ...] = (
+POD_GROUPER: tuple[RoleRule | RuleSource, ...] = (
     RoleRule(_CORE, ("pods",), (*LIST_WATCH, "get", "patch")),
     RoleRule(_CORE, ("namespaces",), LIST_WATCH),
     # The defaults of kinds; elsewhere it needs a Role of its own there.
@@ -95,8 +103,7 @@ POD_GROUPER: tuple[RoleRule, ...] = (
     _EVENTS,
     _LEASES,
     _CLASSES,
-    *_rules_for(WATCHED_KINDS, (*LIST_WATCH, "get")),
-    *_rules_for(THIRD_PARTY_KINDS, ("get",)),
+    workload_rules,
     RoleRule(_SCHEDULING, ("podgroups",), (*LIST_WATCH, "create", "get", "patch")),
 )
 

@@ -11,7 +11,7 @@ from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response
-from pykai.podgrouper.kinds import GROUPERS
+from pykai.podgrouper.kinds.table import built_in_groupers
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import PodGrouper, make_podgrouper
 from tests.services.servicecluster import Document, RecordingTransport, ServiceCluster
@@ -32,7 +32,7 @@ class Slow(RecordingTransport):
 
 def grouper(**options: Any) -> Any:
     def make(runtime: Runtime) -> PodGrouper:
-        return make_podgrouper(runtime, PodGrouperOptions(**options), GROUPERS)
+        return make_podgrouper(runtime, PodGrouperOptions(**options), built_in_groupers())
 
     return make
 

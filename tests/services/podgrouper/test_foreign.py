@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from pykai.podgrouper.ownerkinds import THIRD_PARTY_KINDS
+from pykai.podgrouper.kinds.table import read_kinds
 from tests.services.podgrouper.grouped import assigned, definition, group_of, grouper
 from tests.services.servicecluster import ServiceCluster
 
+FOREIGN = [kind.resource for kind in read_kinds()]
+
 
 async def test_every_foreign_kind_is_read_under_the_role(place: ServiceCluster) -> None:
-    await place.ensure(*(definition(kind.group, kind.version, kind.plural, kind.kind) for kind in THIRD_PARTY_KINDS))
-    owners = {kind: await place.create(kind, f"o-{kind.plural}") for kind in THIRD_PARTY_KINDS}
+    await place.ensure(*(definition(kind.group, kind.version, kind.plural, kind.kind) for kind in FOREIGN))
+    owners = {kind: await place.create(kind, f"o-{kind.plural}") for kind in FOREIGN}
     for kind, owner in owners.items():
         await place.pod(kind.plural, by=owner)
     async with place.running(grouper()):
-        await place.pods.wait_until(assigned(*(kind.plural for kind in THIRD_PARTY_KINDS)))
+        await place.pods.wait_until(assigned(*(kind.plural for kind in FOREIGN)))
     for kind, owner in owners.items():
         assert group_of(place.pods, kind.plural) == f"pg-o-{kind.plural}-{owner['metadata']['uid']}"

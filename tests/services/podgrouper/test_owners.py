@@ -13,8 +13,8 @@ from pykai.api.scheduling import SubGroup
 from pykai.kube import resources
 from pykai.kube.runtime import Runtime
 from pykai.kube.transport import Request
-from pykai.podgrouper.kinds import GROUPERS
 from pykai.podgrouper.kinds.default import group_default
+from pykai.podgrouper.kinds.table import built_in_groupers
 from pykai.podgrouper.metadata import GroupingError, GroupingSettings, Metadata, ObjectName, Owner, Readers
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import PodGrouper, make_podgrouper
@@ -223,7 +223,7 @@ class TestOtherGroupers:
     @staticmethod
     def with_grouper(group: Any) -> Any:
         def make(runtime: Runtime) -> PodGrouper:
-            return make_podgrouper(runtime, PodGrouperOptions(), {**GROUPERS, ("batch", "v1", "Job"): group})
+            return make_podgrouper(runtime, PodGrouperOptions(), {**built_in_groupers(), ("batch", "v1", "Job"): group})
 
         return make
 

@@ -1,4 +1,4 @@
-"""Which grouper serves which kind of workload: a literal table, and the entry-point group `pykai.groupers`.
+"""Which grouper serves which kind of workload: the table of kinds, and the entry-point group `pykai.groupers`.
 
 A third party adds a kind in its own pyproject.toml; the name of the entry point is the kind, `<group>/<version>/<Kind>`
 with `*` for any version, the value a grouper:
@@ -6,7 +6,7 @@ with `*` for any version, the value a grouper:
     [project.entry-points."pykai.groupers"]
     "example.com/*/Sweep" = "mypackage.sweep:group"
 
-An entry point wins over the table, the exact version over `*`, and a kind that nobody knows gets the default grouper.
+An entry point wins over the table, the exact version over `*`, and an unknown kind gets the default grouper.
 """
 
 from __future__ import annotations
@@ -16,28 +16,13 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Final
 
-from pykai.podgrouper.kinds.cronjob import group_cron_job
 from pykai.podgrouper.kinds.default import group_default
-from pykai.podgrouper.kinds.deployment import group_deployment
-from pykai.podgrouper.kinds.job import group_job
-from pykai.podgrouper.kinds.pod import group_pod
+from pykai.podgrouper.kinds.table import GroupVersionKind, built_in_groupers
 from pykai.podgrouper.metadata import Grouper
 
 _log = logging.getLogger(__name__)
 
 ENTRY_POINTS: Final = "pykai.groupers"
-
-#: API group, version, kind.
-GroupVersionKind = tuple[str, str, str]
-
-GROUPERS: Final[Mapping[GroupVersionKind, Grouper]] = {
-    ("", "v1", "Pod"): group_pod,
-    ("apps", "v1", "ReplicaSet"): group_default,
-    ("apps", "v1", "StatefulSet"): group_default,
-    ("apps", "v1", "Deployment"): group_deployment,
-    ("batch", "v1", "Job"): group_job,
-    ("batch", "v1", "CronJob"): group_cron_job,
-}
 
 
 def grouper_for(groupers: Mapping[GroupVersionKind, Grouper], kind: GroupVersionKind) -> Grouper:
@@ -48,7 +33,7 @@ def grouper_for(groupers: Mapping[GroupVersionKind, Grouper], kind: GroupVersion
 
 def installed_groupers() -> dict[GroupVersionKind, Grouper]:
     """The table and what is installed beside us; an entry point that cannot be used is told and left aside."""
-    groupers = dict(GROUPERS)
+    groupers = built_in_groupers()
     for point in entry_points(group=ENTRY_POINTS):
         parts = point.name.rsplit("/", 2)
         try:
