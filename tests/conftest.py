@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -39,6 +40,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     elif real := [item for item in items if item.get_closest_marker("cluster_only")]:
         items[:] = [item for item in items if item not in real]
         config.hook.pytest_deselected(items=real)
+
+
+class _IllegalTransitions(logging.Handler):
+    """Keeps what the state machine of assumptions complains about."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@pytest.fixture(autouse=True)
+def _no_illegal_transitions(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A scheduler that loses track of its own writes fails the test, whatever else the test looks at."""
+    logger, kept = logging.getLogger("pykai.scheduler.intake.assumptions"), _IllegalTransitions()
+    logger.addHandler(kept)
+    try:
+        yield
+    finally:
+        logger.removeHandler(kept)
+    if request.node.get_closest_marker("illegal_transitions") is None:
+        assert not kept.messages
 
 
 _LEFT_OUT = pytest.StashKey[list[pytest.Item]]()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pykai.api.core import Pod
 from pykai.api.decode import decode_as
 from pykai.core.model.status import TaskStatus
-from pykai.scheduler.intake.backlog import Backlog, TableOperation
+from pykai.scheduler.intake.backlog import Backlog
+from pykai.scheduler.intake.operations import ApplyObject, AssumeStatus, RemoveObject, TableOperation
 
 
 def a_pod(name: str, *, terms: int = 0, resources: int = 1, node: str = "", namespace: str = "crowd") -> Pod:
@@ -27,44 +28,44 @@ def a_pod(name: str, *, terms: int = 0, resources: int = 1, node: str = "", name
 def begun(allowance: int = 100) -> Backlog:
     """A backlog after the first cycle."""
     backlog = Backlog(allowance)
-    backlog.admit([("apply", a_pod("first"))])
+    backlog.admit([ApplyObject(a_pod("first"))])
     return backlog
 
 
 def named(operations: list[TableOperation]) -> list[str]:
-    return [payload.metadata.name for what, payload in operations if what == "apply"]
+    return [operation.item.metadata.name for operation in operations if isinstance(operation, ApplyObject)]
 
 
 def test_a_namespace_takes_its_allowance_and_goes_on_with_the_rest() -> None:
     backlog = begun()
-    crowd: list[TableOperation] = [("apply", a_pod(f"big-{number}", terms=39)) for number in range(5)]
-    honest: TableOperation = ("apply", a_pod("mine", terms=39, namespace="honest"))
+    crowd: list[TableOperation] = [ApplyObject(a_pod(f"big-{number}", terms=39)) for number in range(5)]
+    honest: TableOperation = ApplyObject(a_pod("mine", terms=39, namespace="honest"))
     assert named(backlog.admit([*crowd, honest])) == ["big-0", "big-1", "mine"]
     assert len(backlog) == 3
     assert named(backlog.admit([])) == ["big-2", "big-3"]
-    assert named(backlog.admit([("apply", a_pod("late", terms=39))])) == ["big-4", "late"]
+    assert named(backlog.admit([ApplyObject(a_pod("late", terms=39))])) == ["big-4", "late"]
     assert not backlog
 
 
 def test_names_of_resources_count_as_terms_do() -> None:
     backlog = begun()
-    crowd: list[TableOperation] = [("apply", a_pod(f"big-{number}", resources=60)) for number in range(2)]
+    crowd: list[TableOperation] = [ApplyObject(a_pod(f"big-{number}", resources=60)) for number in range(2)]
     assert named(backlog.admit(crowd)) == ["big-0"]
 
 
 def test_one_pod_always_passes_and_small_ones_cost_nothing() -> None:
     backlog = begun(allowance=20)
-    pods: list[TableOperation] = [("apply", a_pod("huge", terms=500))]
-    pods += [("apply", a_pod(f"small-{number}", terms=3)) for number in range(50)]
+    pods: list[TableOperation] = [ApplyObject(a_pod("huge", terms=500))]
+    pods += [ApplyObject(a_pod(f"small-{number}", terms=3)) for number in range(50)]
     assert len(backlog.admit(pods)) == 51
 
 
 def test_a_pod_on_a_node_is_taken_in_at_once() -> None:
     """Room that it uses must not be given away."""
     backlog = begun(allowance=20)
-    waiting: list[TableOperation] = [("apply", a_pod(name, terms=30)) for name in ("a", "b")]
+    waiting: list[TableOperation] = [ApplyObject(a_pod(name, terms=30)) for name in ("a", "b")]
     assert named(backlog.admit(waiting)) == ["a"]
-    assert named(backlog.admit([("apply", a_pod("c", terms=30)), ("apply", a_pod("b", terms=30, node="n"))])) == [
+    assert named(backlog.admit([ApplyObject(a_pod("c", terms=30)), ApplyObject(a_pod("b", terms=30, node="n"))])) == [
         "c",
         "b",
     ]
@@ -73,15 +74,15 @@ def test_a_pod_on_a_node_is_taken_in_at_once() -> None:
 
 def test_the_first_cycle_sees_everything() -> None:
     backlog = Backlog(allowance=20)
-    assert len(backlog.admit([("apply", a_pod(f"big-{number}", terms=30)) for number in range(9)])) == 9
+    assert len(backlog.admit([ApplyObject(a_pod(f"big-{number}", terms=30)) for number in range(9)])) == 9
 
 
 def test_a_deletion_ends_what_is_held_back() -> None:
     backlog = begun(allowance=20)
-    backlog.admit([("apply", a_pod(name, terms=30)) for name in ("a", "b")])
-    assert backlog.admit([("remove", ("Pod", "crowd", "b"))]) in (
-        [("remove", ("Pod", "crowd", "b"))],
-        [("apply", a_pod("b", terms=30)), ("remove", ("Pod", "crowd", "b"))],
+    backlog.admit([ApplyObject(a_pod(name, terms=30)) for name in ("a", "b")])
+    assert backlog.admit([RemoveObject("Pod", "crowd", "b")]) in (
+        [RemoveObject("Pod", "crowd", "b")],
+        [ApplyObject(a_pod("b", terms=30)), RemoveObject("Pod", "crowd", "b")],
     )
     assert not backlog
 
@@ -94,24 +95,24 @@ _CHANGES = st.tuples(
 def _operation(change: tuple[str, str, int]) -> TableOperation:
     what, name, size = change
     if what == "remove":
-        return "remove", ("Pod", "crowd", name)
+        return RemoveObject("Pod", "crowd", name)
     if what == "assume":
-        return "assume", (f"crowd/{name}", TaskStatus.GATED if size % 2 else None)
-    return "apply", a_pod(name, terms=size, node="n" if what == "place" else "")
+        return AssumeStatus(f"crowd/{name}", TaskStatus.GATED if size % 2 else None)
+    return ApplyObject(a_pod(name, terms=size, node="n" if what == "place" else ""))
 
 
 def _state(operations: list[TableOperation]) -> dict[str, Any]:
     """The last word about each pod, and what was assumed of it since it came; after its end an assumption is void."""
     state: dict[str, Any] = {}
-    for what, payload in operations:
-        if what == "remove":
-            state.pop(payload[2], None)
-        elif what == "assume":
-            if (name := payload[0].partition("/")[2]) in state:
-                state[name] = (state[name][0], payload[1])
-        else:
-            name = payload.metadata.name
-            state[name] = (payload, state.get(name, (None, None))[1])
+    for operation in operations:
+        name = operation.pod_key.partition("/")[2]
+        if isinstance(operation, RemoveObject):
+            state.pop(name, None)
+        elif isinstance(operation, AssumeStatus):
+            if name in state:
+                state[name] = (state[name][0], operation.status)
+        elif isinstance(operation, ApplyObject):
+            state[name] = (operation.item, state.get(name, (None, None))[1])
     return state
 
 

@@ -36,8 +36,8 @@ from pykai.observe.logs import log_context
 from pykai.scheduler.config.configfile import ConfigurationFile
 from pykai.scheduler.flags import Flags
 from pykai.scheduler.gccontrol import freeze_long_lived, gc_paused
-from pykai.scheduler.intake.backlog import TableOperation
 from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.intake.operations import TableOperation
 from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.problemevents import ProblemEvents
 from pykai.scheduler.sinks import PlanSink, StatusSink
@@ -123,13 +123,13 @@ class Loop:
         self._conditions_changed = False
         metrics.set_search_budgets(self.policy)
         intake.groups.subscribe(self._on_group)
-        intake.request_cycle = self.request_cycle
+        intake.queue.request_cycle = self.request_cycle
 
     @property
     def plan_holds_until_change(self) -> bool:
         """Whether the last plan holds until something in the cluster changes: no rule waits for an instant to come, and
         no group for its turn."""
-        return self._memory.valid_until_ns is None and not self.intake.pending_operations and not self._resume
+        return self._memory.valid_until_ns is None and not self.intake.queue and not self._resume
 
     def request_cycle(self) -> None:
         """Something changed that a cycle should see."""
@@ -150,7 +150,7 @@ class Loop:
         """Keep the tables warm without deciding anything."""
         while not stop.is_set():
             async with self.engine_lock:
-                operations = self.intake.take_operations()
+                operations = self.intake.queue.take()
                 if operations:
                     await self._in_thread(partial(self._keep_warm, operations))
             await _wait_for_event(stop, None, self._clock.wall_s(self._period_s))
@@ -206,7 +206,7 @@ class Loop:
         loop = asyncio.get_running_loop()
         # A pause may end while the engine works; the plan does not know that.
         groups_backing_off = self._plan_sink.groups_backing_off()
-        operations, seen_generation = self.intake.take_operations(), self.intake.latest_generation
+        operations, seen_generation = self.intake.queue.take(), self.intake.generations.latest
         at_ns = now_ns(self._clock)
         engine_result = await self._in_thread(partial(self._run_engine, operations, at_ns, self.effective_policy))
         plan = self.plan = engine_result.plan
@@ -220,13 +220,9 @@ class Loop:
             open_s=engine_result.open_s, total_s=engine_result.total_s, changes=engine_result.operation_count
         )
         self._metrics.record_plan(plan)
-        sanitising_problems = (
-            problem
-            for name in sorted(self.intake.sanitising_problems)
-            for problem in self.intake.sanitising_problems[name]
-        )
         self._problem_events.report_problems(
-            (*engine_result.snapshot.problems, *engine_result.problems, *sanitising_problems), plan.problems
+            (*engine_result.snapshot.problems, *engine_result.problems, *self.intake.sanitising_problems.in_order()),
+            plan.problems,
         )
         began_s = loop.time()
         if self._conditions_changed:
@@ -283,7 +279,7 @@ class Loop:
     async def query_engine_up_to_date(self, query: Callable[[Snapshot, Policy], T]) -> tuple[T, int]:
         """The same before the first cycle, with all changes so far taken in; also the number of arrivals until then."""
         async with self.engine_lock:
-            operations, seen_generation = self.intake.take_operations(), self.intake.latest_generation
+            operations, seen_generation = self.intake.queue.take(), self.intake.generations.latest
             at_ns = now_ns(self._clock)
 
             def apply_and_query() -> T:

@@ -42,7 +42,8 @@ from pykai.scheduler.dispatch.forgedrequests import ForgedRequests
 from pykai.scheduler.dispatch.records import HandoverRecords
 from pykai.scheduler.flags import Flags
 from pykai.scheduler.gccontrol import freeze_long_lived
-from pykai.scheduler.intake.intake import DRA_KINDS, Intake
+from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.intake.kinds import DRA_KINDS
 from pykai.scheduler.joborder import job_order
 from pykai.scheduler.loop import Loop
 from pykai.scheduler.metrics import SchedulerMetrics
@@ -278,7 +279,7 @@ class Scheduler:
         """Finish what others began, then run cycles; on the way out finish what is in flight (cycle:PRC-8)."""
         self.leading = True
         try:
-            self.intake.charge_ungrouped()
+            self.intake.pod_intake.charge_ungrouped()
             if self.forged_requests is not None:
                 self.forged_requests.take_over()
             await self.dispatcher.take_over(self.loop.query_engine_up_to_date)
@@ -330,7 +331,7 @@ class Scheduler:
         except KubeError as error:
             log.warning("the snapshot lacks the version of the server: %s", error)
             version = {}
-        confined, policy = dict(self.intake.confined), self.loop.effective_policy
+        confined, policy = dict(self.intake.group_intake.confined), self.loop.effective_policy
         return await asyncio.to_thread(
             snapshot_zip,
             objects,

@@ -110,7 +110,7 @@ class Shadow:
         if pod is None or pod.metadata.uid != bind.uid or pod.spec.node_name:
             # Gone or bound while the cycle ran.
             return
-        self._intake.assume_bind(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
+        self._intake.binds.assume(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
         self._logged_reasons.pop(bind.group, None)
         if not self._is_repeated(self._binds, key, bind.uid, bind.node):
             group = self._intake.groups.get(bind.group)
@@ -128,10 +128,10 @@ class Shadow:
         if eviction.unbound and own_bind is not None and own_bind.assumed:
             # It is on its way in the shadow's mind only.
             del self._binds[key]
-            self._intake.forget_bind(key)
+            self._intake.binds.give_up(key)
             log.info("would no longer bind %s to %s because %s", key, own_bind.node, _single_line(eviction.message))
             return
-        self._intake.assume_eviction(key, eviction.uid, preemptor_reference(eviction))
+        self._intake.statuses.assume_eviction(key, eviction.uid, preemptor_reference(eviction))
         if not self._is_repeated(self._victims, key, eviction.uid, eviction.node):
             by = f"{eviction.action} for {eviction.preemptor}" if eviction.preemptor else eviction.action
             log.info("would evict %s from %s (%s) because %s", key, eviction.node, by, _single_line(eviction.message))
@@ -156,9 +156,9 @@ class Shadow:
                     continue
                 choice.assumed = False
                 if kind == "bind":
-                    self._intake.forget_bind(key)
+                    self._intake.binds.give_up(key)
                 else:
-                    self._intake.forget_assumed_status(key)
+                    self._intake.statuses.forget(key)
                 if not choice.was_compared:
                     choice.was_compared = True
                     log.debug("nobody has carried out: %s %s, %s", kind, key, choice.node)
@@ -242,7 +242,7 @@ class Shadow:
             self._on_bound_elsewhere(key, pod.metadata.uid, request.spec.selected_node)
             if choice.assumed:
                 choice.assumed = False
-                self._intake.forget_bind(key)
+                self._intake.binds.give_up(key)
 
     def _on_bound_elsewhere(self, key: str, uid: str, node: str) -> None:
         """Another scheduler has sent a pod to a node."""

@@ -227,7 +227,7 @@ async def test_a_pod_that_another_scheduler_took_stays_there() -> None:
             await pod.wait_until(lambda _: bool(lab.placed("job")), 10)
             await lab.wait_for_event("FailedBinding", "job-0")
             await scheduler.dispatcher.drain()
-            assert not scheduler.intake.is_bind_assumed("default/job-0")
+            assert not scheduler.intake.binds.is_assumed("default/job-0")
         assert len(lab.faults.written("POST", BINDING)) == 1
 
 

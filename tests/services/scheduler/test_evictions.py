@@ -86,7 +86,7 @@ async def test_an_eviction_that_is_refused_leaves_the_pod_in_its_place() -> None
         async with lab.scheduler() as scheduler:
             await lab.wait_for_event("Evict")
             await scheduler.dispatcher.drain()
-            assert not any(scheduler.intake.is_eviction_assumed(f"default/greedy{i}-0", "") for i in range(2))
+            assert not any(scheduler.intake.statuses.is_eviction_assumed(f"default/greedy{i}-0", "") for i in range(2))
         assert not going(lab)
 
 

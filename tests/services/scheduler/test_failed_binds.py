@@ -90,7 +90,7 @@ async def contention(speed: float = 300) -> AsyncIterator[tuple[SchedulerCluster
 async def until_confined(lab: SchedulerCluster, jobs: Jobs, scheduler: Scheduler) -> None:
     """Let the job fail until it may evict no one, and the honest one be back for good."""
     async with asyncio.timeout(30):
-        while not scheduler.intake.confined or not lab.event_messages("BindsFailed", "never"):
+        while not scheduler.intake.group_intake.confined or not lab.event_messages("BindsFailed", "never"):
             await jobs.tend()
             await scheduler.loop.cycle()
             await asyncio.sleep(0)
@@ -133,7 +133,7 @@ async def test_a_new_leader_remembers() -> None:
         evictions = jobs.evictions()
         async with lab.scheduler() as scheduler:
             await cycled(scheduler)
-            assert scheduler.intake.confined.keys() == {"default/never"}
+            assert scheduler.intake.group_intake.confined.keys() == {"default/never"}
         assert jobs.evictions() == evictions
         assert lab.placed("honest")
         assert len(lab.event_messages("BindsFailed", "never")) == 1
@@ -154,7 +154,7 @@ async def test_a_job_that_was_put_right_may_evict_others_again(changed: str) -> 
                 await scheduler.intake.groups.wait_until(
                     lambda store: any(group.spec.preemptibility == "preemptible" for group in store.values()), 10
                 )
-                assert not scheduler.intake.confined
+                assert not scheduler.intake.group_intake.confined
             else:
                 name = f"never-{jobs.made['never'] - 1}"
                 await lab.client.delete(resources.PODS, name, "default", grace_s=0)
@@ -163,7 +163,7 @@ async def test_a_job_that_was_put_right_may_evict_others_again(changed: str) -> 
                 while not lab.placed("never"):
                     await jobs.tend(**asked)
                     await scheduler.loop.cycle()
-            assert not scheduler.intake.confined
+            assert not scheduler.intake.group_intake.confined
         assert jobs.evictions() > evictions
 
 
@@ -174,7 +174,7 @@ async def test_free_room_is_enough_and_a_bind_that_succeeds_ends_it() -> None:
         await lab.node("b", gpus=2)
         await lab.until_bound("never", 1)
         await lab.until_no_records(RECORD)
-        assert not scheduler.intake.confined
+        assert not scheduler.intake.group_intake.confined
 
 
 async def test_the_count_goes_with_the_group() -> None:
@@ -182,7 +182,7 @@ async def test_the_count_goes_with_the_group() -> None:
         await until_confined(lab, jobs, scheduler)
         await lab.client.delete(resources.POD_GROUPS, "never", "default")
         await lab.until_no_records(RECORD)
-        assert not scheduler.intake.confined
+        assert not scheduler.intake.group_intake.confined
 
 
 async def test_binds_that_the_binder_gives_up_count_once_each() -> None:
@@ -293,8 +293,8 @@ async def test_pods_unlike_the_one_that_failed_are_read_as_they_come_and_not_aga
             await scheduler.intake.pods.wait_until(lambda store: len(store) == pods, 10)
             # Each is read as it comes, and twice for every condition that it gets.
             assert failed.pods_read - before <= 10 * pods
-            assert "default/never" not in scheduler.intake.confined
+            assert "default/never" not in scheduler.intake.group_intake.confined
             await lab.pod(last, "never", gpu=2)
             async with asyncio.timeout(10):
-                while "default/never" not in scheduler.intake.confined:
+                while "default/never" not in scheduler.intake.group_intake.confined:
                     await asyncio.sleep(0)

@@ -33,7 +33,7 @@ class Feed:
         client = Client(FaultyTransport(None))  # type: ignore[arg-type]
         self.intake = Intake(Caches(client), Shard())
         self.wakes = 0
-        self.intake.request_cycle = self._woken
+        self.intake.queue.request_cycle = self._woken
         self.version = 10
 
     def _woken(self) -> None:
@@ -77,7 +77,7 @@ class Feed:
 
     def digest(self) -> None:
         """Bring the tables up to date."""
-        assert not self.intake.apply_operations(self.intake.take_operations()).problems
+        assert not self.intake.apply_operations(self.intake.queue.take()).problems
 
     @property
     def state(self) -> tuple[str, str]:
@@ -88,7 +88,7 @@ class Feed:
 
     def assume(self, node: str = "a", uid: str = "p") -> None:
         """A bind of the pod was decided."""
-        self.intake.assume_bind(assumed_request("default", uid, PendingBind("p", uid, node).spec()))
+        self.intake.binds.assume(assumed_request("default", uid, PendingBind("p", uid, node).spec()))
 
 
 @pytest.fixture
@@ -108,12 +108,12 @@ async def test_a_bind_counts_from_its_decision(feed: Feed) -> None:
     assert feed.state == ("BINDING", "a")
     feed.pod(node="a")
     assert feed.state == ("BOUND", "a")
-    assert not feed.intake.is_bind_assumed("default/p")
+    assert not feed.intake.binds.is_assumed("default/p")
 
 
 async def test_a_bind_that_was_given_up_leaves_the_pod_waiting(feed: Feed) -> None:
     feed.assume()
-    feed.intake.forget_bind("default/p")
+    feed.intake.binds.give_up("default/p")
     assert feed.state == ("PENDING", "")
     assert feed.wakes == 1
 
@@ -132,14 +132,14 @@ async def test_another_pod_of_the_name_is_not_the_one_that_was_bound(feed: Feed)
 
 async def test_a_request_that_was_withdrawn_before_it_was_seen_does_not_speak_for_the_next_one(feed: Feed) -> None:
     feed.assume()
-    feed.intake.assume_withdrawn("default/p", "first")
-    feed.intake.forget_bind("default/p")
+    feed.intake.binds.withdraw("default/p", "first")
+    feed.intake.binds.give_up("default/p")
     feed.assume()
     feed.request(uid="first", type_="ADDED")
     feed.request(uid="first", type_="DELETED")
     assert feed.state == ("BINDING", "a")
     feed.request(uid="second", type_="ADDED")
-    assert not feed.intake.is_bind_assumed("default/p")
+    assert not feed.intake.binds.is_assumed("default/p")
     assert feed.state == ("BINDING", "a")
 
 
@@ -155,7 +155,7 @@ async def test_the_end_of_an_older_request_ends_no_assumption(feed: Feed) -> Non
     feed.request(uid="old", node="b", type_="DELETED")
     assert feed.state == ("BINDING", "a")
     feed.request(uid="new", type_="ADDED")
-    assert not feed.intake.is_bind_assumed("default/p")
+    assert not feed.intake.binds.is_assumed("default/p")
     assert feed.state == ("BINDING", "a")
 
 
@@ -168,7 +168,7 @@ async def test_a_failed_request_brings_its_pod_back(feed: Feed) -> None:
 
 async def test_a_withdrawn_request_does_not_come_back_by_old_news(feed: Feed) -> None:
     feed.request(type_="ADDED")
-    feed.intake.assume_withdrawn("default/p", "r")
+    feed.intake.binds.withdraw("default/p", "r")
     assert feed.state == ("PENDING", "")
     feed.request(phase="Pending")
     assert feed.state == ("PENDING", "")
@@ -180,14 +180,14 @@ async def test_a_withdrawn_request_does_not_come_back_by_old_news(feed: Feed) ->
 async def test_an_evicted_pod_counts_as_going_until_it_shows_it(feed: Feed) -> None:
     feed.pod(node="a", phase="Running")
     feed.digest()
-    feed.intake.assume_eviction("default/p", "p")
+    feed.intake.statuses.assume_eviction("default/p", "p")
     assert feed.state == ("RELEASING", "a")
     feed.pod(node="a", phase="Running", message="old news")
     assert feed.state == ("RELEASING", "a")
-    assert feed.intake.is_eviction_assumed("default/p", "p")
+    assert feed.intake.statuses.is_eviction_assumed("default/p", "p")
     feed.pod(node="a", phase="Running", uid="another", type_="ADDED")
     assert feed.state == ("RUNNING", "a")
-    assert not feed.intake.is_eviction_assumed("default/p", "p")
+    assert not feed.intake.statuses.is_eviction_assumed("default/p", "p")
 
 
 async def test_an_evicted_pod_says_for_whom_until_it_has_gone(feed: Feed) -> None:
@@ -200,13 +200,13 @@ async def test_an_evicted_pod_says_for_whom_until_it_has_gone(feed: Feed) -> Non
 
     feed.pod(node="a", phase="Running")
     feed.digest()
-    feed.intake.assume_eviction("default/p", "p", "default/job/job-uid")
+    feed.intake.statuses.assume_eviction("default/p", "p", "default/job/job-uid")
     assert evicted_for() == "job-uid"
     feed.pod(node="a", phase="Running", reason="the watch shows no condition yet")
     assert evicted_for() == "job-uid"
-    feed.intake.forget_assumed_status("default/p")
+    feed.intake.statuses.forget("default/p")
     assert evicted_for() is None
-    feed.intake.assume_eviction("default/p", "p", "")
+    feed.intake.statuses.assume_eviction("default/p", "p", "")
     assert evicted_for() == ""
     feed.pod(node="a", phase="Running", uid="another", type_="ADDED")
     assert evicted_for() is None
@@ -218,23 +218,23 @@ async def test_an_evicted_pod_without_a_pod_group_keeps_what_stands_in_for_it(fe
         return feed.intake.tables.snapshot(0).tasks["default/p"].group_key
 
     feed.pod(node="a", phase="Running")
-    feed.intake.charge_ungrouped()
+    feed.intake.pod_intake.charge_ungrouped()
     stand_in = group_of()
     assert stand_in != "default/g"
-    feed.intake.assume_eviction("default/p", "p", "default/job/job-uid")
+    feed.intake.statuses.assume_eviction("default/p", "p", "default/job/job-uid")
     assert group_of() == stand_in
 
 
 async def test_an_eviction_of_another_pod_of_the_name_is_not_assumed(feed: Feed) -> None:
     feed.pod(node="a", phase="Running")
-    feed.intake.assume_eviction("default/p", "someone else")
+    feed.intake.statuses.assume_eviction("default/p", "someone else")
     assert feed.state == ("RUNNING", "a")
 
 
 async def test_a_pod_that_is_held_back_does_not_wait(feed: Feed) -> None:
-    feed.intake.assume_gated("default/p")
+    feed.intake.statuses.assume_gated("default/p")
     assert feed.state == (TaskStatus.GATED.name, "")
-    feed.intake.forget_assumed_status("default/p")
+    feed.intake.statuses.forget("default/p")
     assert feed.state == ("PENDING", "")
 
 
@@ -245,10 +245,10 @@ async def test_what_the_engine_does_not_read_is_not_taken_in(feed: Feed) -> None
     feed.pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}])
     feed.group(annotations={names.BIND_PLAN_ANNOTATION: "[]"})
     feed.node("a")
-    assert (feed.wakes, feed.intake.pending_operations) == (0, 0)
+    assert (feed.wakes, len(feed.intake.queue)) == (0, 0)
     feed.pod(phase="Running")
     feed.group(annotations={names.STALE_TIMESTAMP_ANNOTATION: THEN})
-    assert (feed.wakes, feed.intake.pending_operations) == (2, 2)
+    assert (feed.wakes, len(feed.intake.queue)) == (2, 2)
 
 
 async def test_a_stamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
@@ -257,14 +257,14 @@ async def test_a_stamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
     feed.wakes = 0
     key = "default/g"
     stamp = {names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
-    assert feed.intake.overlay_group(key, "annotations", annotations=stamp)
+    assert feed.intake.group_intake.overlay(key, "annotations", annotations=stamp)
     assert feed.wakes == 0
     feed.digest()
     # Old news, then the answer, then the echo.
     feed.group(annotations={"x": "y"})
     feed.digest()
     assert _stale(feed) is not None
-    feed.intake.on_overlay_written(key, "annotations", str(feed.version + 1))
+    feed.intake.group_intake.on_overlay_written(key, "annotations", str(feed.version + 1))
     feed.digest()
     assert _stale(feed) is not None
     feed.group(annotations=stamp)
@@ -276,10 +276,10 @@ async def test_a_stamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
 
 async def test_a_stamp_that_was_not_written_is_forgotten(feed: Feed) -> None:
     feed.group()
-    feed.intake.overlay_group(
+    feed.intake.group_intake.overlay(
         "default/g", "annotations", annotations={names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
     )
-    feed.intake.on_overlay_written("default/g", "annotations", "")
+    feed.intake.group_intake.on_overlay_written("default/g", "annotations", "")
     feed.digest()
     assert _stale(feed) is None
 
@@ -287,13 +287,13 @@ async def test_a_stamp_that_was_not_written_is_forgotten(feed: Feed) -> None:
 async def test_two_parts_of_a_group_are_laid_over_until_both_are_seen(feed: Feed) -> None:
     feed.group()
     condition = SchedulingCondition(type="UnschedulableOnNodePool", node_pool="default")
-    feed.intake.overlay_group(
+    feed.intake.group_intake.overlay(
         "default/g", "annotations", annotations={names.LAST_START_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
     )
-    feed.intake.overlay_group("default/g", "conditions", conditions=[condition])
-    feed.intake.on_overlay_written("default/g", "annotations", str(feed.version + 1))
+    feed.intake.group_intake.overlay("default/g", "conditions", conditions=[condition])
+    feed.intake.group_intake.on_overlay_written("default/g", "annotations", str(feed.version + 1))
     feed.group()
-    seen = feed.intake.overlaid_group("default/g")
+    seen = feed.intake.group_intake.overlaid("default/g")
     assert seen is not None
     assert seen.status.scheduling_conditions == [condition]
     assert names.LAST_START_TIMESTAMP_ANNOTATION in seen.metadata.annotations
@@ -308,15 +308,15 @@ async def test_tables_built_anew_know_what_is_assumed(feed: Feed) -> None:
 
 async def test_a_group_is_confined_from_the_next_cycle_on_also_in_tables_built_anew(feed: Feed) -> None:
     why = FreeRoomOnly(3, "why")
-    feed.intake.confine("default/g", None)
+    feed.intake.group_intake.confine("default/g", None)
     assert feed.wakes == 0
-    feed.intake.confine("default/g", why)
+    feed.intake.group_intake.confine("default/g", why)
     assert feed.wakes == 1
     for _ in range(2):
         feed.digest()
         assert feed.intake.tables.snapshot(0).restricted_to_free == {"default/g": why}
         feed.intake.rebuild_tables()
-    feed.intake.confine("default/g", None)
+    feed.intake.group_intake.confine("default/g", None)
     feed.digest()
     assert feed.intake.tables.snapshot(0).restricted_to_free == {}
 
@@ -326,9 +326,9 @@ async def test_records_of_schedulers_start_no_cycle(feed: Feed) -> None:
     labels = {names.RECORD_LABEL: "bind-plan"}
     feed.say("ADDED", "ConfigMap", {"metadata": {"name": "note", "labels": labels}})
     feed.say("DELETED", "ConfigMap", {"metadata": {"name": "note", "labels": labels}})
-    assert (feed.wakes, feed.intake.pending_operations) == (0, 0)
+    assert (feed.wakes, len(feed.intake.queue)) == (0, 0)
     feed.say("ADDED", "ConfigMap", {"metadata": {"name": "map"}})
-    assert (feed.wakes, feed.intake.pending_operations) == (1, 1)
+    assert (feed.wakes, len(feed.intake.queue)) == (1, 1)
 
 
 def _stale(feed: Feed) -> int | None:

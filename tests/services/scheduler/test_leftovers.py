@@ -81,9 +81,9 @@ async def test_a_pod_whose_request_went_before_the_answer_to_our_deletion() -> N
     async with scheduler_cluster() as lab, lab.scheduler() as scheduler:
         await lab.gang("job", pods=1, gpu=1)
         await scheduler.intake.pods.wait_until(lambda store: "default/job-0" in store, 10)
-        scheduler.intake.assume_withdrawn("default/job-0", "uid of a request that has gone")
+        scheduler.intake.binds.withdraw("default/job-0", "uid of a request that has gone")
         await delete(lab, scheduler, resources.PODS, "job-0")
-        assert "_withdrawn" not in entry_counts(scheduler.intake)
+        assert "_withdrawals" not in entry_counts(scheduler.intake.binds)
 
 
 def test_evicted_pods_are_counted_by_group_as_long_as_there_is_one() -> None:
@@ -140,6 +140,6 @@ async def _known(scheduler: Scheduler, group: str) -> None:
         while True:
             async with scheduler.loop.engine_lock:
                 groups = scheduler.intake.tables.groups
-                if not scheduler.intake.pending_operations and group in groups and groups[group].tasks:
+                if not scheduler.intake.queue and group in groups and groups[group].tasks:
                     return
             await asyncio.sleep(0.002)

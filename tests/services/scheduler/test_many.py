@@ -96,7 +96,7 @@ async def test_a_last_look_at_a_node_does_not_look_at_the_binds_to_others() -> N
         large.pods(numbered("pod", number))
         places = [PendingBind(f"pod-{row}", f"uid-pod-{row}", f"node-{row}") for row in range(number)]
         for place in places:
-            large.intake.assume_bind(assumed_request("default", place.uid, place.spec()))
+            large.intake.binds.assume(assumed_request("default", place.uid, place.spec()))
         room = NodeRecheck(large.intake)
         assert room.fit_error("default", places[0], 0) == ""
         looks.append(count_calls(lambda room=room, place=places[1]: room.fit_error("default", place, 0)))  # type: ignore[misc]
@@ -109,22 +109,22 @@ async def test_binds_are_known_by_their_nodes_until_they_end() -> None:
     large.pods(["a", "b", "c", "d"])
 
     def assume(pod: str, node: str) -> None:
-        large.intake.assume_bind(assumed_request("default", f"uid-{pod}", PendingBind(pod, f"uid-{pod}", node).spec()))
+        large.intake.binds.assume(assumed_request("default", f"uid-{pod}", PendingBind(pod, f"uid-{pod}", node).spec()))
 
     def to(node: str) -> list[str]:
-        return [request.spec.pod_name for request in large.intake.assumed_binds_on(node)]
+        return [request.spec.pod_name for request in large.intake.binds.on_node(node)]
 
     for pod in ("a", "b", "c", "d"):
         assume(pod, "node-0")
     assert to("node-0") == ["a", "b", "c", "d"]
     assume("a", "node-1")
-    large.intake.forget_bind("default/b")
+    large.intake.binds.give_up("default/b")
     large.say("DELETED", "Pod", "c")
     assert (to("node-0"), to("node-1")) == (["d"], ["a"])
     owner = {"ownerReferences": [{"kind": "Pod", "name": "d", "uid": "uid-d"}]}
     large.say("ADDED", "BindRequest", "d", metadata=owner, spec={"podName": "d", "selectedNode": "node-0"})
     assert to("node-0") == []
-    assert [request.spec.pod_name for request in large.intake.assumed_binds()] == ["a"]
+    assert [name for name in "abcd" if large.intake.binds.is_assumed(f"default/{name}")] == ["a"]
 
 
 async def test_an_object_that_cannot_be_read_costs_the_same_however_many_there_are() -> None:
@@ -224,7 +224,7 @@ async def test_what_is_kept_of_failed_binds_does_not_grow_without_end() -> None:
             pod, "default/g", f"cause {chr(97 + number % 26)}", "a", None, request_uid=f"request-{number}"
         )
     assert failed.failure_count("default/g") == 100 - 7
-    assert large.intake.confined.keys() == {"default/g"}
+    assert large.intake.group_intake.confined.keys() == {"default/g"}
     await large.scheduler.dispatcher.drain()
     last = [each for each in large.server.requests if each.path.endswith("/configmaps")][-1]
     assert len(last.body or b"") < 4000
@@ -237,12 +237,12 @@ async def test_a_gang_of_which_a_pod_goes_while_a_large_plan_begins_does_not_beg
     large.group("gang", minimum=2)
     large.pods(["gang-0", "gang-1"], "gang")
     large.pods(numbered("pod"))
-    large.intake.take_operations()
+    large.intake.queue.take()
     binds = (bind("gang-0", "gang"), bind("gang-1", "gang"), *(bind(name, name) for name in numbered("pod")))
 
     async def meanwhile() -> None:
         await asyncio.sleep(0)
-        assert large.intake.is_bind_assumed("default/gang-0")
+        assert large.intake.binds.is_assumed("default/gang-0")
         if goes == "deleted":
             large.say("DELETED", "Pod", "gang-0")
         else:
@@ -254,7 +254,7 @@ async def test_a_gang_of_which_a_pod_goes_while_a_large_plan_begins_does_not_beg
     await asyncio.gather(large.scheduler.dispatcher.dispatch(plan(*binds)), meanwhile())
     await large.scheduler.dispatcher.drain()
     assert not [request.path for request in large.server.requests if "gang" in request.path]
-    assert not large.intake.is_bind_assumed("default/gang-1")
+    assert not large.intake.binds.is_assumed("default/gang-1")
     assert large.scheduler.dispatcher.unsettled_gangs == 0
     assert sum(request.path.endswith("/binding") for request in large.server.requests) == MANY
 

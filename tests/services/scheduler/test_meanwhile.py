@@ -173,7 +173,7 @@ async def test_a_pod_that_came_again_while_the_plan_was_written_is_bound_and_the
             await scheduler.intake.pods.wait_until(
                 lambda store: (found := store.get(key)) is not None and found.metadata.uid == uid, 10
             )
-            while not scheduler.intake.is_bind_assumed(key):
+            while not scheduler.intake.binds.is_assumed(key):
                 await scheduler.loop.cycle()
             held.let_all_go()
             await lab.until_bound("train", 2)
@@ -365,7 +365,7 @@ async def test_a_gang_that_lost_a_pod_while_the_engine_worked_does_not_begin(pod
                 await scheduler.intake.pods.wait_until(lambda store: len(store) == pods, 10)
                 # Whatever the engine is given from now on waits.
                 scheduler.loop._thread.submit(go_on.wait)
-            while scheduler.intake.pending_operations:
+            while len(scheduler.intake.queue):
                 await asyncio.sleep(0.002)
             await lab.client.delete(resources.PODS, "train-0", "default", grace_s=0)
             await scheduler.intake.pods.wait_until(lambda store: "default/train-0" not in store, 10)

@@ -183,7 +183,9 @@ async def lose_one_place(lab: SchedulerCluster, scheduler: Scheduler) -> None:
             return
         lost.append(request.path.split("/")[-2])
         node = next(
-            each.spec.selected_node for each in scheduler.intake.assumed_binds() if each.spec.pod_name == lost[0]
+            each.spec.selected_node
+            for each in scheduler.intake.binds.effective_requests()
+            if each.spec.pod_name == lost[0]
         )
         await foreign(lab, "foreign", node, gpu=1)
         await seen(scheduler, "foreign")

@@ -46,7 +46,7 @@ async def test_a_snapshot_taken_live_replays_to_the_live_decisions() -> None:
         data = await scheduler.snapshot_file()
         recording = read_snapshot(data)
         # The first cycle of the live scheduler sees what is in the file.
-        scheduler.intake.apply_operations(scheduler.intake.take_operations())
+        scheduler.intake.apply_operations(scheduler.intake.queue.take())
         snapshot = scheduler.intake.tables.snapshot(recording.now_ns)
         live = schedule(snapshot, scheduler.loop.policy)
         again = schedule(recording.tables().snapshot(recording.now_ns), recording.policy)
@@ -75,7 +75,7 @@ async def test_groups_that_may_evict_nobody_are_in_the_file() -> None:
         recording = read_snapshot(await scheduler.snapshot_file())
         plan = schedule(recording.tables().snapshot(recording.now_ns), recording.policy)
         assert len(plan.evictions) == 1
-        scheduler.intake.confine(plan.evictions[0].preemptor, FreeRoomOnly(3, "why"))
+        scheduler.intake.group_intake.confine(plan.evictions[0].preemptor, FreeRoomOnly(3, "why"))
         recording = read_snapshot(await scheduler.snapshot_file())
         await scheduler._runtime.caches.stop()
         scheduler.loop.close()

@@ -62,7 +62,7 @@ class BindBackoff:
             self._hold_until(key, self._groups[group].when())
 
     def _hold_until(self, key: str, until_s: float) -> None:
-        self._intake.assume_gated(key)
+        self._intake.statuses.assume_gated(key)
         if key in self._pods:
             self._pods[key].cancel()
         self._pods[key] = asyncio.get_running_loop().call_at(until_s, self.end, key)
@@ -72,7 +72,7 @@ class BindBackoff:
         timer = self._pods.pop(key, None)
         if timer is not None:
             timer.cancel()
-            self._intake.forget_assumed_status(key)
+            self._intake.statuses.forget(key)
 
     def forget(self, pod: Pod) -> None:
         """A pod is gone for good."""

@@ -42,8 +42,8 @@ from pykai.kube.errors import (
 from pykai.kube.limits import FairSemaphore
 from pykai.scheduler.dispatch.bindplan import PendingBind
 from pykai.scheduler.dispatch.bindrequests import assumed_request, request_object
-from pykai.scheduler.intake.intake import same_placement
-from pykai.scheduler.sanitising.requestverifier import same_decision
+from pykai.scheduler.intake.assumptions import AssumptionEvent
+from pykai.scheduler.sanitising.requestverifier import same_decision, same_placement
 
 log = logging.getLogger(__name__)
 
@@ -99,11 +99,17 @@ class BindWriter:
         self._slots = FairSemaphore(in_flight)
 
     async def write(
-        self, namespace: str, entry: PendingBind, labels: dict[str, str], fit_error: Callable[[], str] = str
+        self,
+        namespace: str,
+        entry: PendingBind,
+        labels: dict[str, str],
+        fit_error: Callable[[], str] = str,
+        report: Callable[[AssumptionEvent], None] = lambda _: None,
     ) -> BindResult:
         """Bind a pod, or ask the binder for it; returns when the outcome is known.
 
-        `obstacle` is asked right before each write, and what it says keeps the pod from being bound.
+        `fit_error` is asked right before each write, and what it says keeps the pod from being bound.  `report` hears
+        when the write is in doubt, and when it turns out that it was not carried out.
         """
         if entry.request is None:
             return await self._write_until_known(
@@ -111,6 +117,7 @@ class BindWriter:
                 lambda: self._bind(namespace, entry, labels),
                 lambda error: self._resolve_bind(namespace, entry, error),
                 fit_error,
+                report,
             )
         expected = assumed_request(namespace, entry.uid, entry.spec())
         return await self._write_until_known(
@@ -118,10 +125,16 @@ class BindWriter:
             lambda: self._create_request(namespace, entry, expected),
             lambda error: self._resolve_request(namespace, entry, expected, error),
             fit_error,
+            report,
         )
 
     async def _write_until_known(
-        self, namespace: str, attempt: _WriteAttempt, resolve_doubt: _DoubtResolver, fit_error: Callable[[], str]
+        self,
+        namespace: str,
+        attempt: _WriteAttempt,
+        resolve_doubt: _DoubtResolver,
+        fit_error: Callable[[], str],
+        report: Callable[[AssumptionEvent], None],
     ) -> BindResult:
         """Try until the outcome is known; a server that fails is given some time, an unreachable one all it needs."""
         failures = tries = throttled = 0
@@ -135,6 +148,7 @@ class BindWriter:
                         if (resolved := await resolve_doubt(doubt)) is not None:
                             return resolved
                         failed, doubt = doubt, None
+                        report(AssumptionEvent.NOT_CARRIED_OUT)
                         if failures >= _MAX_SERVER_FAILURES:
                             return _refused(failed)
                     if why := fit_error():
@@ -143,6 +157,7 @@ class BindWriter:
                         result = await attempt()
                     except (ConnectionLost, ServerError, Conflict, AlreadyExists) as error:
                         doubt = error
+                        report(AssumptionEvent.ANSWER_LOST)
                         raise
                     # A transport within the process answers without ever waiting; others have a right to their turn.
                     await asyncio.sleep(0)

@@ -22,6 +22,7 @@ from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, ConnectionLost, KubeError, NotFound, ServerError, TooManyRequests
 from pykai.kube.limits import FairSemaphore
 from pykai.kube.resources import Resource, split_key
+from pykai.scheduler.intake.assumptions import AssumptionEvent
 from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.intake.pendingevictions import outlasts_stuck_threshold
 from pykai.scheduler.status.conditions import pod_condition_patch
@@ -91,8 +92,10 @@ class Deletions:
                 async with self._slots.slot(namespace):
                     await self._write_eviction_conditions(key, uid, why)
                     await self._client.delete(resources.PODS, name, namespace, uid=uid)
+                self._intake.statuses.eviction_written(key, uid)
                 return
             except NotFound:
+                self._intake.statuses.eviction_written(key, uid)
                 return
             except (ServerError, TooManyRequests, ConnectionLost, Conflict) as error:
                 if isinstance(error, Conflict) and not await self._still_exists(resources.PODS, key, uid):
@@ -105,7 +108,7 @@ class Deletions:
                 log.warning("pod %s was not evicted: %s", key, error)
                 break
             await asyncio.sleep(retry_delay_s(failures))
-        self._intake.forget_assumed_status(key)
+        self._intake.statuses.forget(key, AssumptionEvent.REFUSED)
 
     async def _still_exists(self, resource: Resource, key: str, uid: str) -> bool:
         """Whether the object that could not be deleted for a conflict is this one still, or another of the name."""
@@ -137,7 +140,7 @@ class Deletions:
         if self._mark_disruption:
             condition_messages.append((names.CONDITION_DISRUPTION_TARGET, why))
         if outlasts_stuck_threshold(pod, self._stuck_after_ns):
-            condition_messages.append((names.CONDITION_EVICTED_FOR, self._intake.evictions.preemptor_of(key, uid)))
+            condition_messages.append((names.CONDITION_EVICTED_FOR, self._intake.statuses.preemptor_of(key, uid)))
         reason = names.CONDITION_REASON_PREEMPTION
         patches = [
             pod_condition_patch(pod, type_, "True", reason, message, now) for type_, message in condition_messages

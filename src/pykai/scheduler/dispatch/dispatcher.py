@@ -46,9 +46,11 @@ from pykai.scheduler.dispatch.gangbinding import EngineQuery, GangBinding, group
 from pykai.scheduler.dispatch.gangplans import GangPlan, binder_gave_up
 from pykai.scheduler.dispatch.noderecheck import NodeRecheck
 from pykai.scheduler.dispatch.records import BIND_PLAN, FAILED_BINDS, HandoverRecords
-from pykai.scheduler.intake.intake import Intake, owner_uid
+from pykai.scheduler.intake.assumptions import AssumptionEvent
+from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.intake.pendingevictions import preemptor_reference
 from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.sanitising.requestverifier import owner_uid
 from pykai.scheduler.status.statusevents import StatusEvents, is_waiting, now_ns
 
 log = logging.getLogger(__name__)
@@ -166,11 +168,11 @@ class Dispatcher:
             if entry is None:
                 incomplete.add(bind.group)
             else:
-                self._intake.assume_bind(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
+                self._intake.binds.assume(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
                 groups.setdefault(bind.group, []).append(entry)
         async for eviction in yielding_to_loop(plan.evictions):
             key = f"{eviction.namespace}/{eviction.pod}"
-            self._intake.assume_eviction(key, eviction.uid, preemptor_reference(eviction))
+            self._intake.statuses.assume_eviction(key, eviction.uid, preemptor_reference(eviction))
         async for key, decided in yielding_to_loop(groups.items()):
             namespace = key.partition("/")[0]
             entries = [entry for entry in decided if self._can_be_bound(f"{namespace}/{entry.pod}", entry.uid)]
@@ -179,7 +181,7 @@ class Dispatcher:
             if key in incomplete and not self._gang_binding.can_reach_minimum(key):
                 log.info("gang %s does not begin: one of its pods went while it was decided", key)
                 for entry in entries:
-                    self._intake.forget_bind(f"{namespace}/{entry.pod}")
+                    self._intake.binds.give_up(f"{namespace}/{entry.pod}")
             elif len(entries) == 1 and key not in self._gang_binding:
                 self.start_bind(namespace, entries[0], None, seen_generation)
             elif entries:
@@ -221,11 +223,13 @@ class Dispatcher:
         labels = self._status_events.node_pool_label()
         started_s = asyncio.get_running_loop().time()
         fit_error = partial(self._recheck.fit_error, namespace, entry, seen_generation)
-        result = await self._binding.write(namespace, entry, labels, fit_error)
+        report = self._intake.binds.follow_write(key, entry.uid, entry.node)
+        result = await self._binding.write(namespace, entry, labels, fit_error, report)
         if result.outcome is BindOutcome.OVERTAKEN:
             self._on_overtaken(key, entry, plan, result.why)
             return
         if result.outcome is BindOutcome.PLACED:
+            report(AssumptionEvent.ACCEPTED)
             self._metrics.observe_bind(asyncio.get_running_loop().time() - started_s, self._pod_age_s(key))
             self._status_events.pod_scheduled(key, entry.uid, entry.node)
             if entry.request is not None:
@@ -234,7 +238,9 @@ class Dispatcher:
                 # The watch may have been quicker than the answer.
                 plan.on_pod(entry.pod, self._intake.pods.get(key))
         else:
-            self._intake.forget_bind_to(key, entry.uid, entry.node)
+            is_gone = result.outcome is BindOutcome.GONE
+            event = AssumptionEvent.OBJECT_GONE if is_gone else AssumptionEvent.REFUSED
+            self._intake.binds.give_up_to(key, entry.uid, entry.node, event)
             if result.outcome is BindOutcome.REFUSED:
                 self._metrics.count_refused_bind()
                 log.warning("pod %s was not bound to node %s: %s", key, entry.node, result.why)
@@ -252,7 +258,7 @@ class Dispatcher:
         """Others were quicker: the pod waits again.  One of a gang has some time to find another place."""
         self._metrics.count_overtaken_bind()
         log.info("pod %s is not bound to node %s: %s", key, entry.node, why)
-        self._intake.forget_bind_to(key, entry.uid, entry.node)
+        self._intake.binds.give_up_to(key, entry.uid, entry.node)
         if plan is not None:
             wait_s = self._clock.wall_s(_SECOND_CHANCE_S)
             asyncio.get_running_loop().call_later(wait_s, self._fail_if_unplaced, plan, entry, why)
@@ -269,7 +275,7 @@ class Dispatcher:
     def back_off(self, key: str, uid: str) -> None:
         """Keep a pod out of the cycles for a while, unless it has another place by now, or has gone."""
         pod = self._intake.pods.get(key)
-        if self._intake.is_bind_assumed(key) or pod is None or pod.metadata.uid != uid:
+        if self._intake.binds.is_assumed(key) or pod is None or pod.metadata.uid != uid:
             return
         group = group_key(pod)
         self._backoff.start(key, uid, group, self._failed_binds.failure_count(group))
@@ -315,12 +321,17 @@ class Dispatcher:
 
     def _on_request(self, change: Change[BindRequest]) -> None:
         request = change.new
-        if request is not None and self._leading and self._covers(request) and not self._intake.is_withdrawn(request):
+        if (
+            request is not None
+            and self._leading
+            and self._covers(request)
+            and not self._intake.binds.is_withdrawn(request)
+        ):
             # At once: the next cycle would decide about the pod again before it takes the request away.
             self._on_binder_gave_up(request)
         if request is not None:
             self._gang_binding.on_request_change(request)
-        elif change.key not in self._bind_tasks and not self._intake.is_bind_assumed(change.key):
+        elif change.key not in self._bind_tasks and not self._intake.binds.is_assumed(change.key):
             # The end of an older request of the name says nothing about the one that we write or have written.
             self._gang_binding.fail_pod(change.key, "its BindRequest was deleted")
 
@@ -335,7 +346,7 @@ class Dispatcher:
             request = self._intake.requests.get(key)
             if request is None:
                 continue
-            self._intake.assume_withdrawn(key, request.metadata.uid)
+            self._intake.binds.withdraw(key, request.metadata.uid)
             pod_key = f"{request.metadata.namespace}/{request.spec.pod_name}"
             pod = self._intake.pods.get(pod_key)
             if pod is not None and not pod.spec.node_name:
@@ -354,12 +365,12 @@ class Dispatcher:
         pod = self._intake.pods.get(key)
         if pod is None or pod.metadata.uid != eviction.uid or pod.status.phase in ("Succeeded", "Failed"):
             log.info("received an eviction attempt for a terminated task: %s", key)
-            self._intake.forget_assumed_status(key)
+            self._intake.statuses.forget(key)
             return
         self._status_events.pod_evicted(eviction)
         self._metrics.count_eviction(eviction, self._intake.groups.get(eviction.group), self._status_events.node_pool)
         if eviction.unbound and not pod.spec.node_name and await self._withdraw(key, eviction.uid):
-            self._intake.forget_assumed_status(key)
+            self._intake.statuses.forget(key)
             return
         await self._deletions.delete_pod(key, eviction.uid, eviction.message)
 
@@ -368,29 +379,29 @@ class Dispatcher:
         plan = self._gang_binding.plan_of_pod(key)
         entry = plan.in_flight.get(split_key(key)[1]) if plan is not None else None
         if plan is not None and entry is not None and entry.pod in plan.unwritten:
-            self._intake.forget_bind_to(key, entry.uid, entry.node)
+            self._intake.binds.give_up_to(key, entry.uid, entry.node)
             plan.mark_failed(entry, "it made room for others")
             self._gang_binding.finish_if_settled(plan)
             return True
         request = self._intake.requests.get(key)
-        if request is None and self._intake.is_bind_assumed(key):
+        if request is None and self._intake.binds.is_assumed(key):
             request = await self._deletions.read_live(resources.BIND_REQUESTS, key, BindRequest)
             if request is None:
                 # Bound directly, and the watch has not shown it yet.
                 return False
         if request is None:
             return True
-        self._intake.mark_withdrawal_in_doubt(key)
+        self._intake.binds.begin_withdrawal(key, request.metadata.uid)
         if await self._deletions.delete_request(key, request.metadata.uid):
             pod = await self._deletions.read_live(resources.PODS, key, Pod)
             if pod is not None and pod.metadata.uid == uid and pod.spec.node_name:
                 # The binder was quicker, and the watch has not shown it yet.
                 return False
-            self._intake.assume_withdrawn(key, request.metadata.uid)
-            self._intake.forget_bind(key)
+            self._intake.binds.withdraw(key, request.metadata.uid)
+            self._intake.binds.give_up(key)
             self._gang_binding.fail_pod(key, "its BindRequest was withdrawn")
         else:
-            self._intake.end_withdrawal_doubt(key)
+            self._intake.binds.keep_request(key)
         return True
 
 

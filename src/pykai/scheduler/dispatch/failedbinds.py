@@ -130,7 +130,7 @@ class FailedBinds:
     def stop(self) -> None:
         """Forget everything: the next leader reads the records."""
         for key in list(self._failing):
-            self._intake.confine(key, None)
+            self._intake.group_intake.confine(key, None)
         self._failing.clear()
 
     def take_over(self, records: Iterable[HandoverRecord]) -> None:
@@ -225,7 +225,7 @@ class FailedBinds:
         if why == failing.confined:
             return
         failing.confined = why
-        self._intake.confine(failing.key, why)
+        self._intake.group_intake.confine(failing.key, why)
         if why is not None and not failing.event_sent:
             failing.event_sent = True
             text = (

@@ -44,14 +44,14 @@ class ForgedRequests:
     def take_over(self) -> None:
         """From now on only what we decide counts."""
         self._leading = True
-        self._intake.start_verifying_requests()
+        self._intake.binds.start_verifying()
         for request in self._intake.requests.values():
             self._delete_if_forged(request)
 
     def stop(self) -> None:
         """Others lead."""
         self._leading = False
-        self._intake.stop_verifying_requests()
+        self._intake.binds.stop_verifying()
         for task in self._tasks.values():
             task.cancel()
 

@@ -40,8 +40,9 @@ from pykai.scheduler.dispatch.deletions import Deletions
 from pykai.scheduler.dispatch.gangplans import GangPlan, binder_gave_up, is_bound_and_active, reaches_minimum
 from pykai.scheduler.dispatch.noderecheck import NodeRecheck
 from pykai.scheduler.dispatch.records import BIND_PLAN, HandoverRecord, HandoverRecords
-from pykai.scheduler.intake.intake import Intake, owner_uid
+from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.sanitising.requestverifier import owner_uid
 from pykai.scheduler.status.statusevents import WARNING, StatusEvents, now_ns
 
 log = logging.getLogger(__name__)
@@ -119,14 +120,14 @@ class GangBinding:
         """Whether a group reaches its minimum with what is bound and what is on its way."""
         group = self._intake.groups.get(key)
         pods = self._intake.pods_of_group(key)
-        return group is None or reaches_minimum(group, pods, lambda pod: self._intake.is_bind_assumed(_key(pod)))
+        return group is None or reaches_minimum(group, pods, lambda pod: self._intake.binds.is_assumed(_key(pod)))
 
     def bind_gang(self, key: str, entries: list[PendingBind], seen_generation: int) -> None:
         """Bind several pods of a group, or more of a gang that is on its way."""
         group = self._intake.groups.get(key)
         if group is None:
             for entry in entries:
-                self._intake.forget_bind(f"{key.partition('/')[0]}/{entry.pod}")
+                self._intake.binds.give_up(f"{key.partition('/')[0]}/{entry.pod}")
             return
         plan = self._plans.get(key)
         if plan is None:
@@ -141,7 +142,7 @@ class GangBinding:
             log.info("gang %s does not begin: %s", plan.key, fit_error)
             for entry in entries:
                 self._metrics.count_overtaken_bind()
-                self._intake.forget_bind_to(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
+                self._intake.binds.give_up_to(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
                 plan.mark_failed(entry, fit_error)
             self.finish_if_settled(plan)
             return
@@ -152,7 +153,7 @@ class GangBinding:
                     self._bind_starter.start_bind(plan.namespace, entry, plan, seen_generation)
                 continue
             plan.mark_failed(entry, why)
-            self._intake.forget_bind_to(key, entry.uid, entry.node)
+            self._intake.binds.give_up_to(key, entry.uid, entry.node)
             self._status_events.binding_failed(key, entry.uid, entry.node, why)
             self._bind_starter.back_off(key, entry.uid)
         if why:
@@ -215,7 +216,7 @@ class GangBinding:
         timestamp = format_timestamp(now_ns(self._clock))
         self._status_events.annotate_group(plan.key, {names.LAST_EVICTION_TIMESTAMP_ANNOTATION: timestamp})
         for pod in bound:
-            self._intake.assume_eviction(_key(pod), pod.metadata.uid)
+            self._intake.statuses.assume_eviction(_key(pod), pod.metadata.uid)
         await asyncio.gather(*(self._deletions.delete_pod(_key(pod), pod.metadata.uid, text) for pod in bound))
 
     # -- plans of others --------------------------------------------------------------------------------------------
@@ -266,7 +267,7 @@ class GangBinding:
         """Take a pod into a plan; whether it waits and nothing is under way for it."""
         key = f"{plan.namespace}/{place.pod}"
         request = self._intake.requests.get(key)
-        if request is not None and self._intake.is_effective(request) and owner_uid(request) == place.uid:
+        if request is not None and self._intake.binds.is_effective(request) and owner_uid(request) == place.uid:
             entry = PendingBind(*place, request=msgspec.to_builtins(request.spec))
             plan.add([entry])
             plan.unwritten.discard(entry.pod)
@@ -295,7 +296,7 @@ class GangBinding:
                 plan.mark_failed(old, why)
                 continue
             plan.add([entry])
-            self._intake.assume_bind(assumed_request(plan.namespace, entry.uid, entry.spec()))
+            self._intake.binds.assume(assumed_request(plan.namespace, entry.uid, entry.spec()))
             entries.append(entry)
         can_complete = not plan.failed or self._will_reach_minimum(plan)
         loss = "without pod {} the gang is not whole: {}".format(*min(plan.failed.items())) if not can_complete else ""
@@ -303,7 +304,7 @@ class GangBinding:
             if can_complete:
                 self._bind_starter.start_bind(plan.namespace, entry, plan, seen_generation)
             else:
-                self._intake.forget_bind_to(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
+                self._intake.binds.give_up_to(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
                 plan.mark_failed(entry, loss)
         self.finish_if_settled(plan)
 

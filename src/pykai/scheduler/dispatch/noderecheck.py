@@ -45,7 +45,7 @@ class NodeRecheck:
         node = self._intake.nodes.get(entry.node)
         if node is None:
             return f"node {entry.node} is gone"
-        if self._intake.node_generation(entry.node) <= seen_generation:
+        if self._intake.generations.of(entry.node) <= seen_generation:
             return ""
         pod = self._intake.pods.get(f"{namespace}/{entry.pod}")
         if pod is None:
@@ -62,7 +62,7 @@ class NodeRecheck:
 
         def will_be_bound(pod: Pod) -> bool:
             name = pod.metadata.name
-            return not fit_errors.get(name) and self._intake.is_bind_assumed(f"{plan.namespace}/{name}")
+            return not fit_errors.get(name) and self._intake.binds.is_assumed(f"{plan.namespace}/{name}")
 
         has_minimum = reaches_minimum(group, self._intake.pods_of_group(plan.key), will_be_bound)
         return "" if has_minimum else next(why for why in fit_errors.values() if why)
@@ -73,7 +73,7 @@ class NodeRecheck:
         for other in self._intake.pods.by_index(PODS_BY_NODE, entry.node):
             if not has_ended(other):
                 load.add(other)
-                if group := self._intake.reserved_group(other):
+                if group := self._intake.shared_gpus.reserved_group(other):
                     reserved_groups.add(group)
         incoming_groups: set[str] = set()
         for request in self._incoming_binds(entry):
@@ -94,14 +94,14 @@ class NodeRecheck:
         """The binds of others to the node that have not been seen there yet."""
         seen = set()
         for request in (
-            *self._intake.assumed_binds_on(entry.node),
+            *self._intake.binds.on_node(entry.node),
             *self._intake.requests.by_index(_REQUESTS_BY_NODE, entry.node),
         ):
             key = f"{request.metadata.namespace}/{request.spec.pod_name}"
             pod = self._intake.pods.get(key)
             if key in seen or pod is None:
                 continue
-            if not pod.spec.node_name and pod.metadata.uid != entry.uid and self._intake.is_effective(request):
+            if not pod.spec.node_name and pod.metadata.uid != entry.uid and self._intake.binds.is_effective(request):
                 seen.add(key)
                 yield request
 

@@ -15,33 +15,13 @@ Statements: crowds:backlog, neighbours:backlog.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
-
 from pykai.api.core import Pod
-from pykai.core.cluster.tables import Tables
-from pykai.core.model.problems import Problem
-
-log = logging.getLogger(__name__)
-
-#: One change of the tables: what to do, and with what.
-TableOperation = tuple[str, Any]
+from pykai.scheduler.intake.operations import ApplyObject, AssumeStatus, TableOperation
 
 #: What the pods of a namespace may cost a cycle as they come in: some 50 ms of work.
 NAMESPACE_ALLOWANCE = 6_000
 #: Terms and names that cost nothing: every pod has some.
 _FREE_UNITS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyResult:
-    """What applying a batch came to."""
-
-    operations: int
-    #: changes that could not be applied, which must not happen
-    problems: tuple[Problem, ...] = ()
 
 
 class Backlog:
@@ -70,7 +50,7 @@ class Backlog:
             return operations
         spent_units: dict[str, int] = {}
         admitted: list[TableOperation] = []
-        newer = {key for operation in operations if operation[0] == "apply" and (key := _pod_key(operation))}
+        newer = {key for operation in operations if isinstance(operation, ApplyObject) and (key := operation.pod_key)}
         #: key of a pod -> what was assumed about it while it was held back
         assumed: dict[str, list[TableOperation]] = {}
         for namespace, deferred in list(self._deferred.items()):
@@ -84,10 +64,11 @@ class Backlog:
             if not deferred:
                 del self._deferred[namespace]
         for operation in operations:
-            key = _pod_key(operation)
+            key = operation.pod_key
             namespace = key.partition("/")[0]
             deferred = self._deferred.get(namespace, {})
-            if operation[0] == "assume" and (deferred_operations := deferred.get(key, assumed.get(key))) is not None:
+            is_assumption = isinstance(operation, AssumeStatus)
+            if is_assumption and (deferred_operations := deferred.get(key, assumed.get(key))) is not None:
                 # It follows what was assumed before, and the tables may not know the pod yet.
                 deferred_operations.append(operation)
                 continue
@@ -108,22 +89,13 @@ class Backlog:
         return True
 
 
-def _pod_key(operation: TableOperation) -> str:
-    """The pod that a change is about, "" for other kinds."""
-    what, payload = operation
-    if what == "apply":
-        return f"{payload.metadata.namespace}/{payload.metadata.name}" if isinstance(payload, Pod) else ""
-    if what == "remove":
-        return f"{payload[1]}/{payload[2]}" if payload[0] == "Pod" else ""
-    return payload[0] if what == "assume" else ""
-
-
 def _intake_cost(operation: TableOperation) -> int:
     """What it costs to take a waiting pod in; 0 for what is never held back."""
-    what, pod = operation
-    if what != "apply" or not isinstance(pod, Pod) or pod.spec.node_name:
+    if not isinstance(operation, ApplyObject) or not isinstance(operation.item, Pod):
         return 0
-    spec = pod.spec
+    spec = operation.item.spec
+    if spec.node_name:
+        return 0
     units = 0
     if spec.affinity is not None:
         for terms in (spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity):
@@ -132,33 +104,3 @@ def _intake_cost(operation: TableOperation) -> int:
     for container in (*spec.containers, *spec.init_containers):
         units += len(container.resources.requests) + len(container.resources.limits)
     return units if units > _FREE_UNITS else 0
-
-
-def apply_operations(tables: Tables, operations: Iterable[TableOperation]) -> ApplyResult:
-    """Apply changes to the tables; runs in the engine's thread while nothing else touches the tables."""
-    problems: list[Problem] = []
-    count = 0
-    for what, payload in operations:
-        count += 1
-        try:
-            if what == "apply":
-                tables.apply(payload)
-            elif what == "remove":
-                tables.remove(*payload)
-            elif what == "confine":
-                tables.restrict_to_free_resources(*payload)
-            else:
-                tables.assume(*payload)
-        except Exception as error:
-            log.exception("a change could not be taken in: %s", what)
-            problems.append(Problem(_subject(what, payload), "", f"{type(error).__name__}: {error}"))
-    return ApplyResult(count, tuple(problems))
-
-
-def _subject(what: str, payload: Any) -> str:
-    if what == "apply":
-        meta = payload.metadata
-        return "/".join(part for part in (type(payload).__name__, meta.namespace, meta.name) if part)
-    if what == "remove":
-        return "/".join(part for part in payload if part)
-    return f"PodGroup/{payload[0]}" if what == "confine" else f"Pod/{payload[0]}"

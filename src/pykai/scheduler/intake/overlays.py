@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import PodGroup, SchedulingCondition
+from pykai.scheduler.intake.assumptions import Assumption, AssumptionKind
 
 
 @dataclass(slots=True)
-class GroupOverlay:
+class GroupOverlay(Assumption):
     """What we wrote on a PodGroup and have not seen yet."""
 
+    kind = AssumptionKind.NOTE
     uid: str
     #: None = removed
     annotations: dict[str, str | None] = field(default_factory=dict)

@@ -13,13 +13,14 @@ it, so a snapshot file holds it as well.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from pykai.api import names
 from pykai.api.core import Condition, Pod
 from pykai.core.report.decisions import Evict
+from pykai.scheduler.intake.assumptions import Assumption, AssumptionEvent, AssumptionKind, AssumptionState
 
 _SECOND = 1_000_000_000
 
@@ -34,39 +35,74 @@ def outlasts_stuck_threshold(pod: Pod, stuck_after_ns: int) -> bool:
     return (pod.spec.termination_grace_period_seconds or 0) * _SECOND > stuck_after_ns
 
 
-class _EvictionNote(NamedTuple):
+@dataclass(slots=True)
+class PendingEviction(Assumption):
+    """A pod that is evicted and has not gone."""
+
+    kind = AssumptionKind.EVICTION
     uid: str
+    #: says for which group the pod leaves
     condition: Condition
+
+
+#: The pod counts as leaving although its object does not show it.
+_UNSEEN = (AssumptionState.DECIDED, AssumptionState.WRITTEN)
 
 
 class PendingEvictions:
     """Pods that are evicted and have not gone."""
 
     def __init__(self) -> None:
-        self._notes: dict[str, _EvictionNote] = {}
+        self._evictions: dict[str, PendingEviction] = {}
 
     def add(self, key: str, uid: str, preemptor: str) -> None:
         """A pod is evicted for a group (namespace/name/uid), or for none."""
+        before = self._evictions.get(key)
+        if before is not None:
+            before.advance(AssumptionEvent.DECIDED_AGAIN)
         condition = Condition(
             type=names.CONDITION_EVICTED_FOR, status="True", reason=names.CONDITION_REASON_PREEMPTION, message=preemptor
         )
-        self._notes[key] = _EvictionNote(uid, condition)
+        self._evictions[key] = PendingEviction(key, AssumptionState.DECIDED, uid, condition)
 
-    def forget(self, key: str) -> bool:
-        """A pod has gone, or stays after all; whether anything was noted about it."""
-        return self._notes.pop(key, None) is not None
+    def advance(self, key: str, event: AssumptionEvent) -> bool:
+        """Something happened to an eviction; whether that ended it."""
+        eviction = self._evictions.get(key)
+        if eviction is None or not eviction.advance(event):
+            return False
+        del self._evictions[key]
+        return True
+
+    def on_pod_change(self, key: str, pod: Pod | None) -> None:
+        """News of a pod, None when it is gone."""
+        eviction = self._evictions.get(key)
+        if eviction is None:
+            return
+        if pod is None or pod.metadata.uid != eviction.uid:
+            self.advance(key, AssumptionEvent.OBJECT_GONE)
+        elif pod.metadata.deletion_timestamp is not None:
+            self.advance(key, AssumptionEvent.OBSERVED)
+
+    def is_unseen(self, key: str, uid: str) -> bool:
+        """Whether we evict this very pod and its object does not show it."""
+        eviction = self._evictions.get(key)
+        return eviction is not None and eviction.uid == uid and eviction.state in _UNSEEN
+
+    def unseen(self) -> list[str]:
+        """Keys of the pods that count as leaving although their objects do not show it."""
+        return [key for key, eviction in self._evictions.items() if eviction.state in _UNSEEN]
 
     def preemptor_of(self, key: str, uid: str) -> str:
-        """For which group a pod is evicted, as noted."""
-        note = self._notes.get(key)
-        return note.condition.message if note is not None and note.uid == uid else ""
+        """The group for which a pod is evicted."""
+        eviction = self._evictions.get(key)
+        return eviction.condition.message if eviction is not None and eviction.uid == uid else ""
 
     def with_condition(self, pod: Pod) -> Pod:
         """The pod with what is noted about it; nearly always the pod itself."""
-        if not self._notes:
+        if not self._evictions:
             return pod
         meta, status = pod.metadata, pod.status
-        note = self._notes.get(f"{meta.namespace}/{meta.name}")
+        note = self._evictions.get(f"{meta.namespace}/{meta.name}")
         if note is None or note.uid != meta.uid:
             return pod
         others = tuple(each for each in status.conditions if each.type != names.CONDITION_EVICTED_FOR)

@@ -117,6 +117,16 @@ def pod_key_of(request: BindRequest) -> str:
     return f"{request.metadata.namespace}/{request.spec.pod_name}"
 
 
+def owner_uid(request: BindRequest) -> str:
+    """The uid of the pod that a request is for."""
+    return next((owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod"), "")
+
+
+def same_placement(one: BindRequest, other: BindRequest) -> bool:
+    """Whether two requests bring the same pod to the same node."""
+    return one.spec.selected_node == other.spec.selected_node and owner_uid(one) == owner_uid(other)
+
+
 def same_decision(one: BindRequestSpec, other: BindRequestSpec) -> bool:
     """Whether two requests bring a pod to the same node with the same devices."""
     return one is other or _decision(one) == _decision(other)

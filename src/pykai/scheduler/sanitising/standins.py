@@ -18,7 +18,7 @@ Statements: trust:ungrouped.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -33,7 +33,13 @@ from pykai.kube.store import Change, Store
 #: index of the pods: the node they are on
 PODS_BY_NODE = "pods by node"
 
-StandInOperation = tuple[str, Any]
+
+class StandInChange(NamedTuple):
+    """A pod as the tables have it, and the stand-ins that come before and go after it."""
+
+    pod: Pod
+    added: PodGroup | None = None
+    removed: PodGroup | None = None
 
 
 class StandInGroups:
@@ -65,27 +71,26 @@ class StandInGroups:
         """All stand-ins."""
         return self._stand_ins.values()
 
-    def with_stand_in(self, pod: Pod, sanitised: Pod) -> tuple[Pod, list[StandInOperation], list[StandInOperation]]:
-        """A pod with its stand-in, if it needs one, and the changes of the tables to make before and after it."""
+    def with_stand_in(self, pod: Pod, sanitised: Pod) -> StandInChange:
+        """A pod with its stand-in, if it needs one."""
         key = _key(pod)
         if not self._needs_stand_in(pod):
-            return sanitised, [], self.remove_stand_in(key)
+            return StandInChange(sanitised, removed=self.remove_stand_in(key))
         group = self._stand_in(pod)
-        before, after = self._stand_ins.get(key), list[StandInOperation]()
+        before, removed = self._stand_ins.get(key), None
         if before is not None and before.metadata.name != group.metadata.name:
-            after = self.remove_stand_in(key)
+            removed = self.remove_stand_in(key)
         self._stand_ins[key] = group
-        return _as_member(sanitised, group), [] if before == group else [("apply", group)], after
+        return StandInChange(_as_member(sanitised, group), None if before == group else group, removed)
 
     def apply_stand_in(self, pod: Pod, sanitised: Pod) -> Pod:
         """A pod as the tables have it."""
         group = self._stand_ins.get(_key(pod))
         return sanitised if group is None else _as_member(sanitised, group)
 
-    def remove_stand_in(self, key: str) -> list[StandInOperation]:
-        """The changes of the tables when a pod is gone, or needs no stand-in."""
-        group = self._stand_ins.pop(key, None) if self._stand_ins else None
-        return [] if group is None else [("remove", ("PodGroup", group.metadata.namespace, group.metadata.name))]
+    def remove_stand_in(self, key: str) -> PodGroup | None:
+        """Drop the stand-in of a pod that is gone, or needs none; the stand-in, if there was one."""
+        return self._stand_ins.pop(key, None) if self._stand_ins else None
 
     def affected_pods(self, change: Change[Node]) -> Iterable[Pod]:
         """Pods to be looked at again because their node came, went, or changed the shard."""

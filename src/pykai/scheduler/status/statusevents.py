@@ -95,7 +95,7 @@ class StatusEvents:
 
         def make_patch() -> StatusPatch | None:
             pod = self._intake.pods.get(key)
-            if pod is None or pod.metadata.uid != uid or pod.spec.node_name or self._intake.is_bind_assumed(key):
+            if pod is None or pod.metadata.uid != uid or pod.spec.node_name or self._intake.binds.is_assumed(key):
                 return None
             now = format_timestamp(now_ns(self._clock))
             content = pod_condition_patch(pod, names.CONDITION_POD_SCHEDULED, "False", reason, message, now)
@@ -144,7 +144,7 @@ class StatusEvents:
             self._set_condition(diff.key, diff.text, diff.reasons)
 
     def _set_condition(self, key: str, text: str, reasons: tuple[Mapping[str, object], ...]) -> None:
-        group = self._intake.overlaid_group(key)
+        group = self._intake.group_intake.overlaid(key)
         if group is None:
             return
         pool = group.metadata.labels.get(self._shard.node_pool_key) or names.DEFAULT_NODE_POOL
@@ -169,11 +169,13 @@ class StatusEvents:
             version = current.metadata.resource_version if shared else ""
             return self._group_patch(current, conditions_patch(current.metadata.uid, wanted, version), "status")
 
-        self._intake.overlay_group(key, _CONDITIONS, conditions=conditions)
-        self._writes.put(f"group status {key}", make_patch, partial(self._intake.on_overlay_written, key, _CONDITIONS))
+        self._intake.group_intake.overlay(key, _CONDITIONS, conditions=conditions)
+        self._writes.put(
+            f"group status {key}", make_patch, partial(self._intake.group_intake.on_overlay_written, key, _CONDITIONS)
+        )
 
     def _clear_conditions(self, key: str) -> None:
-        group = self._intake.overlaid_group(key)
+        group = self._intake.group_intake.overlaid(key)
         if group is None or not group.status.scheduling_conditions:
             return
 
@@ -185,12 +187,14 @@ class StatusEvents:
                 return None
             return self._group_patch(current, conditions_patch(current.metadata.uid, [], ""), "status")
 
-        self._intake.overlay_group(key, _CONDITIONS, conditions=[])
-        self._writes.put(f"group status {key}", make_patch, partial(self._intake.on_overlay_written, key, _CONDITIONS))
+        self._intake.group_intake.overlay(key, _CONDITIONS, conditions=[])
+        self._writes.put(
+            f"group status {key}", make_patch, partial(self._intake.group_intake.on_overlay_written, key, _CONDITIONS)
+        )
 
     def annotate_group(self, key: str, timestamp_annotations: Mapping[str, str | None]) -> None:
         """Set (or with None remove) annotations of a PodGroup."""
-        group = self._intake.overlaid_group(key)
+        group = self._intake.group_intake.overlaid(key)
         if group is None:
             return
         uid = group.metadata.uid
@@ -206,9 +210,9 @@ class StatusEvents:
 
         def on_written(version: str) -> None:
             self._pending_annotations.pop(key, None)
-            self._intake.on_overlay_written(key, _ANNOTATIONS, version)
+            self._intake.group_intake.on_overlay_written(key, _ANNOTATIONS, version)
 
-        self._intake.overlay_group(key, _ANNOTATIONS, annotations=timestamp_annotations)
+        self._intake.group_intake.overlay(key, _ANNOTATIONS, annotations=timestamp_annotations)
         self._writes.put(f"group annotations {key}", make_patch, on_written)
 
     def _annotate_start_times(self, diff: StatusDiff) -> None:

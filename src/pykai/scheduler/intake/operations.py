@@ -1,0 +1,128 @@
+"""The changes of the engine's tables, as the intake writes them down and the engine's thread applies them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from pykai.api.core import Pod
+from pykai.api.decode import WireObject
+from pykai.core.cluster.tables import Tables
+from pykai.core.model.problems import Problem
+from pykai.core.model.status import TaskStatus
+from pykai.core.report.decisions import FreeRoomOnly
+from pykai.kube.resources import split_key
+
+log = logging.getLogger(__name__)
+
+
+class ApplyObject(msgspec.Struct, frozen=True, gc=False):
+    """An object as it is now."""
+
+    item: WireObject
+
+    def apply(self, tables: Tables) -> None:
+        """Change the tables."""
+        tables.apply(self.item)
+
+    @property
+    def pod_key(self) -> str:
+        """The pod that the change is about, "" for other kinds."""
+        meta = self.item.metadata
+        return f"{meta.namespace}/{meta.name}" if isinstance(self.item, Pod) else ""
+
+    @property
+    def subject(self) -> str:
+        """What a problem with the change is reported on."""
+        meta = self.item.metadata
+        return "/".join(part for part in (type(self.item).__name__, meta.namespace, meta.name) if part)
+
+
+class RemoveObject(msgspec.Struct, frozen=True, gc=False):
+    """An object is gone."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def apply(self, tables: Tables) -> None:
+        """Change the tables."""
+        tables.remove(self.kind, self.namespace, self.name)
+
+    @property
+    def pod_key(self) -> str:
+        """The pod that the change is about, "" for other kinds."""
+        return f"{self.namespace}/{self.name}" if self.kind == "Pod" else ""
+
+    @property
+    def subject(self) -> str:
+        """What a problem with the change is reported on."""
+        return "/".join(part for part in (self.kind, self.namespace, self.name) if part)
+
+
+class AssumeStatus(msgspec.Struct, frozen=True, gc=False):
+    """A pod counts as in a state that its object does not show; None ends that."""
+
+    pod_key: str
+    status: TaskStatus | None
+
+    def apply(self, tables: Tables) -> None:
+        """Change the tables."""
+        tables.assume(self.pod_key, self.status)
+
+    @property
+    def subject(self) -> str:
+        """What a problem with the change is reported on."""
+        return f"Pod/{self.pod_key}"
+
+
+class RestrictGroup(msgspec.Struct, frozen=True, gc=False):
+    """A group may use free resources only; None ends that."""
+
+    group_key: str
+    reason: FreeRoomOnly | None
+    pod_key = ""
+
+    def apply(self, tables: Tables) -> None:
+        """Change the tables."""
+        tables.restrict_to_free_resources(self.group_key, self.reason)
+
+    @property
+    def subject(self) -> str:
+        """What a problem with the change is reported on."""
+        return f"PodGroup/{self.group_key}"
+
+
+#: One change of the tables.
+TableOperation = ApplyObject | RemoveObject | AssumeStatus | RestrictGroup
+
+
+def remove_by_key(kind: str, key: str) -> RemoveObject:
+    """The end of an object with this namespace/name."""
+    return RemoveObject(kind, *split_key(key))
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyResult:
+    """What applying a batch came to."""
+
+    operations: int
+    #: changes that could not be applied, which must not happen
+    problems: tuple[Problem, ...] = ()
+
+
+def apply_operations(tables: Tables, operations: Iterable[TableOperation]) -> ApplyResult:
+    """Apply changes to the tables; runs in the engine's thread while nothing else touches the tables."""
+    problems: list[Problem] = []
+    count = 0
+    for operation in operations:
+        count += 1
+        try:
+            operation.apply(tables)
+        except Exception as error:
+            log.exception("a change could not be taken in: %s", operation.subject)
+            problems.append(Problem(operation.subject, "", f"{type(error).__name__}: {error}"))
+    return ApplyResult(count, tuple(problems))

@@ -1,0 +1,59 @@
+"""States of pods that their objects do not show: we evict them, or hold them back."""
+
+from __future__ import annotations
+
+from pykai.api.core import Pod
+from pykai.core.model.status import TaskStatus
+from pykai.kube.store import Store
+from pykai.scheduler.intake.assumptions import AssumptionEvent
+from pykai.scheduler.intake.operationqueue import OperationQueue
+from pykai.scheduler.intake.operations import ApplyObject, AssumeStatus
+from pykai.scheduler.intake.pendingevictions import PendingEvictions
+from pykai.scheduler.intake.podintake import PodIntake
+
+
+class StatusAssumptions:
+    """What is assumed about the state of pods.  Lives on the event loop."""
+
+    def __init__(
+        self, pods: Store[Pod], pod_intake: PodIntake, evictions: PendingEvictions, queue: OperationQueue
+    ) -> None:
+        self._pods = pods
+        self._pod_intake = pod_intake
+        self._evictions = evictions
+        self._queue = queue
+
+    def assume_eviction(self, key: str, uid: str, preemptor: str = "") -> None:
+        """An eviction was decided: the pod counts as leaving, for the good of a PodGroup (namespace/name/uid)."""
+        pod = self._pods.get(key)
+        if pod is not None and pod.metadata.uid == uid:
+            self._evictions.add(key, uid, preemptor)
+            self._queue.add_quietly(AssumeStatus(key, TaskStatus.RELEASING))
+            self._queue.add_quietly(ApplyObject(self._pod_intake.as_in_tables(pod)))
+
+    def eviction_written(self, key: str, uid: str) -> None:
+        """The server has accepted the deletion of a pod."""
+        if self._evictions.is_unseen(key, uid):
+            self._evictions.advance(key, AssumptionEvent.ACCEPTED)
+
+    def is_eviction_assumed(self, key: str, uid: str) -> bool:
+        """Whether we evict this very pod and have not seen it leaving."""
+        return self._evictions.is_unseen(key, uid)
+
+    def assumed_evictions(self) -> list[str]:
+        """Keys of the pods that we evict and have not seen leaving."""
+        return self._evictions.unseen()
+
+    def preemptor_of(self, key: str, uid: str) -> str:
+        """The group for which we evict a pod."""
+        return self._evictions.preemptor_of(key, uid)
+
+    def assume_gated(self, key: str) -> None:
+        """Keep a waiting pod out of the cycles for a while, as if it were gated."""
+        self._queue.add(AssumeStatus(key, TaskStatus.GATED))
+
+    def forget(self, key: str, event: AssumptionEvent = AssumptionEvent.TAKEN_BACK) -> None:
+        """End what is assumed about the state of a pod."""
+        self._queue.add(AssumeStatus(key, None))
+        if self._evictions.advance(key, event) and (pod := self._pods.get(key)) is not None:
+            self._pod_intake.apply(pod)
