@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pykai.api import names
 from pykai.api.duration import DurationError, parse_duration
+from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS, PodGroup, SubGroup, TopologyConstraint
 from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.core.model.problems import Problem, ProblemReporter
@@ -203,37 +204,11 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: ProblemReporter) 
     """The engine's view of a PodGroup; fields that cannot be read are reported and count as absent (cycle:SNP-16)."""
     meta, spec = podgroup.metadata, podgroup.spec
     subject = f"PodGroup/{meta.namespace}/{meta.name}"
-
-    def read_timestamp(text: str | None, field: str) -> int | None:
-        if not text:
-            return None
-        try:
-            return parse_timestamp(text)
-        except TimestampError as error:
-            report(Problem(subject, field, f"{error}; treated as absent"))
-            return None
-
-    def read_duration(text: str | None, field: str, fallback: str) -> int | None:
-        if not text:
-            return None
-        try:
-            return parse_duration(text)
-        except DurationError as error:
-            report(Problem(subject, field, f"{error}; {fallback}"))
-            return None
-
-    def read_timestamp_annotation(key: str) -> int | None:
-        return read_timestamp(meta.annotations.get(key), f"metadata.annotations[{key}]")
-
     root, tree_error = build_subgroup_tree(podgroup)
     if tree_error:
         report(Problem(subject, "spec.subGroups", f"{tree_error}; the group waits until this is mended"))
-    delay_ns = read_duration(spec.preemption_delay, "spec.preemptionDelay", "no delay is used")
-    if delay_ns is not None and delay_ns < 0:
-        report(Problem(subject, "spec.preemptionDelay", f"{spec.preemption_delay!r} is negative; no delay is used"))
-    if (spec.preemptibility or "") not in _PREEMPTIBILITIES:
-        text = f"{spec.preemptibility!r} is not one of {', '.join(_PREEMPTIBILITIES[1:])}; the priority decides"
-        report(Problem(subject, "spec.preemptibility", text))
+    delay_ns = _preemption_delay_ns(spec.preemption_delay, subject, report)
+    preemptibility = _preemptibility(spec.preemptibility or "", subject, report)
     leaves = _leaves(root)
     labels = meta.labels
     conditions = podgroup.status.scheduling_conditions
@@ -244,20 +219,18 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: ProblemReporter) 
         name=meta.name,
         uid=meta.uid,
         queue=spec.queue or "",
-        creation_ns=read_timestamp(meta.creation_timestamp, "metadata.creationTimestamp") or 0,
+        creation_ns=_timestamp_ns(meta.creation_timestamp, "metadata.creationTimestamp", subject, report) or 0,
         priority_class=spec.priority_class_name or "",
-        preemptibility=spec.preemptibility or "",
+        preemptibility=preemptibility,
         root=root,
         leaf_index={leaf.name: index for index, leaf in enumerate(leaves)},
         leaves=leaves,
         tree_error=tree_error,
         min_member=sum(leaf.minimum for leaf in leaves),
-        last_start_ns=read_timestamp_annotation(names.LAST_START_TIMESTAMP_ANNOTATION),
-        last_eviction_ns=read_timestamp_annotation(names.LAST_EVICTION_TIMESTAMP_ANNOTATION),
-        stale_since_ns=read_timestamp_annotation(names.STALE_TIMESTAMP_ANNOTATION),
-        staleness_grace_ns=read_duration(
-            spec.staleness_grace_period, "spec.stalenessGracePeriod", "the scheduler's default is used"
-        ),
+        last_start_ns=_annotated_ns(meta, names.LAST_START_TIMESTAMP_ANNOTATION, subject, report),
+        last_eviction_ns=_annotated_ns(meta, names.LAST_EVICTION_TIMESTAMP_ANNOTATION, subject, report),
+        stale_since_ns=_annotated_ns(meta, names.STALE_TIMESTAMP_ANNOTATION, subject, report),
+        staleness_grace_ns=_staleness_grace_ns(spec.staleness_grace_period, subject, report),
         preemption_delay_ns=delay_ns,
         mark_unschedulable=spec.mark_unschedulable is not False,
         scheduling_backoff=-1 if spec.scheduling_backoff is None else spec.scheduling_backoff,
@@ -267,6 +240,52 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: ProblemReporter) 
         subgroups=0 if tree_error else len(spec.sub_groups),
         has_single_leaf=root.min_sub_group is None and len(root.children) == 1 and isinstance(root.children[0], Leaf),
     )
+
+
+def _timestamp_ns(text: str | None, field: str, subject: str, report: ProblemReporter) -> int | None:
+    if not text:
+        return None
+    try:
+        return parse_timestamp(text)
+    except TimestampError as error:
+        report(Problem(subject, field, f"{error}; treated as absent"))
+        return None
+
+
+def _annotated_ns(meta: ObjectMeta, key: str, subject: str, report: ProblemReporter) -> int | None:
+    text = meta.annotations.get(key)
+    return _timestamp_ns(text, f"metadata.annotations[{key}]", subject, report) if text else None
+
+
+def _staleness_grace_ns(text: str | None, subject: str, report: ProblemReporter) -> int | None:
+    if not text:
+        return None
+    try:
+        return parse_duration(text)
+    except DurationError as error:
+        report(Problem(subject, "spec.stalenessGracePeriod", f"{error}; the scheduler's default is used"))
+        return None
+
+
+def _preemption_delay_ns(text: str | None, subject: str, report: ProblemReporter) -> int | None:
+    if not text:
+        return None
+    try:
+        delay_ns = parse_duration(text)
+    except DurationError as error:
+        report(Problem(subject, "spec.preemptionDelay", f"{error}; no delay is used"))
+        return None
+    if delay_ns < 0:
+        report(Problem(subject, "spec.preemptionDelay", f"{text!r} is negative; no delay is used"))
+    return delay_ns
+
+
+def _preemptibility(text: str, subject: str, report: ProblemReporter) -> str:
+    """The field as it is; a value that is not known is reported, and the priority decides."""
+    if text not in _PREEMPTIBILITIES:
+        problem = f"{text!r} is not one of {', '.join(_PREEMPTIBILITIES[1:])}; the priority decides"
+        report(Problem(subject, "spec.preemptibility", problem))
+    return text
 
 
 def _transition(text: str | None) -> int:

@@ -124,41 +124,17 @@ def build_tree(
     order = sorted(members, key=lambda name: (creation_ns[name], name))
     rows = {name: row for row, name in enumerate(order)}
     parents = [rows[parent_names[name]] if parent_names[name] else -1 for name in order]
-    child_lists: list[list[int]] = [[] for _ in order]
-    for row, parent in enumerate(parents):
-        if parent >= 0:
-            child_lists[parent].append(row)
-    children = [tuple(child_list) for child_list in child_lists]
+    children = _children_of(parents)
     roots = tuple(row for row, parent in enumerate(parents) if parent < 0)
-    chains: list[tuple[int, ...]] = [()] * len(order)
-    for row in _parents_first(roots, children):
-        chains[row] = (row, *chains[parents[row]]) if parents[row] >= 0 else (row,)
-
-    quota: list[list[float]] = [[] for _ in range(RESOURCES)]
-    limit: list[list[float]] = [[] for _ in range(RESOURCES)]
-    weight: list[list[float]] = [[] for _ in range(RESOURCES)]
-    for name in order:
-        # queues:Q-15: what is not said is 0, and a limit of 0 lets nothing run.
-        resources = members[name].spec.resources or QueueResources()
-        wire: tuple[tuple[str, QueueResource], ...] = (
-            ("cpu", resources.cpu),
-            ("memory", resources.memory),
-            ("gpu", resources.gpu),
-        )
-        for resource, (word, numbers) in enumerate(wire):
-            read = _NumberReader(f"Queue/{name}", f"spec.resources.{word}", resource == MEMORY, report)
-            quota[resource].append(read.amount("quota", numbers.quota))
-            limit[resource].append(read.amount("limit", numbers.limit))
-            weight[resource].append(read.weight("overQuotaWeight", numbers.over_quota_weight))
-
     specs = [members[name].spec for name in order]
+    quota, limit, weight = _read_resources(order, specs, report)
     return QueueTree(
         names=order,
         rows=rows,
         display_names=[spec.display_name or name for name, spec in zip(order, specs, strict=True)],
         parents=parents,
         children=children,
-        chains=chains,
+        chains=_chains(parents, roots, children),
         roots=roots,
         creation_ns=[creation_ns[name] for name in order],
         priorities=[names.DEFAULT_QUEUE_PRIORITY if spec.priority is None else spec.priority for spec in specs],
@@ -175,6 +151,44 @@ def build_tree(
         ],
         left_out=left_out,
     )
+
+
+def _children_of(parents: Sequence[int]) -> list[tuple[int, ...]]:
+    child_lists: list[list[int]] = [[] for _ in parents]
+    for row, parent in enumerate(parents):
+        if parent >= 0:
+            child_lists[parent].append(row)
+    return [tuple(child_list) for child_list in child_lists]
+
+
+def _chains(parents: Sequence[int], roots: Iterable[int], children: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    chains: list[tuple[int, ...]] = [()] * len(parents)
+    for row in _parents_first(roots, children):
+        chains[row] = (row, *chains[parents[row]]) if parents[row] >= 0 else (row,)
+    return chains
+
+
+def _read_resources(
+    order: Sequence[str], specs: Sequence[QueueSpec], report: ProblemReporter
+) -> tuple[list[list[float]], list[list[float]], list[list[float]]]:
+    """Quota, limit and over-quota weight, each [resource][row]."""
+    quota: list[list[float]] = [[] for _ in range(RESOURCES)]
+    limit: list[list[float]] = [[] for _ in range(RESOURCES)]
+    weight: list[list[float]] = [[] for _ in range(RESOURCES)]
+    for name, spec in zip(order, specs, strict=True):
+        # queues:Q-15: what is not said is 0, and a limit of 0 lets nothing run.
+        resources = spec.resources or QueueResources()
+        wire: tuple[tuple[str, QueueResource], ...] = (
+            ("cpu", resources.cpu),
+            ("memory", resources.memory),
+            ("gpu", resources.gpu),
+        )
+        for resource, (word, numbers) in enumerate(wire):
+            read = _NumberReader(f"Queue/{name}", f"spec.resources.{word}", resource == MEMORY, report)
+            quota[resource].append(read.amount("quota", numbers.quota))
+            limit[resource].append(read.amount("limit", numbers.limit))
+            weight[resource].append(read.weight("overQuotaWeight", numbers.over_quota_weight))
+    return quota, limit, weight
 
 
 def _parents_first(roots: Iterable[int], children: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -169,7 +169,9 @@ def _status(pod: Pod, bind_request: BindRequest | None) -> TaskStatus:
     return _PHASES.get(phase, TaskStatus.UNKNOWN)
 
 
-def _gpu_groups(labels: dict[str, str], bind_request: BindRequest | None) -> tuple[str, ...]:
+def _gpu_groups(labels: dict[str, str], bind_request: BindRequest | None, shape: Shape) -> tuple[str, ...]:
+    if not shape.shared:
+        return ()
     if bind_request is not None and bind_request.spec.selected_gpu_groups:
         return tuple(bind_request.spec.selected_gpu_groups)
     single = labels.get(names.GPU_GROUP_LABEL)
@@ -183,6 +185,10 @@ def _reserved_group(labels: dict[str, str]) -> tuple[str, ...]:
     """The group for which a reservation pod holds its GPU."""
     group = labels.get(names.GPU_GROUP_LABEL)
     return (group,) if group else ()
+
+
+def _numa_record(pod: Pod, bind_request: BindRequest | None, shape: Shape, report: ProblemReporter) -> ZoneRecord:
+    return read_zone_record(pod, bind_request, shape.numa.pod, report) if shape.numa is not None else ()
 
 
 def _claim_allocations(bind_request: BindRequest) -> tuple[tuple[str, AllocationResult], ...]:
@@ -238,11 +244,7 @@ def read_task(
         shape=shape,
         status=assumed_status if assumed_status is not None else _status(pod, bind_request),
         node=node,
-        gpu_groups=_reserved_group(labels)
-        if is_reservation
-        else _gpu_groups(labels, bind_request)
-        if shape.shared
-        else (),
+        gpu_groups=_reserved_group(labels) if is_reservation else _gpu_groups(labels, bind_request, shape),
         group_key=f"{meta.namespace}/{group_name}" if group_name else "",
         # cycle:TSK-5; topo:T-4; workloads:PS-1.
         subgroup=labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP,
@@ -256,9 +258,7 @@ def read_task(
         kubeflow_master=role in names.KUBEFLOW_FIRST_ROLES,
         ray_head=labels.get(names.RAY_NODE_TYPE_LABEL) == names.RAY_HEAD,
         task_priority=priority_label_key(labels.get(names.TASK_PRIORITY_LABEL)),
-        numa_record=read_zone_record(pod, bind_request, shape.numa.pod, report)
-        if node and shape.numa is not None
-        else (),
+        numa_record=_numa_record(pod, bind_request, shape, report) if node else (),
         claim_keys=claim_keys,
         extended_key=extended_key,
         claim_allocations=_claim_allocations(bind_request) if bind_request is not None else (),

@@ -57,71 +57,96 @@ def hooks_without_claims(snapshot: Snapshot) -> Hooks:
     return replace(_claim_hooks(snapshot, ClaimLedger(snapshot, serving=False)), pre_place=(_claims_not_available,))
 
 
-def _claim_hooks(snapshot: Snapshot, ledger: ClaimLedger) -> Hooks:
-    def refusal_codes(state: State, request: PlacementRequest, rows: Rows) -> IntArray:
-        return ledger.refusal_codes(state, request.shape, rows)
+class _ClaimRules:
+    """The rules of one cycle over its ledger of claims."""
 
-    def describe(state: State, request: PlacementRequest, code: int, row: int) -> str:
+    __slots__ = ("_ledger", "_node_names")
+
+    def __init__(self, ledger: ClaimLedger, node_names: list[str]) -> None:
+        self._ledger = ledger
+        self._node_names = node_names
+
+    def refusal_codes(self, state: State, request: PlacementRequest, rows: Rows) -> IntArray:
+        """[rows] why the claims of a pod cannot be satisfied, 0 where they can."""
+        return self._ledger.refusal_codes(state, request.shape, rows)
+
+    def refusal_code_at(self, state: State, request: PlacementRequest, row: int) -> int:
+        """`refusal_codes` for one node."""
+        return self._ledger.refusal_code_at(state, request.shape, row)
+
+    def describe(self, state: State, request: PlacementRequest, code: int, row: int) -> str:
+        """The sentence of a code, with the claim or the failure of the allocator where one is known."""
         if code == UNREACHABLE:
-            return _TEXTS[code - 1].replace("claim", f"claim {ledger.unreachable_claim(request.shape, row)}", 1)
-        text = ledger.allocator_failure_at(request.shape, row) if code == NO_DEVICES else ""
-        return ClaimRefusal(text).text_on(snapshot.nodes.names[row]) if text else _TEXTS[code - 1]
+            return _TEXTS[code - 1].replace("claim", f"claim {self._ledger.unreachable_claim(request.shape, row)}", 1)
+        text = self._ledger.allocator_failure_at(request.shape, row) if code == NO_DEVICES else ""
+        return ClaimRefusal(text).text_on(self._node_names[row]) if text else _TEXTS[code - 1]
 
-    def waiting_scores(state: State, request: PlacementRequest, rows: Rows, context: object) -> FloatArray:
-        waits: FloatArray = np.multiply(-AVAILABILITY, ledger.refusal_codes(state, request.shape, rows, idle=True) != 0)
+    def waiting_scores(self, state: State, request: PlacementRequest, rows: Rows, context: object) -> FloatArray:
+        """[rows] the score of availability taken back where a pod would wait for devices."""
+        codes = self._ledger.refusal_codes(state, request.shape, rows, idle=True)
+        waits: FloatArray = np.multiply(-AVAILABILITY, codes != 0)
         return waits
 
-    def refusal_code_at(state: State, request: PlacementRequest, row: int) -> int:
-        return ledger.refusal_code_at(state, request.shape, row)
+    def waiting_score_at(
+        self, state: State, request: PlacementRequest, row: int, planes: Planes, context: object
+    ) -> float:
+        """`waiting_scores` for one node."""
+        return -AVAILABILITY if self._ledger.refusal_code_at(state, request.shape, row, idle=True) else 0.0
 
-    def waiting_score_at(state: State, request: PlacementRequest, row: int, planes: Planes, context: object) -> float:
-        return -AVAILABILITY if ledger.refusal_code_at(state, request.shape, row, idle=True) else 0.0
+    def uses_node_local_claims(self, request: PlacementRequest) -> bool:
+        """Whether a pod has claims, and none that a placement on another node affects."""
+        return self._ledger.concerns(request.shape) and not self._ledger.affects_other_nodes(request.shape)
 
-    def uses_node_local_claims(request: PlacementRequest) -> bool:
-        return ledger.concerns(request.shape) and not ledger.affects_other_nodes(request.shape)
+    def uses_shared_claims(self, request: PlacementRequest) -> bool:
+        """Whether placements on other nodes affect the claims of a pod."""
+        return self._ledger.concerns(request.shape) and self._ledger.affects_other_nodes(request.shape)
 
-    def uses_shared_claims(request: PlacementRequest) -> bool:
-        return ledger.concerns(request.shape) and ledger.affects_other_nodes(request.shape)
-
-    def shared_claim_changes(state: State, request: PlacementRequest, nodes: NodeSet) -> Callable[[], int]:
+    def shared_claim_changes(self, state: State, request: PlacementRequest, nodes: NodeSet) -> Callable[[], int]:
+        """Gives what all scores depend on: how often something changed that other nodes notice."""
+        ledger = self._ledger
         return lambda: ledger.cross_node_changes
 
-    def sharing_key(request: PlacementRequest) -> tuple[object, ...]:
-        """What else than its shape decides about a pod with claims that others share."""
-        return request.gang.group.queue, [
-            ledger.is_reserved_for(claim.key, request.task) for claim in request.shape.claims
-        ].count(True)
+    def sharing_key(self, request: PlacementRequest) -> tuple[object, ...]:
+        """What decides about a pod with shared claims besides its shape."""
+        is_reserved_for = self._ledger.is_reserved_for
+        reserved = [is_reserved_for(claim.key, request.task) for claim in request.shape.claims].count(True)
+        return request.gang.group.queue, reserved
 
+
+def _claim_hooks(snapshot: Snapshot, ledger: ClaimLedger) -> Hooks:
+    rules = _ClaimRules(ledger, snapshot.nodes.names)
     return Hooks(
         node_checks=(
             NodeCheck(
                 "claims",
                 _TEXTS,
-                refusal_codes,
+                rules.refusal_codes,
                 Scope.ROW,
-                uses_node_local_claims,
-                describe=describe,
-                at=refusal_code_at,
+                rules.uses_node_local_claims,
+                describe=rules.describe,
+                at=rules.refusal_code_at,
             ),
             NodeCheck(
                 "shared claims",
                 _TEXTS,
-                refusal_codes,
+                rules.refusal_codes,
                 Scope.REQUEST,
-                uses_shared_claims,
-                describe=describe,
-                key=sharing_key,
+                rules.uses_shared_claims,
+                describe=rules.describe,
+                key=rules.sharing_key,
             ),
         ),
         node_scores=(
-            NodeScore("claims", waiting_scores, Scope.ROW, uses_node_local_claims, at=waiting_score_at),
+            NodeScore(
+                "claims", rules.waiting_scores, Scope.ROW, rules.uses_node_local_claims, at=rules.waiting_score_at
+            ),
             NodeScore(
                 "shared claims",
-                waiting_scores,
+                rules.waiting_scores,
                 Scope.ROW,
-                uses_shared_claims,
-                context=shared_claim_changes,
-                at=waiting_score_at,
+                rules.uses_shared_claims,
+                context=rules.shared_claim_changes,
+                at=rules.waiting_score_at,
             ),
         ),
         discrete_ledger=ledger,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from pykai.api import names
 from pykai.core.cluster.groupindex import PriorityKind, QueueGroups
@@ -13,7 +12,20 @@ from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES
 from pykai.core.model.tasks import Task, by_age
 from pykai.core.queueing.fairshare import fair_shares, roll_up
 from pykai.core.queueing.queueledger import QueueLedger
-from pykai.core.queueing.terminating import sum_terminating
+from pykai.core.queueing.terminating import TaskOrderKey, sum_terminating
+
+
+class _QueueSums:
+    """What the groups of each queue hold and request, [resource][queue row]; GPUs in hundredths."""
+
+    __slots__ = ("allocated", "non_preemptible", "requested", "requested_mib")
+
+    def __init__(self, size: int) -> None:
+        self.allocated = [[0] * size for _ in range(RESOURCES)]
+        self.non_preemptible = [[0] * size for _ in range(RESOURCES)]
+        self.requested = [[0] * size for _ in range(RESOURCES)]
+        #: [queue row] devices x MiB of pending gpu-memory requests
+        self.requested_mib = [0] * size
 
 
 def open_ledger(
@@ -22,52 +34,18 @@ def open_ledger(
     usage: list[list[float]] | None = None,
     k: float = 1.0,
     strict_remainders: bool = False,
-    task_key: Callable[[Task], tuple[Any, ...]] = by_age,
+    task_key: TaskOrderKey = by_age,
 ) -> QueueLedger:
-    """Sum up the groups, divide the cluster, and open the books (queues:7, 8).
+    """Sum up the groups, divide the cluster, and open the ledger (queues:7, 8).
 
     `usage` is historical usage as a fraction of the cluster, [resource][queue row].
     """
     tree = snapshot.tree
-    size = len(tree.names)
-    allocated = [[0] * size for _ in range(RESOURCES)]
-    non_preemptible = [[0] * size for _ in range(RESOURCES)]
-    requested = [[0] * size for _ in range(RESOURCES)]
-    requested_mib = [0] * size
-    rows = tree.rows
-    for name, count in snapshot.group_index.queues.items():
-        if (queue := rows.get(name)) is None:
-            continue
-        for kind, used in count.allocated.items():
-            for resource in range(RESOURCES):
-                allocated[resource][queue] += used[resource]
-            if kind.preemptibility == names.SEMI_PREEMPTIBLE:
-                # Only its core counts (queues:Q-418).
-                for task in _protected_tasks_of(snapshot, count, kind, task_key):
-                    cost = snapshot.amounts_on(task.shape, snapshot.nodes.rows.get(task.node, -1))
-                    for resource in range(RESOURCES):
-                        non_preemptible[resource][queue] += int(cost[resource])
-            elif not snapshot.is_kind_preemptible(kind):
-                for resource in range(RESOURCES):
-                    non_preemptible[resource][queue] += used[resource]
-        if not tree.children[queue]:
-            # Demand that names an inner queue can never be served there (queues:5, Do better).
-            for resource in range(RESOURCES):
-                requested[resource][queue] += count.requested[resource]
-            requested_mib[queue] += count.requested_mib
-
-    gpu_range = snapshot.gpu_memory_range()
-    smallest = gpu_range[0] if gpu_range else 0
-    request = [
-        [float(allocated[resource][q] + requested[resource][q]) for q in range(size)] for resource in range(RESOURCES)
-    ]
-    for queue in range(size):
-        request[GPU][queue] /= 100.0
-        if smallest:
-            request[GPU][queue] += requested_mib[queue] / smallest
-    allocated_f = [[float(value) for value in column] for column in allocated]
-    non_preemptible_f = [[float(value) for value in column] for column in non_preemptible]
-    for columns in (request, allocated_f, non_preemptible_f):
+    sums = _sum_groups(snapshot, task_key)
+    request = _total_requests(snapshot, sums)
+    allocated = [[float(value) for value in column] for column in sums.allocated]
+    non_preemptible = [[float(value) for value in column] for column in sums.non_preemptible]
+    for columns in (request, allocated, non_preemptible):
         roll_up(tree, columns)
     total = snapshot.cluster_totals()
     shares = fair_shares(
@@ -78,25 +56,78 @@ def open_ledger(
         k=k,
         strict_remainders=strict_remainders,
     )
-
-    def by_queue(columns: list[list[float]], gpu_scale: float = 1.0) -> list[list[float]]:
-        return [[columns[CPU][q], columns[MEMORY][q], round(columns[GPU][q] * gpu_scale, 9)] for q in range(size)]
-
     return QueueLedger(
         tree,
         total,
-        by_queue(allocated_f),
-        by_queue(non_preemptible_f),
-        by_queue(request, 100.0),
-        by_queue(shares, 100.0),
+        _by_queue(allocated),
+        _by_queue(non_preemptible),
+        _by_queue(request, 100.0),
+        _by_queue(shares, 100.0),
         sum_terminating(snapshot, task_key),
     )
 
 
+def _sum_groups(snapshot: Snapshot, task_key: TaskOrderKey) -> _QueueSums:
+    tree = snapshot.tree
+    sums = _QueueSums(len(tree.names))
+    for name, queue_groups in snapshot.group_index.queues.items():
+        if (queue := tree.rows.get(name)) is None:
+            continue
+        _add_allocated(snapshot, sums, queue, queue_groups, task_key)
+        if not tree.children[queue]:
+            # Demand that names an inner queue can never be served there (queues:5, Do better).
+            for resource in range(RESOURCES):
+                sums.requested[resource][queue] += queue_groups.requested[resource]
+            sums.requested_mib[queue] += queue_groups.requested_mib
+    return sums
+
+
+def _add_allocated(
+    snapshot: Snapshot, sums: _QueueSums, queue: int, queue_groups: QueueGroups, task_key: TaskOrderKey
+) -> None:
+    non_preemptible = sums.non_preemptible
+    for kind, used in queue_groups.allocated.items():
+        for resource in range(RESOURCES):
+            sums.allocated[resource][queue] += used[resource]
+        if kind.preemptibility == names.SEMI_PREEMPTIBLE:
+            # Only its protected part counts (queues:Q-418).
+            for task in _protected_tasks_of(snapshot, queue_groups, kind, task_key):
+                cost = snapshot.amounts_on(task.shape, snapshot.nodes.rows.get(task.node, -1))
+                for resource in range(RESOURCES):
+                    non_preemptible[resource][queue] += int(cost[resource])
+        elif not snapshot.is_kind_preemptible(kind):
+            for resource in range(RESOURCES):
+                non_preemptible[resource][queue] += used[resource]
+
+
+def _total_requests(snapshot: Snapshot, sums: _QueueSums) -> list[list[float]]:
+    """[resource][queue row] what queues hold and request together; GPUs in devices."""
+    size = len(snapshot.tree.names)
+    gpu_range = snapshot.gpu_memory_range()
+    smallest_mib = gpu_range[0] if gpu_range else 0
+    request = [
+        [float(sums.allocated[resource][queue] + sums.requested[resource][queue]) for queue in range(size)]
+        for resource in range(RESOURCES)
+    ]
+    for queue in range(size):
+        request[GPU][queue] /= 100.0
+        if smallest_mib:
+            request[GPU][queue] += sums.requested_mib[queue] / smallest_mib
+    return request
+
+
+def _by_queue(columns: list[list[float]], gpu_scale: float = 1.0) -> list[list[float]]:
+    """Columns [resource][queue row] as rows [queue row][resource], in the units of the ledger."""
+    return [
+        [cpu, memory, round(gpu * gpu_scale, 9)]
+        for cpu, memory, gpu in zip(columns[CPU], columns[MEMORY], columns[GPU], strict=True)
+    ]
+
+
 def _protected_tasks_of(
-    snapshot: Snapshot, count: QueueGroups, kind: PriorityKind, task_key: Callable[[Task], tuple[Any, ...]]
+    snapshot: Snapshot, queue_groups: QueueGroups, kind: PriorityKind, task_key: TaskOrderKey
 ) -> Iterator[Task]:
     """The tasks of the groups of a kind that may not be taken back."""
-    for entry in snapshot.running_groups(count, kind):
+    for entry in snapshot.running_groups(queue_groups, kind):
         if entry.group is not None and any(entry.allocated):
             yield from protected_tasks(entry.group, entry.tasks.values(), task_key)
