@@ -1,4 +1,4 @@
-"""README.md says what is true, as far as a test can tell: commands, links, the story, and what is missing."""
+"""README.md matches the program, as far as a test can tell: commands, links, the story, and what is missing."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pykai.podgrouper.kinds.table import built_in_groupers
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PERFORMANCE = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
 MISSING = README.split("## What is missing")[1].split("\n## ")[0]
 
 
@@ -61,13 +62,16 @@ def test_every_command_exists() -> None:
 
 
 def test_every_program_that_measures_exists() -> None:
-    for path in re.findall(r"python (bench/\w+\.py)", README):
+    programs = re.findall(r"python (bench/\w+\.py)", PERFORMANCE)
+    modules = re.findall(r"python -m (bench\.\w+)", PERFORMANCE)
+    assert programs
+    assert modules
+    for path in (*programs, *(f"{module.replace('.', '/')}.py" for module in modules)):
         assert (ROOT / path).is_file(), path
-    for module in re.findall(r"python -m (bench\.\w+)", README):
-        assert (ROOT / f"{module.replace('.', '/')}.py").is_file(), module
     targets = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"`?make ([a-z]+)", README)):
-        assert re.search(rf"^{target}:", targets, re.MULTILINE), target
+    for target in set(re.findall(r"^make ([a-z]+)|`make ([a-z]+)", README + PERFORMANCE, re.MULTILINE)):
+        name = "".join(target)
+        assert re.search(rf"^{name}:", targets, re.MULTILINE), name
 
 
 def test_the_story_is_the_one_that_is_told() -> None:
@@ -80,6 +84,14 @@ def test_the_story_is_the_one_that_is_told() -> None:
     assert len([queue for queue in story["queues"] if queue["name"] not in parents]) == 4
     assert "100 simulated GPUs" in README
     assert "Twenty inference services and ten training jobs of four teams" in README
+
+
+def test_the_figures_are_those_of_the_page_about_performance() -> None:
+    rows = re.findall(r"^\| .* \| ([\d.]+) s \| (?:([\d.]+) s )?\|$", README, re.MULTILINE)
+    assert len(rows) == 4
+    for ours, theirs in rows:
+        assert f"| {ours} |" in PERFORMANCE
+        assert not theirs or re.search(rf"\b{re.escape(theirs)}\b", PERFORMANCE)
 
 
 def test_the_example_plugin_is_as_long_as_it_is_said() -> None:
