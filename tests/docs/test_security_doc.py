@@ -11,7 +11,7 @@ from pykai.api import guardedfields, names
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-BELIEVED = DOC[DOC.index("## What is believed from whom") : DOC.index("## Admission policies")]
+BELIEVED = DOC[DOC.index("## Which writers are trusted") : DOC.index("## Admission policies")]
 POLICIES = DOC[DOC.index("## Admission policies") : DOC.index("## Defences")]
 KEYS = {
     constant: str(value)
