@@ -20,7 +20,8 @@ QUIET_NODES = """
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pykai.core.hooks import Ask, Hooks, NodeScore, Rows, Scope
+from pykai.core.hooks import Ask, Hooks, NodeScore, Scope
+from pykai.core.model.axes import Rows
 from pykai.core.snapshot import Snapshot
 from pykai.core.state import State
 

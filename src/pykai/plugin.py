@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState
-from pykai.core.cycle.journal import DiscreteLedger, Observer
-from pykai.core.cycle.state import State
+from pykai.core.cycle.journal import Observer
+from pykai.core.cycle.request import PlacementRequest
+from pykai.core.cycle.state import DiscreteLedger, State
 from pykai.core.hooks import (
     ALL_NODES,
     EvictionProposal,
@@ -19,7 +20,6 @@ from pykai.core.hooks import (
     NodeScore,
     NodeSet,
     NoNodeSets,
-    PlacementRequest,
     Planes,
     Plugin,
     PreFailure,

@@ -25,18 +25,19 @@ from typing import Any
 from pykai.api.decode import decode_object
 from pykai.api.timestamp import format_timestamp
 from pykai.core.cluster.tables import Tables
-from pykai.core.cycle.session import Session
-from pykai.core.hooks import ALL_NODES, PlacementRequest
+from pykai.core.cycle.request import PlacementRequest
+from pykai.core.hooks import ALL_NODES
 from pykai.core.ledgers.claims.ledger import ClaimLedger, HeldClaim
 from pykai.core.ledgers.numa.ledger import ZoneLedger
 from pykai.core.ledgers.volumes.ledger import VolumeLedger
 from pykai.core.model.shard import Shard
 from pykai.core.model.status import TaskStatus
+from pykai.core.opencycle import Cycle, open_cycle
 from pykai.core.plan import build_plan
 from pykai.core.policy import Policy
 from pykai.core.report.decisions import Bind, Evict, FreeRoomOnly, Nominate, NoPlace, Plan, Unscheduled
 from pykai.core.report.sentences import group_text
-from pykai.core.schedule import open_session, run_actions
+from pykai.core.schedule import run_actions
 from pykai.scheduler.config.configuration import default_configuration, read_configuration
 
 NOW_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
@@ -113,8 +114,8 @@ def _with_parents(parts: tuple[SubgroupSpec, ...], parent: str = "") -> Iterator
 class Result:
     """A finished cycle, with questions a test asks."""
 
-    def __init__(self, session: Session, plan: Plan) -> None:
-        self.session = session
+    def __init__(self, cycle: Cycle, plan: Plan) -> None:
+        self.cycle = cycle
         self.plan = plan
         self.binds = {f"{bind.namespace}/{bind.pod}": bind for bind in plan.binds}
         self.nominations = {f"{item.namespace}/{item.pod}": item for item in plan.nominations}
@@ -183,14 +184,14 @@ class Result:
 
     def zones_of(self, pod: str, namespace: str = "default") -> tuple[tuple[int, dict[str, int]], ...]:
         """NUMA zones a pod was given, with what it has of each in axis units."""
-        moved = self.session.state.placements.get(f"{namespace}/{pod}")
+        moved = self.cycle.state.placements.get(f"{namespace}/{pod}")
         grants = moved.grants if moved is not None else ()
         contents: list[Any] = [grant.allocation for grant in grants if isinstance(grant.ledger, ZoneLedger)]
         return tuple((zone, dict(need)) for content in contents for zone, need in content)
 
     def allocated_devices(self, pod: str, namespace: str = "default") -> dict[str, list[str]]:
         """What the claims of a pod got, or were promised, by the pod's names for them: `pool/device`."""
-        moved = self.session.state.placements.get(f"{namespace}/{pod}")
+        moved = self.cycle.state.placements.get(f"{namespace}/{pod}")
         found: dict[str, list[str]] = {}
         for grant in moved.grants if moved is not None else ():
             if isinstance(grant.ledger, ClaimLedger):
@@ -203,7 +204,7 @@ class Result:
 
     def volumes_of(self, pod: str, namespace: str = "default") -> list[str]:
         """Volumes chosen for a pod in this cycle, in the order of its claims by size."""
-        moved = self.session.state.placements.get(f"{namespace}/{pod}")
+        moved = self.cycle.state.placements.get(f"{namespace}/{pod}")
         grants = moved.grants if moved is not None else ()
         contents: list[Any] = [grant.allocation for grant in grants if isinstance(grant.ledger, VolumeLedger)]
         return [share.volume for content in contents for share in content if share.volume]
@@ -879,15 +880,15 @@ class Cluster:
         found = default_configuration() if self.configuration is None else read_configuration(self.configuration)
         return replace(found.policy, **{"actions": ("allocate",), "validate": True, **self.policy_changes})
 
-    def session(self) -> Session:
-        """A session before its actions ran."""
-        return open_session(self.tables().snapshot(NOW_NS), self.policy())
+    def cycle(self) -> Cycle:
+        """A cycle before its actions ran."""
+        return open_cycle(self.tables().snapshot(NOW_NS), self.policy())
 
     def schedule(self) -> Result:
         """Run one cycle."""
-        session = self.session()
-        run_actions(session)
-        return Result(session, build_plan(session))
+        cycle = self.cycle()
+        run_actions(cycle)
+        return Result(cycle, build_plan(cycle))
 
 
 def cluster(nodes: int = 0, **node: Any) -> Cluster:
@@ -895,17 +896,17 @@ def cluster(nodes: int = 0, **node: Any) -> Cluster:
     return Cluster().nodes(nodes, **node)
 
 
-def placement_request_of(session: Session, pod: str, namespace: str = "default") -> PlacementRequest:
-    """A waiting pod as the placement hooks of a session see it."""
-    task = session.snapshot.tasks[f"{namespace}/{pod}"]
-    gang = session.gang(session.snapshot.groups[task.group_key])
+def placement_request_of(cycle: Cycle, pod: str, namespace: str = "default") -> PlacementRequest:
+    """A waiting pod as the placement hooks of a cycle see it."""
+    task = cycle.context.snapshot.tasks[f"{namespace}/{pod}"]
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
     return PlacementRequest(
-        task, gang, gang.leaves[gang.group.leaf_index[task.subgroup]], session.snapshot.vectors[task.shape]
+        task, gang, gang.leaves[gang.group.leaf_index[task.subgroup]], cycle.context.snapshot.vectors[task.shape]
     )
 
 
-def scores_of(session: Session, pod: str, namespace: str = "default") -> dict[str, float]:
+def scores_of(cycle: Cycle, pod: str, namespace: str = "default") -> dict[str, float]:
     """Node -> score of a waiting pod, for the nodes that fit."""
-    ranking = session.rankings.ranking_for(session.state, placement_request_of(session, pod, namespace), ALL_NODES)
-    scores = zip(session.snapshot.nodes.names, ranking.scores.tolist(), strict=True)
+    ranking = cycle.rankings.ranking_for(cycle.state, placement_request_of(cycle, pod, namespace), ALL_NODES)
+    scores = zip(cycle.context.snapshot.nodes.names, ranking.scores.tolist(), strict=True)
     return {node: score for node, score in scores if score != -inf}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykai.core.cycle.journal import Placement
-from pykai.core.cycle.session import Session
+from pykai.core.opencycle import Cycle
 from pykai.core.plugins import DEFAULT_PLUGINS
 from tests.core.builders import Cluster, Raw, Result, cluster
 
@@ -67,10 +67,10 @@ def given(built: Cluster, *regular: Amounts, qos: str = "Guaranteed", **spec: An
     return dict(result.zones_of("j-0")) if result.bound("j") else None
 
 
-def left_in(session: Session, name: str = "cpu", node: str = "n", *, idle: bool = True) -> list[int]:
+def left_in(cycle: Cycle, name: str = "cpu", node: str = "n", *, idle: bool = True) -> list[int]:
     """What a pod could get of each zone of a node right now; cores in thousandths."""
-    (ledger,) = session.state.discrete_ledgers
-    row = session.snapshot.nodes.rows[node]
+    (ledger,) = cycle.state.discrete_ledgers
+    row = cycle.context.snapshot.nodes.rows[node]
     left: Any = ledger.available([row], idle=idle)  # type: ignore[attr-defined]
     return [int(amount) for amount in left[0, :, ledger._index[name]]]  # type: ignore[attr-defined]
 

@@ -65,7 +65,7 @@ def test_a_node_with_more_zones_than_any_machine_has_counts_as_one_without() -> 
     """All nodes share columns as wide as the widest of them: one object must not make these a thousandfold."""
     result = schedules_haven(zoned(*[ZONE] * (MAX_ZONES + 1)))
     assert f"{MAX_ZONES + 1} zones, more than the {MAX_ZONES} that are looked at" in problems_of(result, NODE)
-    assert not result.session.snapshot.numa
+    assert not result.cycle.context.snapshot.numa
     assert result.bound("odd") == 1
 
 
@@ -73,7 +73,7 @@ def test_a_zone_with_more_resources_than_any_machine_has_is_not_looked_at() -> N
     many: Amounts = {f"example.com/r{number}": 1 for number in range(MAX_ZONE_RESOURCES + 1)}
     result = schedules_haven(zoned(many))
     assert f"{MAX_ZONE_RESOURCES + 1} resources, more than" in problems_of(result, NODE)
-    assert not result.session.snapshot.numa
+    assert not result.cycle.context.snapshot.numa
 
 
 def test_a_search_among_uneven_zones_ends() -> None:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS
-from pykai.core.cycle.session import Session
 from pykai.core.hooks import ALL_NODES
 from pykai.core.model.affinityterms import selector_matches
+from pykai.core.opencycle import Cycle
 from pykai.core.placing.affinity import AffinityIndex, affinity_index
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster, placement_request_of
 
@@ -42,8 +42,8 @@ def drawn(*terms: Raw) -> Raw:
     return {"affinity": {"podAffinity": {PREFERRED: weighed}}}
 
 
-def index_of(session: Session) -> AffinityIndex:
-    return affinity_index(session.snapshot)
+def index_of(cycle: Cycle) -> AffinityIndex:
+    return affinity_index(cycle.context.snapshot)
 
 
 def test_terms_about_keys_that_no_node_has_are_not_counted() -> None:
@@ -52,8 +52,8 @@ def test_terms_about_keys_that_no_node_has_are_not_counted() -> None:
     made.gang("drawn", spec=drawn(*(term(f"a{n}", f"example.com/key-{n}") for n in range(40))))
     result = made.schedule()
     assert (result.bound("crowd"), result.bound("drawn")) == (1, 1)
-    assert index_of(result.session).selections == 0
-    labels = [key for key in result.session.snapshot.nodes.memo if isinstance(key, tuple) and key[0] == "label"]
+    assert index_of(result.cycle).selections == 0
+    labels = [key for key in result.cycle.context.snapshot.nodes.memo if isinstance(key, tuple) and key[0] == "label"]
     assert not [key for key in labels if "example.com" in str(key)]
 
 
@@ -61,10 +61,10 @@ def test_equal_terms_of_many_pods_are_counted_once() -> None:
     made = cluster(nodes=3).queue("q")
     for number in range(10):
         made.gang(f"job{number}", cpu=f"{number + 1}m", spec=apart(term("db"), term("web")))
-    session = made.session()
+    cycle = made.cycle()
     for number in range(10):
-        session.rankings.ranking_for(session.state, placement_request_of(session, f"job{number}-0"), ALL_NODES)
-    assert index_of(session).selections == 2
+        cycle.rankings.ranking_for(cycle.state, placement_request_of(cycle, f"job{number}-0"), ALL_NODES)
+    assert index_of(cycle).selections == 2
 
 
 def test_affinity_to_many_costs_one_selection() -> None:
@@ -72,7 +72,7 @@ def test_affinity_to_many_costs_one_selection() -> None:
     made = cluster(nodes=2).queue("q").gang("crowd", spec=near(*(term(f"a{n}") for n in range(50))))
     result = made.schedule()
     assert result.node_reasons("crowd") == {"node(s) didn't match pod affinity rules": 2}
-    assert index_of(result.session).selections == 1
+    assert index_of(result.cycle).selections == 1
 
 
 def test_a_pod_that_no_term_selects_keeps_its_ranking_while_others_are_placed() -> None:
@@ -80,11 +80,11 @@ def test_a_pod_that_no_term_selects_keeps_its_ranking_while_others_are_placed() 
     made = cluster(nodes=3).queue("q")
     made.pod("holder", on="node-0", labels={"app": "x"}, spec=apart(*(term(f"a{n}") for n in range(20))))
     made.gang("plain", 3, min=1)
-    session = made.session()
-    ask = placement_request_of(session, "plain-0")
-    before = session.rankings.ranking_for(session.state, ask, ALL_NODES)
-    session.state.place(ask.gang, ask.leaf, ask.task, 1, (), pipelined=False)
-    assert session.rankings.ranking_for(session.state, placement_request_of(session, "plain-1"), ALL_NODES) is before
+    cycle = made.cycle()
+    ask = placement_request_of(cycle, "plain-0")
+    before = cycle.rankings.ranking_for(cycle.state, ask, ALL_NODES)
+    cycle.state.place(ask.gang, ask.leaf, ask.task, 1, (), pipelined=False)
+    assert cycle.rankings.ranking_for(cycle.state, placement_request_of(cycle, "plain-1"), ALL_NODES) is before
 
 
 def test_terms_are_read_when_a_pod_comes_and_not_again() -> None:
@@ -191,9 +191,9 @@ def test_whom_a_selector_without_a_label_leaves_out_is_no_company(requirement: R
     made.pod("plain", on="node-1", scheduler="other")
     made.pod("elsewhere", on="node-2", namespace="other", scheduler="other")
     raw = {"topologyKey": HOST, "labelSelector": {"matchExpressions": [requirement]}}
-    session = made.gang("job", spec=apart(raw)).session()
-    (check,) = (check for check in session.rules.checks if check.name == "pod affinity")
-    assert check.evaluate(session.state, placement_request_of(session, "job-0"), slice(None)).tolist() == [0, 2, 0]
+    cycle = made.gang("job", spec=apart(raw)).cycle()
+    (check,) = (check for check in cycle.context.rules.checks if check.name == "pod affinity")
+    assert check.evaluate(cycle.state, placement_request_of(cycle, "job-0"), slice(None)).tolist() == [0, 2, 0]
 
 
 def test_a_selector_without_a_label_of_a_running_pod_keeps_away_who_has_none() -> None:
@@ -245,9 +245,9 @@ def test_counting_by_labels_finds_the_pods_that_looking_at_each_would(
     for number, (own, node, namespace) in enumerate(pods):
         made.pod(f"p{number}", on=f"node-{node}", labels=own, namespace=namespace, scheduler="other")
     raw = [{"topologyKey": key, "labelSelector": selector(each), **more} for each, key, more in terms]
-    session = made.gang("job", spec=apart(*raw)).session()
-    ask = placement_request_of(session, "job-0")
-    (refused,) = (check for check in session.rules.checks if check.name == "pod affinity")
+    cycle = made.gang("job", spec=apart(*raw)).cycle()
+    ask = placement_request_of(cycle, "job-0")
+    (refused,) = (check for check in cycle.context.rules.checks if check.name == "pod affinity")
     shape = ask.shape
     assert shape.affinity is not None
     assert shape.affinity.pod_anti_affinity is not None
@@ -264,4 +264,4 @@ def test_counting_by_labels_finds_the_pods_that_looking_at_each_would(
                 ) and selector_matches(each.label_selector, own)
                 here = domain(each.topology_key, node)
                 company |= meant and here is not None and here == domain(each.topology_key, where)
-        assert bool(refused.evaluate(session.state, ask, slice(None))[node]) == company
+        assert bool(refused.evaluate(cycle.state, ask, slice(None))[node]) == company

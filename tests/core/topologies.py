@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState, leaves_of
-from pykai.core.cycle.session import Session
 from pykai.core.hooks import ALL_NODES, NodeSet, NoNodeSets
+from pykai.core.opencycle import Cycle
 from pykai.core.report.sentences import detailed_group_text
 from tests.core.builders import Cluster, Raw, Result, SubgroupSpec, cluster
 
@@ -88,25 +88,25 @@ def subgroup(gang: Gang, name: str) -> BranchState | LeafState:
     raise KeyError(name)
 
 
-def node_sets(session: Session, group: str, name: str = "", only: Iterable[str] = ()) -> list[NodeSet]:
+def node_sets(cycle: Cycle, group: str, name: str = "", only: Iterable[str] = ()) -> list[NodeSet]:
     """The node sets a subgroup would be tried on, in order, if it may be on `only` some nodes."""
-    gang = session.gang(session.snapshot.groups[f"default/{group}"])
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{group}"])
     node = subgroup(gang, name)
     below = {leaf.name for leaf in leaves_of(node)}
-    tasks = [task for batch in session.next_tasks(gang) if batch.leaf.name in below for task in batch.tasks]
-    (make,) = session.rules.node_set_makers(gang)
+    tasks = [task for batch in cycle.gangs.next_tasks(gang) if batch.leaf.name in below for task in batch.tasks]
+    (make,) = cycle.context.rules.node_set_makers(gang)
     chosen = set(only)
-    inside = NodeSet(np.array([name in chosen for name in session.snapshot.nodes.names])) if chosen else ALL_NODES
-    sets = make(session.state, gang, node, tasks, inside)
+    inside = NodeSet(np.array([name in chosen for name in cycle.context.snapshot.nodes.names])) if chosen else ALL_NODES
+    sets = make(cycle.state, gang, node, tasks, inside)
     assert not isinstance(sets, NoNodeSets), sets
     return list(sets)
 
 
 def offered(built: Cluster, group: str, name: str = "", only: Iterable[str] = ()) -> list[list[str]]:
     """The same as names of nodes."""
-    session = built.session()
-    names = session.snapshot.nodes.names
+    cycle = built.cycle()
+    names = cycle.context.snapshot.nodes.names
     return [
         [node for row, node in enumerate(names) if each.mask is None or each.mask[row]]
-        for each in node_sets(session, group, name, only)
+        for each in node_sets(cycle, group, name, only)
     ]

@@ -66,6 +66,6 @@ def test_a_pod_that_was_only_promised_a_place_keeps_what_its_claim_has() -> None
     world = devices(each=1, cpu=1).queue("q").gang("old", on="node-0", deleted=-30)
     world.device_claim("c", queue="q", given=("gpu-0",), on="node-0", users=("a-0",)).gang("a", shares=("c",))
     running = run_of(world)
-    session = running.step()
-    assert "default/a-0" in session.nominations
+    cycle = running.step()
+    assert "default/a-0" in cycle.decisions.nominations
     assert claims_of(running) == {"c": (["gpu-0"], ["a-0"])}

@@ -9,7 +9,6 @@ import msgspec
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from pykai.core.placing.gang import place_gang, try_place_tasks
 from pykai.core.report.decisions import Bind, Nominate, NoPlace, Plan
 from tests.core.builders import Cluster
 from tests.core.cycle.test_state import content
@@ -135,24 +134,24 @@ def test_nobody_waits_who_would_fit(built: Cluster) -> None:
 @given(clusters(), st.data())
 def test_undo_restores_every_byte(built: Cluster, data: st.DataObject) -> None:
     """Attempts are made in any order, some kept, some turned into promises, some undone."""
-    session = built.session()
-    state = session.state
-    for gang in data.draw(st.permutations(list(session.waiting_gangs()))):
-        before, version, mark = content(session), state.version, state.mark()
+    cycle = built.cycle()
+    state = cycle.state
+    for gang in data.draw(st.permutations(list(cycle.gangs.waiting()))):
+        before, version, mark = content(cycle), state.version, state.mark()
         if data.draw(st.booleans()):
-            batches = session.next_tasks(gang)
-            held = bool(batches) and try_place_tasks(session, gang, batches)
+            batches = cycle.gangs.next_tasks(gang)
+            held = bool(batches) and cycle.placer.try_place_tasks(gang, batches)
         else:
-            held = place_gang(session, gang)
+            held = cycle.placer.place_gang(gang)
         if held and data.draw(st.booleans()):
             state.convert_to_pipelined(gang, mark)
         if not held:
-            assert content(session) == before, "a failed attempt leaves nothing behind"
+            assert content(cycle) == before, "a failed attempt leaves nothing behind"
         elif data.draw(st.booleans()):
             state.commit(mark)
             continue
         state.rollback(mark)
-        assert content(session) == before
+        assert content(cycle) == before
         assert state.version == version
 
 

@@ -16,14 +16,13 @@ from pykai.api.timestamp import format_timestamp
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle import validate
-from pykai.core.cycle.session import Session
 from pykai.core.cycle.validate import check_state
 from pykai.core.ledgers.claims.ledger import ClaimLedger
 from pykai.core.model.status import TaskStatus
-from pykai.core.placing.gang import place_gang
+from pykai.core.opencycle import Cycle, open_cycle
 from pykai.core.plan import build_plan
 from pykai.core.report.decisions import Bind, Plan
-from pykai.core.schedule import open_session, run_actions
+from pykai.core.schedule import run_actions
 from pykai.dev.cases import Case
 from pykai.dev.claimlifecycle import allocate_claims
 from pykai.dev.conformance import CaseRun
@@ -59,34 +58,34 @@ def later(running: CaseRun, random: Random, cycle: int) -> None:
 def test_no_device_is_given_twice_and_every_claim_gets_what_it_asks_for(random: Random) -> None:
     """Selectors, constraints, counters and the reach of devices hold for all that is written (gpu:D-19 to D-22)."""
     running = a_run(a_cluster(random))
-    for cycle in range(4):
-        session = running.cycle()
-        check_state(session)
-        running.apply_decisions(session)
+    for number in range(4):
+        cycle = running.cycle()
+        check_state(cycle.state, cycle.gangs)
+        running.apply_decisions(cycle)
         assert not claim_faults(running.tables)
-        later(running, random, cycle)
+        later(running, random, number)
 
 
-def books_of(session: Session) -> ClaimLedger | None:
-    return next((book for book in session.state.discrete_ledgers if isinstance(book, ClaimLedger)), None)
+def books_of(cycle: Cycle) -> ClaimLedger | None:
+    return next((book for book in cycle.state.discrete_ledgers if isinstance(book, ClaimLedger)), None)
 
 
-def figures(session: Session) -> object:
+def figures(cycle: Cycle) -> object:
     """All that the books and the columns say."""
-    books = books_of(session)
+    books = books_of(cycle)
     if books is None:
         return None
     claims = {key: (claim.hold_state, claim.allocation, claim.result) for key, claim in books._claims.items()}
     kept = {key: said[:2] for key, said in claims.items() if said[1] is not None}
     holdings = books._holdings
     flags = [holdings.busy.tolist(), holdings.promised.tolist(), holdings._live, holdings._releasing]
-    return kept, [list(flag) for flag in flags], session.state.columns.tolist()
+    return kept, [list(flag) for flag in flags], cycle.state.columns.tolist()
 
 
-def check_books(session: Session) -> None:
+def check_books(cycle: Cycle) -> None:
     """Columns and books are what the tasks hold; the counters of gangs are right only when nobody looks ahead."""
-    validate._check_nodes(session)
-    validate._check_discrete_ledgers(session)
+    validate._check_nodes(cycle.state)
+    validate._check_discrete_ledgers(cycle.state)
 
 
 @settings(max_examples=60, deadline=None)
@@ -96,52 +95,52 @@ def test_undo_restores_the_books(random: Random) -> None:
     running = a_run(a_cluster(random))
     running.step()
     later(running, random, 0)
-    session = running.open()
-    state = session.state
-    marks = [(state.mark(), figures(session))]
+    cycle = running.open()
+    state = cycle.state
+    marks = [(state.mark(), figures(cycle))]
 
     def place_all() -> None:
-        for gang in session.waiting_gangs():
+        for gang in cycle.gangs.waiting():
             if gang.queue >= 0:
-                place_gang(session, gang)
-        marks.append((state.mark(), figures(session)))
-        check_books(session)
+                cycle.placer.place_gang(gang)
+        marks.append((state.mark(), figures(cycle)))
+        check_books(cycle)
 
     place_all()
-    for key, task in session.snapshot.tasks.items():
+    for key, task in cycle.context.snapshot.tasks.items():
         here = state.placements.get(key)
         status = task.status if here is None else here.status
         if status not in (TaskStatus.RUNNING, TaskStatus.PIPELINED) or not task.group_key:
             continue
-        gang = session.gang(session.snapshot.groups[task.group_key])
+        gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
         leaf = gang.leaves[0]
         state.evict(gang, leaf, task)
         if key in state.evicted_from and random.randrange(2):
             state.assume_gone(gang, leaf, task)
         if random.randrange(3) == 0:
-            marks.append((state.mark(), figures(session)))
-            check_books(session)
+            marks.append((state.mark(), figures(cycle)))
+            check_books(cycle)
     place_all()
     for mark, said in reversed(marks):
         state.rollback(mark)
-        assert figures(session) == said
-        check_books(session)
+        assert figures(cycle) == said
+        check_books(cycle)
 
 
 def decided(snapshot: Snapshot, world: Cluster) -> tuple[Plan, object]:
-    session = open_session(snapshot, replace(world.policy(), reuse_failures=bool(world.policy_changes)))
-    run_actions(session)
+    cycle = open_cycle(snapshot, replace(world.policy(), reuse_failures=bool(world.policy_changes)))
+    run_actions(cycle)
     asks = {key: (task.shape.claims, task.claim_keys, task.extended_key) for key, task in snapshot.tasks.items()}
-    return build_plan(session), asks
+    return build_plan(cycle), asks
 
 
 def a_moved_on_cluster(random: Random) -> tuple[Cluster, list[WireObject]]:
     """A cluster some cycles on, with its objects."""
     world = a_cluster(random)
     running = a_run(world)
-    for cycle in range(random.randrange(3)):
+    for number in range(random.randrange(3)):
         running.step()
-        later(running, random, cycle)
+        later(running, random, number)
     tables = running.tables
     kinds = ("ResourceClaim", "Pod")
     static = [decode_object(raw) for raw in world.objects if raw["kind"] not in kinds]
@@ -210,28 +209,28 @@ def test_what_is_said_of_many_nodes_is_what_is_given_on_each(random: Random) -> 
     running = a_run(a_cluster(random))
     running.step()
     later(running, random, 0)
-    session = running.open()
-    books = books_of(session)
+    cycle = running.open()
+    books = books_of(cycle)
     if books is None:
         return
-    size = len(session.snapshot.nodes)
-    for gang in session.waiting_gangs():
+    size = len(cycle.context.snapshot.nodes)
+    for gang in cycle.gangs.waiting():
         for leaf in gang.leaves:
             for task in leaf.tasks:
                 if not books.concerns(task.shape) or any(claim.problem for claim in task.shape.claims):
                     continue
                 ask = type("AskLike", (), {"shape": task.shape, "task": task})()
                 for idle in (False, True):
-                    at_once = books.refusal_codes(session.state, task.shape, slice(None), idle=idle)
+                    at_once = books.refusal_codes(cycle.state, task.shape, slice(None), idle=idle)
                     alone = [
-                        int(books.refusal_codes(session.state, task.shape, np.array([row]), idle=idle)[0])
+                        int(books.refusal_codes(cycle.state, task.shape, np.array([row]), idle=idle)[0])
                         for row in range(size)
                     ]
-                    given = [books.grant(session.state, ask, row, idle=idle) is not None for row in range(size)]
+                    given = [books.grant(cycle.state, ask, row, idle=idle) is not None for row in range(size)]
                     assert at_once.tolist() == alone
                     assert (at_once == 0).tolist() == given
         if gang.queue >= 0:
-            place_gang(session, gang)
+            cycle.placer.place_gang(gang)
 
 
 def request_of(bind: Bind) -> BindRequest:
@@ -253,10 +252,10 @@ def test_what_is_being_bound_is_given_to_nobody_else(random: Random) -> None:
     running = a_run(a_cluster(random))
     tables = running.tables
     promised: dict[tuple[str, str, str], str] = {}
-    for cycle in range(3):
-        session = running.cycle()
-        for bind in session.binds.values():
-            task = session.snapshot.tasks[f"{bind.namespace}/{bind.pod}"]
+    for number in range(3):
+        cycle = running.cycle()
+        for bind in cycle.decisions.binds.values():
+            task = cycle.context.snapshot.tasks[f"{bind.namespace}/{bind.pod}"]
             keys = dict(zip((claim.name for claim in task.shape.claims), task.claim_keys, strict=True))
             written = [(keys[name], allocation) for name, allocation in bind.claims]
             if bind.extended_claim is not None and bind.extended_claim.allocation is not None:
@@ -265,16 +264,16 @@ def test_what_is_being_bound_is_given_to_nobody_else(random: Random) -> None:
                 for result in allocation.devices.results:
                     device = (result.driver, result.pool, result.device)
                     assert result.admin_access or promised.setdefault(device, key) == key
-        if session.evictions:
+        if cycle.decisions.evictions:
             return
-        for bind in list(session.binds.values()):
-            task = session.snapshot.tasks[f"{bind.namespace}/{bind.pod}"]
+        for bind in list(cycle.decisions.binds.values()):
+            task = cycle.context.snapshot.tasks[f"{bind.namespace}/{bind.pod}"]
             tables.apply(request_of(bind))
             if random.randrange(2):
                 allocate_claims(tables, task, bind)
-        check_state(running.open())
+        check_state((opened := running.open()).state, opened.gangs)
         world = Cluster()
-        job(world, random, f"later-{cycle}")
+        job(world, random, f"later-{number}")
         for raw in world.objects:
             tables.apply(decode_object(raw))
             running.pods.update({f"default/{raw['metadata']['name']}": raw} if raw["kind"] == "Pod" else {})

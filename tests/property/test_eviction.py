@@ -14,8 +14,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from pykai.core.cycle.session import Session
-from pykai.core.placing.gang import try_place_tasks
+from pykai.core.opencycle import Cycle
 from pykai.core.report.decisions import Bind, Evict, Nominate, Plan
 from tests.core.builders import Cluster, cluster
 from tests.property.clusters import (
@@ -200,10 +199,10 @@ def test_the_order_of_the_objects_is_irrelevant(built: Cluster, data: st.DataObj
     assert built.schedule().plan.encoded() == expected
 
 
-def _content(session: Session) -> tuple[Any, ...]:
+def _content(cycle: Cycle) -> tuple[Any, ...]:
     """Everything a trial changes, in a form that compares byte by byte."""
-    state = session.state
-    gangs = [session.gang(entry) for entry in session.snapshot.groups.values() if entry.group is not None]
+    state = cycle.state
+    gangs = [cycle.gangs.gang(entry) for entry in cycle.context.snapshot.groups.values() if entry.group is not None]
     counters = [
         (gang.key, gang.unplaced, gang.pipelined, leaf.name)
         + (leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.unplaced, leaf.alive)
@@ -211,7 +210,7 @@ def _content(session: Session) -> tuple[Any, ...]:
         for gang in gangs
         for leaf in gang.leaves
     ]
-    chosen = [[task.key for batch in session.next_tasks(gang) for task in batch.tasks] for gang in gangs]
+    chosen = [[task.key for batch in cycle.gangs.next_tasks(gang) for task in batch.tasks] for gang in gangs]
     return (
         state.columns.tobytes(),
         {row: dict(devices) for row, devices in state.devices.items()},
@@ -228,10 +227,10 @@ def _content(session: Session) -> tuple[Any, ...]:
     )
 
 
-def _disturb(session: Session, dice: Random, steps: int) -> None:
+def _disturb(cycle: Cycle, dice: Random, steps: int) -> None:
     """Evict, keep, move and place at random, as trials do."""
-    state = session.state
-    gangs = [session.gang(entry) for entry in session.snapshot.groups.values() if entry.group is not None]
+    state = cycle.state
+    gangs = [cycle.gangs.gang(entry) for entry in cycle.context.snapshot.groups.values() if entry.group is not None]
     for _ in range(steps):
         gang = dice.choice(gangs)
         active = [task for tasks in gang.active_tasks(state.status_of).values() for task in tasks]
@@ -247,25 +246,25 @@ def _disturb(session: Session, dice: Random, steps: int) -> None:
             if back:
                 state.cancel_eviction(gang, leaf, dice.choice(back))
         else:
-            batches = session.next_tasks(gang)
+            batches = cycle.gangs.next_tasks(gang)
             if batches:
-                try_place_tasks(session, gang, batches)
+                cycle.placer.try_place_tasks(gang, batches)
 
 
 @EXAMPLES
 @given(tight_clusters(), st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 12))
 def test_stm5_undo_restores_every_byte(built: Cluster, seed: int, first: int, second: int) -> None:
     """cycle:STM-5: marks nest, and a rollback leaves nothing behind."""
-    session, dice = built.session(), Random(seed)
-    state = session.state
-    outer, before = state.mark(), _content(session)
-    _disturb(session, dice, first)
-    inner, between = state.mark(), _content(session)
-    _disturb(session, dice, second)
+    cycle, dice = built.cycle(), Random(seed)
+    state = cycle.state
+    outer, before = state.mark(), _content(cycle)
+    _disturb(cycle, dice, first)
+    inner, between = state.mark(), _content(cycle)
+    _disturb(cycle, dice, second)
     state.rollback(inner)
-    assert _content(session) == between
+    assert _content(cycle) == between
     state.rollback(outer)
-    assert _content(session) == before
+    assert _content(cycle) == before
 
 
 @pytest.mark.parametrize("reuse_failures", [True, False])

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykai.core.cluster.nodematching import has_untolerated_taint, matches_node_selector
-from pykai.core.cycle.session import Session
-from pykai.core.hooks import PlacementRequest
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.model.shapes import HostPort
+from pykai.core.opencycle import Cycle
 from pykai.core.placing.affinity import affinity_index
 from pykai.core.placing.ports import ports_conflict
 from tests.core.builders import Cluster, Raw, Result, cluster
@@ -28,11 +28,11 @@ VALUES = ("", "x", "y", "1", "2", "10", "1_0")
 ALL = slice(None)
 
 
-def ask_of(session: Session, group: str = "default/job") -> PlacementRequest:
+def ask_of(cycle: Cycle, group: str = "default/job") -> PlacementRequest:
     """The first task of a group, as it looks for a place."""
-    gang = session.gang(session.snapshot.groups[group])
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups[group])
     (leaf,) = gang.leaves
-    return PlacementRequest(leaf.tasks[0], gang, leaf, session.snapshot.vectors[leaf.tasks[0].shape])
+    return PlacementRequest(leaf.tasks[0], gang, leaf, cycle.context.snapshot.vectors[leaf.tasks[0].shape])
 
 
 def go_integer(text: str) -> int | None:
@@ -108,8 +108,8 @@ def test_taints_keep_away_as_kubernetes_says(nodes: list[list[Raw]], pod: list[R
     made = cluster().queue("q").gang("job", spec={"tolerations": pod})
     for node in nodes:
         made.node(taints=node)
-    session = made.session()
-    column = has_untolerated_taint(session.snapshot.nodes, ask_of(session).shape)
+    cycle = made.cycle()
+    column = has_untolerated_taint(cycle.context.snapshot.nodes, ask_of(cycle).shape)
     assert column.tolist() == [oracle_tainted(pod, node) for node in nodes]
 
 
@@ -215,8 +215,8 @@ def test_nodes_are_selected_as_kubernetes_says(
     made = cluster().queue("q").gang("job", spec=spec)
     for node in nodes:
         made.node(labels=node)
-    session = made.session()
-    column = matches_node_selector(session.snapshot.nodes, ask_of(session).shape)
+    cycle = made.cycle()
+    column = matches_node_selector(cycle.context.snapshot.nodes, ask_of(cycle).shape)
     expected = [oracle_selected(selector, affinity, f"node-{row}", node) for row, node in enumerate(nodes)]
     assert column.tolist() == expected
 
@@ -391,10 +391,10 @@ def test_pods_seek_and_avoid_each_other_as_kubernetes_says(
 ) -> None:
     """cycle:FLT-2 InterPodAffinity: the reason of every node."""
     placed = [(other, row % len(nodes)) for other, row in running]
-    session = wait(nodes_and_pods(nodes, running), "job", pod).session()
-    ask = ask_of(session, f"{pod['namespace']}/job")
-    index = affinity_index(session.snapshot)
-    codes = index.refusal_codes(session.state, ask, ALL).tolist() if index.applies_to(ask) else [0] * len(nodes)
+    cycle = wait(nodes_and_pods(nodes, running), "job", pod).cycle()
+    ask = ask_of(cycle, f"{pod['namespace']}/job")
+    index = affinity_index(cycle.context.snapshot)
+    codes = index.refusal_codes(cycle.state, ask, ALL).tolist() if index.applies_to(ask) else [0] * len(nodes)
     assert codes == [oracle_affinity(pod, row, placed, nodes) for row in range(len(nodes))]
 
 

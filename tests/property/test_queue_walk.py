@@ -320,7 +320,7 @@ def scenes(draw: st.DrawFn) -> Scene:
 
 
 def shares_of(result: Result) -> dict[str, Numbers]:
-    ledger = result.session.state.ledger
+    ledger = result.cycle.state.ledger
     found = {}
     for name, row in ledger.tree.rows.items():
         cpu, memory, gpu = ledger.fair_share[row]
@@ -421,9 +421,9 @@ def planted(root: SubgroupSpec, gpus: int = 500) -> Cluster:
 
 def next_pods(built: Cluster) -> dict[str, int]:
     """Leaf -> how many of its pods the group would place next."""
-    session = built.session()
-    gang = session.gang(session.snapshot.groups["default/job"])
-    return {batch.leaf.name: len(batch.tasks) for batch in session.next_tasks(gang)}
+    cycle = built.cycle()
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups["default/job"])
+    return {batch.leaf.name: len(batch.tasks) for batch in cycle.gangs.next_tasks(gang)}
 
 
 @settings(max_examples=100, deadline=None)

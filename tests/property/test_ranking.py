@@ -12,9 +12,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykai.core.cycle.session import Session
 from pykai.core.hooks import ALL_NODES
-from pykai.core.placing.gang import place_gang, try_place_tasks
+from pykai.core.opencycle import Cycle
 from pykai.core.placing.ranking import Rankings
 from tests.core.builders import Cluster, Raw, cluster, placement_request_of
 
@@ -413,44 +412,44 @@ def test_every_pod_goes_where_the_slow_engine_says(scene: Scene) -> None:
             placed = world.pods[len(before) :]
             world.pods = before + [Placed(pod.wish, pod.node, pod.devices, PROMISED) for pod in placed]
         expected = [(pod.node, pod.devices, pod.state == PROMISED) for pod in world.pods[len(before) :]]
-        assert list(_decided(result.session, gang, pods)) == expected, f"{gang} of {wish}"
+        assert list(_decided(result.cycle, gang, pods)) == expected, f"{gang} of {wish}"
 
 
-def _decided(session: Session, gang: str, pods: int) -> Iterator[tuple[str, tuple[str, ...], bool]]:
+def _decided(cycle: Cycle, gang: str, pods: int) -> Iterator[tuple[str, tuple[str, ...], bool]]:
     """Node, devices and whether it waits, of every placed pod of a gang."""
     for index in range(pods):
-        for items, waits in ((session.binds, False), (session.nominations, True)):
+        for items, waits in ((cycle.decisions.binds, False), (cycle.decisions.nominations, True)):
             item = items.get(f"default/{gang}-{index}")
             if item is not None:
                 yield item.node, item.gpu_groups, waits
 
 
-def ranked(session: Session, pod: str, *, anew: bool) -> list[float]:
-    """Scores of all nodes for a pod: as kept by the session, or made anew."""
-    ask = placement_request_of(session, pod)
+def ranked(cycle: Cycle, pod: str, *, anew: bool) -> list[float]:
+    """Scores of all nodes for a pod: as kept by the cycle, or made anew."""
+    ask = placement_request_of(cycle, pod)
     if not anew:
-        return list(session.rankings.ranking_for(session.state, ask, ALL_NODES).scores.tolist())
-    kept, session.snapshot.memo = session.snapshot.memo, {}
+        return list(cycle.rankings.ranking_for(cycle.state, ask, ALL_NODES).scores.tolist())
+    kept, cycle.context.snapshot.memo = cycle.context.snapshot.memo, {}
     try:
-        return list(Rankings(session.rules).ranking_for(session.state, ask, ALL_NODES).scores.tolist())
+        return list(Rankings(cycle.context.rules).ranking_for(cycle.state, ask, ALL_NODES).scores.tolist())
     finally:
-        session.snapshot.memo = kept
+        cycle.context.snapshot.memo = kept
 
 
 @settings(max_examples=120, deadline=None)
 @given(scenes(), st.data())
 def test_a_ranking_that_was_repaired_is_one_made_anew(scene: Scene, data: st.DataObject) -> None:
     """cycle:SCO-1: after any sequence of placements, promises and rollbacks, however long nobody looked."""
-    session = scene.cluster().session()
-    state = session.state
+    cycle = scene.cluster().cycle()
+    state = cycle.state
     pods = [f"{gang}-0" for gang in scene.gangs]
-    gangs = {gang: placement_request_of(session, f"{gang}-0").gang for gang in scene.gangs}
+    gangs = {gang: placement_request_of(cycle, f"{gang}-0").gang for gang in scene.gangs}
     marks = [state.mark()]
     for _ in range(data.draw(st.integers(1, 12))):
         step = data.draw(st.sampled_from(["place", "place", "promise", "convert", "mark", "rollback", "look"]))
         if step == "look":
             pod = data.draw(st.sampled_from(pods))
-            assert ranked(session, pod, anew=False) == ranked(session, pod, anew=True)
+            assert ranked(cycle, pod, anew=False) == ranked(cycle, pod, anew=True)
         elif step == "mark":
             marks.append(state.mark())
         elif step == "rollback":
@@ -460,8 +459,8 @@ def test_a_ranking_that_was_repaired_is_one_made_anew(scene: Scene, data: st.Dat
             if step == "convert":
                 state.convert_to_pipelined(gang, marks[-1])
             elif step == "place":
-                place_gang(session, gang)
-            elif batches := session.next_tasks(gang):
-                try_place_tasks(session, gang, batches)
+                cycle.placer.place_gang(gang)
+            elif batches := cycle.gangs.next_tasks(gang):
+                cycle.placer.try_place_tasks(gang, batches)
     for pod in pods:
-        assert ranked(session, pod, anew=False) == ranked(session, pod, anew=True)
+        assert ranked(cycle, pod, anew=False) == ranked(cycle, pod, anew=True)

@@ -28,8 +28,9 @@ from pykai.core.model.shard import Shard
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
+from pykai.core.opencycle import open_cycle
 from pykai.core.plan import build_plan
-from pykai.core.schedule import open_session, run_actions
+from pykai.core.schedule import run_actions
 from pykai.scheduler.config.configuration import default_configuration
 from tests.core.builders import NOW_NS, timestamp_before
 
@@ -553,11 +554,11 @@ def _cycle(tables: Tables, now_ns: int) -> tuple[dict[str, object], bytes]:
     snapshot = tables.snapshot(now_ns)
     said = canonical(snapshot)
     _expect_equal("recounted", kept(said), recounted(snapshot))
-    session = open_session(snapshot, POLICY)
-    check_state(session)
-    run_actions(session)
+    cycle = open_cycle(snapshot, POLICY)
+    check_state(cycle.state, cycle.gangs)
+    run_actions(cycle)
     _expect_equal("after the cycle", said, canonical(tables.snapshot(now_ns)))
-    return said, build_plan(session).encoded()
+    return said, build_plan(cycle).encoded()
 
 
 def _expect_equal(what: str, mine: Mapping[str, object], theirs: Mapping[str, object]) -> None:

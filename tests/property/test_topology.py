@@ -10,11 +10,10 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from pykai.api.decode import decode_object
-from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
-from pykai.core.eviction.trial import Preemptor, Victim, feasible_nodes, run_trial
-from pykai.core.eviction.victims import victim_table_of
-from pykai.core.eviction.waitinglines import waiting_lines_of
-from pykai.core.placing.gang import place_gang, try_place_tasks
+from pykai.core.cycle.cyclegangs import total_amounts
+from pykai.core.eviction.bounds import FreedCapacity
+from pykai.core.eviction.freegpus import feasible_nodes
+from pykai.core.eviction.trial import Preemptor, Victim
 from pykai.core.plan import build_plan
 from pykai.core.report.decisions import Bind, DomainSearchStopped, Nominate, Plan
 from pykai.dev.cases import Case, Cycles
@@ -162,22 +161,22 @@ def test_every_cluster_with_topologies_comes_to_rest(built: Cluster, seed: int) 
 @given(busy_clusters(), st.data())
 def test_undo_restores_every_byte(built: Cluster, data: st.DataObject) -> None:
     """cycle:STM-5 with node sets: attempts in any order, some kept, some undone."""
-    session = built.session()
-    state = session.state
-    for gang in data.draw(st.permutations(list(session.waiting_gangs()))):
-        before, version, mark = content(session), state.version, state.mark()
+    cycle = built.cycle()
+    state = cycle.state
+    for gang in data.draw(st.permutations(list(cycle.gangs.waiting()))):
+        before, version, mark = content(cycle), state.version, state.mark()
         if data.draw(st.booleans()):
-            batches = session.next_tasks(gang)
-            held = bool(batches) and try_place_tasks(session, gang, batches)
+            batches = cycle.gangs.next_tasks(gang)
+            held = bool(batches) and cycle.placer.try_place_tasks(gang, batches)
         else:
-            held = place_gang(session, gang)
+            held = cycle.placer.place_gang(gang)
         if not held:
-            assert content(session) == before, "a failed attempt leaves nothing behind"
+            assert content(cycle) == before, "a failed attempt leaves nothing behind"
         elif data.draw(st.booleans()):
             state.commit(mark)
             continue
         state.rollback(mark)
-        assert content(session) == before
+        assert content(cycle) == before
         assert state.version == version
 
 
@@ -213,28 +212,30 @@ def test_no_set_of_victims_that_suffices_is_thrown_away(built: Cluster, seed: in
         run.step()
         _restart(run, Random(f"{seed} {step}"))
         _arrive(run, built, Random(f"{seed} late {step}"), f"late{step}")
-    session = run.open()
-    state = session.state
-    victims = victim_table_of(session)
+    cycle = run.open()
+    state = cycle.state
+    victims = cycle.tables.victims()
     units = [unit for line in victims.units_by_leaf_queue.values() for _, _, unit in line]
-    for gang in session.waiting_gangs():
-        batches = session.next_tasks(gang)
+    for gang in cycle.gangs.waiting():
+        batches = cycle.gangs.next_tasks(gang)
         if not batches:
             continue
-        required = session.total_amounts(batches, session.smallest_gpu_mib)
-        preemptor = Preemptor(gang, batches, required, feasible_nodes(session, batches), waiting_lines_of(session))
-        bounds = CapacityBounds(session, gang, batches)
+        required = total_amounts(cycle.context.snapshot.vectors, batches, cycle.context.smallest_gpu_mib)
+        preemptor = Preemptor(
+            gang, batches, required, feasible_nodes(cycle.state, batches), cycle.tables.waiting_lines()
+        )
+        bounds = cycle.victims.bounds_of(gang, batches)
         others = [unit for unit in units if unit.gang is not gang]
         for count in (1, 2, 3, len(others)):
             for chosen in combinations(others, count):
                 mark = state.mark()
                 members = [Victim(unit.gang, member) for unit in chosen for member in unit.members]
-                found = run_trial(session, preemptor, members)
+                found = cycle.victims.trials.run(preemptor, members)
                 state.rollback(mark)
                 if not found:
                     continue
                 DRAWN["victims suffice"] += 1
-                freed = FreedCapacity(session, bounds)
+                freed = FreedCapacity(cycle.context.snapshot, bounds)
                 freed.add(member for _, member in members)
                 assert freed.suffices, (gang.key, [member.task.key for _, member in members])
                 assert not bounds.is_unsatisfiable(victims.evictable), gang.key

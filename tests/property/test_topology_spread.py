@@ -14,8 +14,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykai.core.cycle.session import Session
-from pykai.core.hooks import ALL_NODES, PlacementRequest
+from pykai.core.cycle.request import PlacementRequest
+from pykai.core.hooks import ALL_NODES
+from pykai.core.opencycle import Cycle
 from pykai.core.plugins import DEFAULT_PLUGINS
 from tests.core.builders import Cluster, Raw, cluster
 
@@ -194,20 +195,20 @@ def twin_points(every: list[TwinNode], own: list[TwinConstraint], usable: list[b
 # -- the comparison ----------------------------------------------------------------------------------------------------
 
 
-def ask_for(session: Session, pod: str) -> PlacementRequest:
-    task = session.snapshot.tasks[f"default/{pod}"]
-    gang = session.gang(session.snapshot.groups["default/job"])
+def ask_for(cycle: Cycle, pod: str) -> PlacementRequest:
+    task = cycle.context.snapshot.tasks[f"default/{pod}"]
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups["default/job"])
     (leaf,) = gang.leaves
-    return PlacementRequest(task, gang, leaf, session.snapshot.vectors[task.shape])
+    return PlacementRequest(task, gang, leaf, cycle.context.snapshot.vectors[task.shape])
 
 
-def answers(session: Session, ask: PlacementRequest) -> tuple[list[int], list[float] | None]:
+def answers(cycle: Cycle, ask: PlacementRequest) -> tuple[list[int], list[float] | None]:
     """What the plugin says about all nodes, and the same for every node alone."""
-    state = session.state
-    checks = [check for check in session.rules.checks if check.name == "topology spread"]
+    state = cycle.state
+    checks = [check for check in cycle.context.rules.checks if check.name == "topology spread"]
     assert len(checks) == any(each.when_unsatisfiable == "DoNotSchedule" for each in ask.shape.spread)
-    (score,) = [score for score in session.rules.scores if score.name == "topologyspread"]
-    codes = [0] * len(session.snapshot.nodes)
+    (score,) = [score for score in cycle.context.rules.scores if score.name == "topologyspread"]
+    codes = [0] * len(cycle.context.snapshot.nodes)
     for check in checks:
         assert check.applies(ask)
         codes = check.evaluate(state, ask, ALL).tolist()
@@ -256,22 +257,22 @@ def test_every_answer_is_that_of_the_twin_whatever_came_and_went(
     made.group("job", minMember=1)
     for index, labels in enumerate(waiting):
         made.pod(f"job-{index}", group="job", labels=labels, spec=spec)
-    session = made.session()
-    state = session.state
+    cycle = made.cycle()
+    state = cycle.state
     usable = [(tolerates or not twin.walled) and (not selects_pool or twin.labels.get("pool") == "p") for twin in twins]
     marks: list[tuple[int, list[list[tuple[dict[str, str], str]]], dict[int, int]]] = []
     where: dict[int, int] = {}
 
     def compare(number: int) -> None:
         own = [TwinConstraint(raw, waiting[number], selects_pool, tolerates) for raw in wanted]
-        ask = ask_for(session, f"job-{number}")
-        codes, points = answers(session, ask)
+        ask = ask_for(cycle, f"job-{number}")
+        codes, points = answers(cycle, ask)
         assert codes == twin_codes(twins, own)
         if points is not None:
             expected = twin_points(twins, own, usable)
             close = [abs(a - b) < 1e-4 for a, b, use in zip(points, expected, usable, strict=True) if use]
             assert all(close), (points, expected)
-        ranking = session.rankings.ranking_for(state, ask, ALL_NODES).scores.tolist()
+        ranking = cycle.rankings.ranking_for(state, ask, ALL_NODES).scores.tolist()
         fits = [code == 0 and use for code, use in zip(codes, usable, strict=True)]
         assert [score != -inf for score in ranking] == fits
 
@@ -283,14 +284,14 @@ def test_every_answer_is_that_of_the_twin_whatever_came_and_went(
         elif step == "place" and free:
             number = data.draw(st.sampled_from(free), label="who")
             row = data.draw(st.integers(0, len(twins) - 1), label="where")
-            ask = ask_for(session, f"job-{number}")
+            ask = ask_for(cycle, f"job-{number}")
             marks.append((state.mark(), [list(twin.pods) for twin in twins], dict(where)))
             state.place(ask.gang, ask.leaf, ask.task, row, (), pipelined=True)
             twins[row].pods.append((waiting[number], "default"))
             where[number] = row
         elif step == "drop" and where:
             number = data.draw(st.sampled_from(sorted(where)), label="who")
-            ask = ask_for(session, f"job-{number}")
+            ask = ask_for(cycle, f"job-{number}")
             marks.append((state.mark(), [list(twin.pods) for twin in twins], dict(where)))
             state.evict(ask.gang, ask.leaf, ask.task)
             twins[where[number]].pods.remove((waiting[number], "default"))

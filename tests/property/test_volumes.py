@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 
 from pykai.api.decode import WireObject, decode_object
 from pykai.core.cluster.tables import Tables
-from pykai.core.cycle.journal import DiscreteLedger, Placement
-from pykai.core.cycle.session import Session
+from pykai.core.cycle.journal import Placement
+from pykai.core.cycle.state import DiscreteLedger
 from pykai.core.cycle.validate import check_state
 from pykai.core.ledgers.volumes.ledger import AttachmentLedger, VolumeLedger, VolumeShare, VolumeUse
 from pykai.core.model.sharedgpus import holding_of
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
-from pykai.core.placing.gang import place_gang
+from pykai.core.opencycle import Cycle, open_cycle
 from pykai.core.plan import build_plan
 from pykai.core.plugins import DEFAULT_PLUGINS
-from pykai.core.schedule import open_session, run_actions
+from pykai.core.schedule import run_actions
 from tests.core.builders import NOW_NS, Cluster, cluster
 
 GI = 1 << 30
@@ -103,30 +103,30 @@ def a_cluster(random: Random) -> Cluster:
     return world.configured(CONFIGURATION).with_actions(*ACTIONS)
 
 
-def books_of(session: Session) -> tuple[VolumeLedger | None, AttachmentLedger | None]:
-    volume = (book for book in session.state.discrete_ledgers if isinstance(book, VolumeLedger))
-    attach = (book for book in session.state.discrete_ledgers if isinstance(book, AttachmentLedger))
+def books_of(cycle: Cycle) -> tuple[VolumeLedger | None, AttachmentLedger | None]:
+    volume = (book for book in cycle.state.discrete_ledgers if isinstance(book, VolumeLedger))
+    attach = (book for book in cycle.state.discrete_ledgers if isinstance(book, AttachmentLedger))
     return next(volume, None), next(attach, None)
 
 
-def holders(session: Session) -> Iterator[tuple[Task, Placement]]:
+def holders(cycle: Cycle) -> Iterator[tuple[Task, Placement]]:
     """Every task on every node it holds, with its grants: one that is moved holds two."""
-    state = session.state
-    for key, task in session.snapshot.tasks.items():
+    state = cycle.state
+    for key, task in cycle.context.snapshot.tasks.items():
         moved, leaving = state.placements.get(key), state.evicted_from.get(key)
         if leaving is not None:
             yield task, leaving._replace(status=TaskStatus.RELEASING)
         if moved is None:
-            if task.holds_node and task.node in session.snapshot.nodes.rows:
+            if task.holds_node and task.node in cycle.context.snapshot.nodes.rows:
                 yield task, state.placement_of(task)
         elif moved.status not in (TaskStatus.RELEASING, TaskStatus.PENDING):
             yield task, moved
 
 
-def counted(session: Session, book: DiscreteLedger) -> dict[object, tuple[int, ...]]:
+def counted(cycle: Cycle, book: DiscreteLedger) -> dict[object, tuple[int, ...]]:
     """What a book should hold: every item by holding, from the placements."""
     counts: dict[object, list[int]] = {}
-    for _, here in holders(session):
+    for _, here in holders(cycle):
         for grant in here.grants:
             if grant.ledger is book:
                 assert isinstance(grant.allocation, tuple)
@@ -135,16 +135,16 @@ def counted(session: Session, book: DiscreteLedger) -> dict[object, tuple[int, .
     return {item: tuple(found) for item, found in counts.items()}
 
 
-def figures(session: Session) -> list[dict[str, object]]:
-    return [book.as_comparable() for book in books_of(session) if book is not None]
+def figures(cycle: Cycle) -> list[dict[str, object]]:
+    return [book.as_comparable() for book in books_of(cycle) if book is not None]
 
 
-def check_books(session: Session) -> None:
+def check_books(cycle: Cycle) -> None:
     """Books hold what placements hold, and nothing is given out twice or beyond what there is."""
-    volumes, attached = books_of(session)
-    storage = session.snapshot.storage
+    volumes, attached = books_of(cycle)
+    storage = cycle.context.snapshot.storage
     if volumes is not None:
-        shares = counted(session, volumes)
+        shares = counted(cycle, volumes)
         assert shares == volumes.as_comparable()["shares"]
         owners: dict[str, set[str]] = {}
         spent: Counter[str] = Counter()
@@ -160,22 +160,22 @@ def check_books(session: Session) -> None:
         assert all(len(found) == 1 for found in owners.values()), owners
         rooms = {pool.name: pool.free_bytes for pools in storage.pools.values() for pool in pools.values()}
         assert all(amount <= rooms[pool] + given_back[pool] for pool, amount in spent.items())
-        for _, here in holders(session):
+        for _, here in holders(cycle):
             for grant in here.grants:
                 for item in grant.allocation if grant.ledger is volumes else ():  # type: ignore[attr-defined]
                     assert item.volume or item.row == here.row
     if attached is not None:
-        assert counted(session, attached) == attached.as_comparable()["uses"]
+        assert counted(cycle, attached) == attached.as_comparable()["uses"]
 
 
-def attachments(session: Session) -> Counter[tuple[str, str]]:
+def attachments(cycle: Cycle) -> Counter[tuple[str, str]]:
     """Node and driver -> volumes attached, leavers left out."""
-    _, attached = books_of(session)
+    _, attached = books_of(cycle)
     busy: Counter[tuple[str, str]] = Counter()
-    for use, (live, _, pipelined) in counted(session, attached).items() if attached is not None else ():
+    for use, (live, _, pipelined) in counted(cycle, attached).items() if attached is not None else ():
         assert isinstance(use, VolumeUse)
         if use.driver and live + pipelined:
-            busy[session.snapshot.nodes.names[use.row], use.driver] += 1
+            busy[cycle.context.snapshot.nodes.names[use.row], use.driver] += 1
         elif not use.driver:
             # Those who were there before are as many as they are.
             busy["claim", use.volume] = live + pipelined
@@ -185,30 +185,30 @@ def attachments(session: Session) -> Counter[tuple[str, str]]:
 @settings(max_examples=80, deadline=None)
 @given(random=st.randoms(use_true_random=True))
 def test_nothing_is_given_twice_and_no_limit_is_exceeded(random: Random) -> None:
-    session = a_cluster(random).session()
-    check_books(session)
-    before = attachments(session)
-    run_actions(session)
-    check_state(session)
-    check_books(session)
-    for (node, what), count in attachments(session).items():
-        most = 1 if node == "claim" else session.snapshot.storage.limits.get(node, {}).get(what)
+    cycle = a_cluster(random).cycle()
+    check_books(cycle)
+    before = attachments(cycle)
+    run_actions(cycle)
+    check_state(cycle.state, cycle.gangs)
+    check_books(cycle)
+    for (node, what), count in attachments(cycle).items():
+        most = 1 if node == "claim" else cycle.context.snapshot.storage.limits.get(node, {}).get(what)
         assert most is None or count <= max(most, before[node, what])
 
 
 @settings(max_examples=80, deadline=None)
 @given(random=st.randoms(use_true_random=True))
 def test_undo_restores_the_books(random: Random) -> None:
-    session = a_cluster(random).session()
-    state = session.state
-    before = figures(session)
+    cycle = a_cluster(random).cycle()
+    state = cycle.state
+    before = figures(cycle)
     mark = state.mark()
-    for gang in session.waiting_gangs():
+    for gang in cycle.gangs.waiting():
         if gang.queue >= 0:
-            place_gang(session, gang)
-    middle, between = state.mark(), figures(session)
-    for task, here in list(holders(session)):
-        entry = session.snapshot.groups.get(task.group_key)
+            cycle.placer.place_gang(gang)
+    middle, between = state.mark(), figures(cycle)
+    for task, here in list(holders(cycle)):
+        entry = cycle.context.snapshot.groups.get(task.group_key)
         if (
             entry is None
             or entry.group is None
@@ -216,15 +216,15 @@ def test_undo_restores_the_books(random: Random) -> None:
             or here.status is TaskStatus.RELEASING
         ):
             continue
-        gang = session.gang(entry)
+        gang = cycle.gangs.gang(entry)
         state.evict(gang, gang.leaves[gang.group.leaf_index[task.subgroup]], task)
-    check_books(session)
+    check_books(cycle)
     state.rollback(middle)
-    assert figures(session) == between
-    check_books(session)
+    assert figures(cycle) == between
+    check_books(cycle)
     state.rollback(mark)
-    assert figures(session) == before
-    check_books(session)
+    assert figures(cycle) == before
+    check_books(cycle)
 
 
 @settings(max_examples=80, deadline=None)
@@ -256,10 +256,10 @@ def test_tables_with_storage_kept_up_to_date_equal_tables_built_at_once(random: 
     plans = []
     for each in (tables, fresh):
         snapshot = each.snapshot(NOW_NS)
-        session = open_session(snapshot, policy)
-        run_actions(session)
+        cycle = open_cycle(snapshot, policy)
+        run_actions(cycle)
         asks = {key: task.shape.volumes for key, task in snapshot.tasks.items()}
-        plans.append((asks, build_plan(session).encoded()))
+        plans.append((asks, build_plan(cycle).encoded()))
     assert plans[0] == plans[1]
 
 
@@ -270,17 +270,15 @@ def test_the_columns_say_what_a_look_at_every_node_says(random: Random) -> None:
     world = a_cluster(random)
     for n in range(80):
         world.node(f"more-{n}", gpus=1)
-    session = world.session()
-    books, _ = books_of(session)
-    for gang in session.waiting_gangs():
+    cycle = world.cycle()
+    books, _ = books_of(cycle)
+    for gang in cycle.gangs.waiting():
         for task in (task for leaf in gang.leaves for task in leaf.tasks):
             if books is not None and books.concerns(task.shape):
                 ask: Any = type("AskLike", (), {"shape": task.shape, "task": task})()
-                size = len(session.snapshot.nodes)
-                at_once = books.refusal_codes(session.state, ask, slice(None)).tolist()
-                one_by_one = [
-                    int(books.refusal_codes(session.state, ask, slice(row, row + 1))[0]) for row in range(size)
-                ]
+                size = len(cycle.context.snapshot.nodes)
+                at_once = books.refusal_codes(cycle.state, ask, slice(None)).tolist()
+                one_by_one = [int(books.refusal_codes(cycle.state, ask, slice(row, row + 1))[0]) for row in range(size)]
                 assert at_once == one_by_one
         if gang.queue >= 0:
-            place_gang(session, gang)
+            cycle.placer.place_gang(gang)

@@ -21,14 +21,14 @@ from rich.text import Text
 from pykai.cli.picture import save_picture
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
-from pykai.core.cycle.session import Session
 from pykai.core.model.axes import IntArray
 from pykai.core.model.shapes import GpuKind, Shape
 from pykai.core.model.vectors import IDLE, RELEASING
+from pykai.core.opencycle import Cycle, open_cycle
 from pykai.core.plan import build_plan
 from pykai.core.report.decisions import Bind, Nominate, NoPlace, OverCapacity, Plan, QueueFigures, Unscheduled
 from pykai.core.report.sentences import group_text, no_eviction_text
-from pykai.core.schedule import open_session, run_actions
+from pykai.core.schedule import run_actions
 from pykai.lab.demo import NOW_NS, demo_objects
 from pykai.scheduler.config.configuration import default_configuration
 
@@ -44,16 +44,16 @@ def demo(picture: str | None) -> None:
     starts where and who has to make room for it; the rest is told why it waits.
     """
     tables = Tables(None, demo_objects())
-    session = open_session(tables.snapshot(NOW_NS), default_configuration().policy)
-    before = session.snapshot.columns.copy()
-    used_before = [row[2] / 100 for row in session.state.ledger.allocated]
-    run_actions(session)
-    plan = build_plan(session)
+    cycle = open_cycle(tables.snapshot(NOW_NS), default_configuration().policy)
+    before = cycle.context.snapshot.columns.copy()
+    used_before = [row[2] / 100 for row in cycle.state.ledger.allocated]
+    run_actions(cycle)
+    plan = build_plan(cycle)
     console = _console(record=picture is not None)
-    console.print(_heading(session.snapshot))
-    console.print(_nodes(session, plan, before, _gpu_symbols(console)))
-    console.print(_queues(plan, dict(zip(session.snapshot.tree.names, used_before, strict=True))))
-    console.print(_placed(session, plan))
+    console.print(_heading(cycle.context.snapshot))
+    console.print(_nodes(cycle, plan, before, _gpu_symbols(console)))
+    console.print(_queues(plan, dict(zip(cycle.context.snapshot.tree.names, used_before, strict=True))))
+    console.print(_placed(cycle, plan))
     console.print(_evicted(plan))
     console.print(_waiting(plan))
     console.print(_summary(plan))
@@ -109,9 +109,9 @@ def _heading(snapshot: Snapshot) -> str:
     )
 
 
-def _nodes(session: Session, plan: Plan, before: IntArray, marks: str) -> Table:
+def _nodes(cycle: Cycle, plan: Plan, before: IntArray, marks: str) -> Table:
     """GPUs of every node before and after; a shared GPU counts as used."""
-    snapshot, after = session.snapshot, session.state.columns
+    snapshot, after = cycle.context.snapshot, cycle.state.columns
     promises = Counter[str]()
     for item in plan.nominations:
         promises[item.node] += snapshot.tasks[f"{item.namespace}/{item.pod}"].shape.gpu.devices
@@ -203,11 +203,11 @@ class _PlacedJob:
     devices: set[tuple[str, str]] = field(default_factory=set)
 
 
-def _placed(session: Session, plan: Plan) -> Table:
+def _placed(cycle: Cycle, plan: Plan) -> Table:
     jobs: dict[str, _PlacedJob] = {}
     items: list[Bind | Nominate] = [*plan.binds, *_promised(plan)]
     for item in items:
-        shape = session.snapshot.tasks[f"{item.namespace}/{item.pod}"].shape
+        shape = cycle.context.snapshot.tasks[f"{item.namespace}/{item.pod}"].shape
         job = jobs.setdefault(item.group, _PlacedJob(_request_text(shape)))
         (job.bound if isinstance(item, Bind) else job.promised)[item.node] += 1
         job.devices.update((item.node, device) for device in item.gpu_groups)

@@ -19,10 +19,10 @@ import msgspec
 
 from pykai.core.actions import ACTIONS
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.opencycle import open_cycle
 from pykai.core.plan import build_plan
 from pykai.core.report.decisions import Plan
 from pykai.core.report.sentences import group_text, orphan_text
-from pykai.core.schedule import open_session
 from pykai.scheduler.gccontrol import gc_paused
 from pykai.scheduler.snapshotfile import MAX_PACKED_BYTES, RecordedCluster, SnapshotError, read_snapshot
 
@@ -81,10 +81,10 @@ def _run(recording: RecordedCluster, durations: dict[str, float]) -> tuple[Plan,
     policy = recording.policy
     tables = timed("tables", recording.tables)
     snapshot = timed("snapshot", lambda: tables.snapshot(recording.now_ns))
-    session = timed("open", lambda: open_session(snapshot, policy))
+    cycle = timed("open", lambda: open_cycle(snapshot, policy))
     for name in policy.actions:
-        timed(name, lambda name=name: ACTIONS[name](session))  # type: ignore[misc]
-    return timed("close", lambda: build_plan(session)), tables.snapshot(recording.now_ns)
+        timed(name, lambda name=name: ACTIONS[name].run_in(cycle))  # type: ignore[misc]
+    return timed("close", lambda: build_plan(cycle)), tables.snapshot(recording.now_ns)
 
 
 def state_fingerprint(snapshot: Snapshot) -> str:

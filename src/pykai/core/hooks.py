@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState
-from pykai.core.cycle.journal import DiscreteLedger, Observer
-from pykai.core.cycle.state import State
+from pykai.core.cycle.journal import Observer
+from pykai.core.cycle.request import PlacementRequest
+from pykai.core.cycle.state import DiscreteLedger, State
 from pykai.core.model.axes import BoolArray, FloatArray, IntArray, Rows
 from pykai.core.model.queuetree import QueueAmounts
-from pykai.core.model.shapes import Shape
 from pykai.core.model.sharedgpus import DeviceUse
 from pykai.core.model.tasks import Task, by_age
-from pykai.core.model.vectors import Vector
 from pykai.core.queueing.queueledger import CapacityRefusal
 from pykai.core.report.decisions import NoEviction
 from pykai.core.report.decisions import Refusal as Refused
@@ -46,19 +45,6 @@ if not TYPE_CHECKING:
 
 #: One node's idle, releasing, free and used amounts, each a list by axis.
 Planes = list[list[int]]
-
-
-class PlacementRequest:
-    """One task looking for a place: what every placement hook receives."""
-
-    __slots__ = ("gang", "leaf", "shape", "task", "vector")
-
-    def __init__(self, task: Task, gang: Gang, leaf: LeafState, vector: Vector) -> None:
-        self.task = task
-        self.shape: Shape = task.shape
-        self.gang = gang
-        self.leaf = leaf
-        self.vector = vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)

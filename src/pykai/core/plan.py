@@ -7,18 +7,20 @@ from operator import attrgetter
 import msgspec
 from msgspec.structs import replace
 
+from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang
-from pykai.core.cycle.session import Session
-from pykai.core.hooks import PlacementRequest
+from pykai.core.cycle.queuefigures import queue_figures
+from pykai.core.cycle.state import State
+from pykai.core.hooks import Rules
 from pykai.core.model.status import TaskStatus
+from pykai.core.opencycle import Cycle
 from pykai.core.placing.details import node_details
+from pykai.core.placing.task import request_for_task
 from pykai.core.report.decisions import (
     NoPlace,
     OrphanPod,
     Plan,
-    QueueFigures,
     Refusal,
-    ResourceAmounts,
     StrayPod,
     Unscheduled,
 )
@@ -26,44 +28,49 @@ from pykai.core.report.decisions import (
 _KEY = attrgetter("key")
 
 
-def build_plan(session: Session) -> Plan:
-    """The plan of a session whose actions have run."""
+def build_plan(cycle: Cycle) -> Plan:
+    """The plan of a cycle whose actions have run."""
+    snapshot, state, decisions = cycle.context.snapshot, cycle.state, cycle.decisions
     return Plan(
-        now_ns=session.snapshot.now_ns,
-        binds=tuple(session.binds.values()),
-        nominations=tuple(session.nominations.values()),
-        evictions=tuple(session.evictions.values()),
-        stale=tuple(session.stale),
-        recovered=tuple(session.recovered),
-        started=tuple(session.started),
-        unscheduled=tuple(_unscheduled(session)),
-        orphans=tuple(_orphan_pods(session)),
-        queues=tuple(_all_queue_figures(session)),
-        problems=tuple(str(problem) for problem in (*session.snapshot.problems, *session.problems)),
-        work=session.state.work,
-        stopped=tuple(session.stopped_searches),
-        resume=session.group_selection.resume or msgspec.UNSET,
+        now_ns=snapshot.now_ns,
+        binds=tuple(decisions.binds.values()),
+        nominations=tuple(decisions.nominations.values()),
+        evictions=tuple(decisions.evictions.values()),
+        stale=tuple(decisions.stale),
+        recovered=tuple(decisions.recovered),
+        started=tuple(decisions.started),
+        unscheduled=tuple(_unscheduled(cycle)),
+        orphans=tuple(_orphan_pods(snapshot)),
+        queues=tuple(
+            queue_figures(snapshot.tree, state.ledger, queue, allocated)
+            for queue, allocated in enumerate(state.ledger.allocated)
+        ),
+        problems=tuple(str(problem) for problem in (*snapshot.problems, *decisions.problems)),
+        work=state.work,
+        stopped=tuple(decisions.stopped_searches),
+        resume=cycle.gangs.selection.resume or msgspec.UNSET,
     )
 
 
-def _unscheduled(session: Session) -> list[Unscheduled]:
+def _unscheduled(cycle: Cycle) -> list[Unscheduled]:
     """Groups with pods left waiting, by name."""
+    decisions, rules = cycle.decisions, cycle.context.rules
     unscheduled: list[Unscheduled] = []
-    for gang in session.waiting_gangs():
+    for gang in cycle.gangs.waiting():
         unplaced = gang.unplaced
         strays = _stray_refusals(gang) if gang.strays else []
         # What one action refused another may have served.
-        if unplaced or strays or (gang.key in session.refusals and not gang.pipelined):
+        if unplaced or strays or (gang.key in decisions.refusals and not gang.pipelined):
             group = gang.group
-            refusals = (*session.refusals.get(gang.key, ()), *strays)
-            if session.policy.detailed_fit_errors:
-                refusals = tuple(_with_node_details(session, gang, refusal) for refusal in refusals)
-            no_evictions = tuple(session.no_evictions.get(gang.key, ()))
+            refusals = (*decisions.refusals.get(gang.key, ()), *strays)
+            if cycle.context.policy.detailed_fit_errors:
+                refusals = tuple(_with_node_details(cycle.state, rules, gang, refusal) for refusal in refusals)
+            no_evictions = tuple(decisions.no_evictions.get(gang.key, ()))
             unscheduled.append(
                 Unscheduled(group.namespace, group.name, group.queue, unplaced + len(strays), refusals, no_evictions)
             )
-    for key, postponed in session.group_selection.postponed.items():
-        entry = session.snapshot.group_entries[key]
+    for key, postponed in cycle.gangs.selection.postponed.items():
+        entry = cycle.context.snapshot.group_entries[key]
         postponed_group = entry.group
         if entry.pending and postponed_group is not None:
             unscheduled.append(
@@ -79,14 +86,14 @@ def _unscheduled(session: Session) -> list[Unscheduled]:
     return sorted(unscheduled, key=lambda item: (item.namespace, item.group))
 
 
-def _with_node_details(session: Session, gang: Gang, refusal: Refusal) -> Refusal:
+def _with_node_details(state: State, rules: Rules, gang: Gang, refusal: Refusal) -> Refusal:
     """A refusal that says what every node had to say when the cycle ended."""
     if not isinstance(refusal, NoPlace) or refusal.base:
         return refusal
-    task = session.snapshot.task_records[refusal.pod]
+    task = state.snapshot.task_records[refusal.pod]
     leaf = gang.leaves[gang.group.leaf_index[refusal.subgroup]]
-    request = PlacementRequest(task, gang, leaf, session.snapshot.vectors[task.shape])
-    return replace(refusal, details=node_details(session.state, session.rules, request, is_multi_pod=gang.size > 1))
+    request = request_for_task(state, gang, leaf, task)
+    return replace(refusal, details=node_details(state, rules, request, is_multi_pod=gang.size > 1))
 
 
 # Pods of subgroups that do not exist; the rest of the group is unaffected (workloads:PS-4, EX-5).
@@ -98,32 +105,7 @@ def _stray_refusals(gang: Gang) -> list[Refusal]:
     return [StrayPod(task.key, task.subgroup, gang.key) for task in waiting]
 
 
-def _orphan_pods(session: Session) -> list[OrphanPod]:
+def _orphan_pods(snapshot: Snapshot) -> list[OrphanPod]:
     """Pods that ask for this scheduler and have no group (workloads:EX-4)."""
-    waiting = sorted(session.snapshot.ungrouped_tasks(), key=_KEY)
+    waiting = sorted(snapshot.ungrouped_tasks(), key=_KEY)
     return [OrphanPod(task.namespace, task.name, task.group_key.partition("/")[2]) for task in waiting]
-
-
-def queue_figures(session: Session, queue: int, allocated: list[float]) -> QueueFigures:
-    """Figures of a queue that has so much allocated."""
-    ledger, tree = session.state.ledger, session.snapshot.tree
-
-    def in_devices(row: list[float] | tuple[float, ...]) -> ResourceAmounts:
-        return (row[0], row[1], round(row[2] / 100.0, 9))
-
-    return QueueFigures(
-        name=tree.names[queue],
-        display_name=tree.display_names[queue],
-        parent=tree.names[tree.parents[queue]] if tree.parents[queue] >= 0 else "",
-        priority=tree.priorities[queue],
-        fair_share=in_devices(ledger.fair_share[queue]),
-        quota=in_devices(ledger.quota[queue]),
-        limit=in_devices(ledger.limit[queue]),
-        request=in_devices(ledger.request[queue]),
-        allocated=in_devices(allocated),
-        allocated_non_preemptible=in_devices(ledger.allocated_non_preemptible[queue]),
-    )
-
-
-def _all_queue_figures(session: Session) -> list[QueueFigures]:
-    return [queue_figures(session, queue, allocated) for queue, allocated in enumerate(session.state.ledger.allocated)]

@@ -25,23 +25,23 @@ from typing import NamedTuple
 import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.cyclegangs import total_amounts
 from pykai.core.cycle.gangs import Batch, Gang
 from pykai.core.cycle.recording import record_decisions
-from pykai.core.cycle.session import Session
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
 from pykai.core.cycle.validate import check_state
-from pykai.core.hooks import NodeCheck, NodeSet, PlacementRequest, Scope
+from pykai.core.hooks import Hooks, NodeCheck, NodeSet, Scope
 from pykai.core.model.axes import IntArray, Rows
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
+from pykai.core.opencycle import Cycle, open_cycle
 from pykai.core.placing.capacity import over_capacity
-from pykai.core.placing.gang import try_place_tasks
 from pykai.core.placing.reasons import count_refusals
 from pykai.core.placing.task import request_for_task, unmet_text
 from pykai.core.policy import Policy
 from pykai.core.report.decisions import Bind
 from pykai.core.report.sentences import refusal_text
-from pykai.core.schedule import open_session
 
 
 class PlannedBind(NamedTuple):
@@ -75,22 +75,19 @@ def resume(snapshot: Snapshot, policy: Policy, unfinished: Iterable[UnfinishedBi
     refused: dict[str, str] = {}
     #: task key -> node row
     pins: dict[str, int] = {}
-    with closing(open_session(snapshot, policy)) as session:
-        pinned = _pinned(pins)
-        session.rules.checks = (*session.rules.checks, pinned)
-        session.rules.request_checks = (*session.rules.request_checks, pinned)
+    with closing(open_cycle(snapshot, policy, extra_hooks=[Hooks(node_checks=(_pinned(pins),))])) as cycle:
         for group_binds in sorted(unfinished):
-            gang, reason = _bindable_gang(session, group_binds)
+            gang, reason = _bindable_gang(cycle, group_binds)
             if gang is None:
                 namespace = group_binds.group.partition("/")[0]
                 refused |= {f"{namespace}/{place.pod}": reason for place in group_binds.planned}
                 continue
-            tasks = list(_bindable_tasks(session, gang, group_binds, pins, refused))
-            if not _place_on_idle(session, gang, tasks):
+            tasks = list(_bindable_tasks(snapshot, gang, group_binds, pins, refused))
+            if not _place_on_idle(cycle, gang, tasks):
                 for task in tasks:
-                    if not _place_on_idle(session, gang, [task]):
-                        refused[task.key] = _why_not_bound(session, gang, task, pins[task.key])
-        return ResumedBinds(tuple(session.binds.values()), refused)
+                    if not _place_on_idle(cycle, gang, [task]):
+                        refused[task.key] = _why_not_bound(cycle, gang, task, pins[task.key])
+        return ResumedBinds(tuple(cycle.decisions.binds.values()), refused)
 
 
 def _pinned(pins: Mapping[str, int]) -> NodeCheck:
@@ -109,13 +106,14 @@ def _pinned(pins: Mapping[str, int]) -> NodeCheck:
     )
 
 
-def _bindable_gang(session: Session, unfinished: UnfinishedBinds) -> tuple[Gang | None, str]:
+def _bindable_gang(cycle: Cycle, unfinished: UnfinishedBinds) -> tuple[Gang | None, str]:
     """The gang, or why nothing of it may be bound."""
-    entry = session.snapshot.group_entries.get(unfinished.group)
+    snapshot = cycle.context.snapshot
+    entry = snapshot.group_entries.get(unfinished.group)
     if entry is None or entry.group is None:
         return None, f"PodGroup {unfinished.group} does not exist"
-    gang = session.gang(entry)
-    group, tree = gang.group, session.snapshot.tree
+    gang = cycle.gangs.gang(entry)
+    group, tree = gang.group, snapshot.tree
     if group.uid != unfinished.uid:
         return (
             None,
@@ -131,10 +129,9 @@ def _bindable_gang(session: Session, unfinished: UnfinishedBinds) -> tuple[Gang 
 
 
 def _bindable_tasks(
-    session: Session, gang: Gang, unfinished: UnfinishedBinds, pins: dict[str, int], refused: dict[str, str]
+    snapshot: Snapshot, gang: Gang, unfinished: UnfinishedBinds, pins: dict[str, int], refused: dict[str, str]
 ) -> Iterator[Task]:
     """Those of the pods that wait, are of the group and have their node."""
-    snapshot = session.snapshot
     for planned_bind in unfinished.planned:
         key = f"{gang.group.namespace}/{planned_bind.pod}"
         task = gang.entry.tasks.get(key)
@@ -154,18 +151,18 @@ def _bindable_tasks(
             yield task
 
 
-def _place_on_idle(session: Session, gang: Gang, tasks: list[Task]) -> bool:
+def _place_on_idle(cycle: Cycle, gang: Gang, tasks: list[Task]) -> bool:
     """Place these tasks on what is idle now, all or none."""
-    state = session.state
+    state = cycle.state
     mark = state.mark()
-    if not tasks or not try_place_tasks(session, gang, _batches(gang, tasks), pipeline_only=False):
+    if not tasks or not cycle.placer.try_place_tasks(gang, _batches(gang, tasks), pipeline_only=False):
         return False
     if any(state.placements[task.key].status is TaskStatus.PIPELINED for task in tasks):
         state.rollback(mark)
         return False
-    record_decisions(session, state.commit(mark))
-    if session.policy.validate:
-        check_state(session)
+    record_decisions(cycle.decisions, state, cycle.context.rules, state.commit(mark))
+    if cycle.context.policy.validate:
+        check_state(state, cycle.gangs)
     return True
 
 
@@ -176,12 +173,12 @@ def _batches(gang: Gang, tasks: list[Task]) -> list[Batch]:
     return [Batch(gang.leaves[gang.group.leaf_index[name]], each) for name, each in tasks_by_subgroup.items()]
 
 
-def _why_not_bound(session: Session, gang: Gang, task: Task, row: int) -> str:
+def _why_not_bound(cycle: Cycle, gang: Gang, task: Task, row: int) -> str:
     """What keeps one task from its node."""
-    state, rules, snapshot = session.state, session.rules, session.snapshot
-    request = request_for_task(session, gang, gang.leaves[gang.group.leaf_index[task.subgroup]], task)
+    state, rules, snapshot = cycle.state, cycle.context.rules, cycle.context.snapshot
+    request = request_for_task(state, gang, gang.leaves[gang.group.leaf_index[task.subgroup]], task)
     if rules.quota_gate is not None:
-        amounts = session.total_amounts(_batches(gang, [task]), session.largest_gpu_mib)
+        amounts = total_amounts(snapshot.vectors, _batches(gang, [task]), cycle.context.largest_gpu_mib)
         refusal = rules.quota_gate(state, gang, amounts)
         if refusal is not None:
             return refusal_text(over_capacity(snapshot.tree, refusal, amounts, gang.preemptible))

@@ -21,18 +21,18 @@ from pykai.core.actions import ACTIONS
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.journal import Placement
-from pykai.core.cycle.session import Session
 from pykai.core.ledgers.numa.ledger import ZoneAllocation, ZoneLedger
 from pykai.core.model.queuetree import CPU, GPU, MEMORY
 from pykai.core.model.shapes import GpuKind
 from pykai.core.model.status import ACTIVE_USED, STATUS_NAMES, TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import IDLE, RELEASING
+from pykai.core.opencycle import Cycle, open_cycle
 from pykai.core.plugins import ACCEPTED_WITHOUT_EFFECT, DEFAULT_PROFILE, PROFILES
 from pykai.core.policy import Policy
 from pykai.core.report.decisions import Bind, Unscheduled
 from pykai.core.report.sentences import detailed_group_text
-from pykai.core.schedule import open_session, run_actions
+from pykai.core.schedule import run_actions
 from pykai.dev.cases import Case, CaseError, Raw
 from pykai.dev.claimlifecycle import allocate_claims, release_claims
 from pykai.dev.comparison import CaseOutcome, PodOutcome, case_status, differences
@@ -80,31 +80,31 @@ class CaseRun:
             raise CaseError(f"podStates.{name}: {len(keys)} pods of that name")
         return keys[0]
 
-    def open(self) -> Session:
-        """A session on the cluster as it is, before any action."""
-        return open_session(self.tables.snapshot(self.now_ns), self.policy)
+    def open(self) -> Cycle:
+        """A cycle on the cluster as it is, before any action."""
+        return open_cycle(self.tables.snapshot(self.now_ns), self.policy)
 
-    def cycle(self) -> Session:
+    def cycle(self) -> Cycle:
         """One cycle on the cluster as it is."""
-        session = self.open()
-        run_actions(session)
-        return session
+        cycle = self.open()
+        run_actions(cycle)
+        return cycle
 
-    def step(self) -> Session:
+    def step(self) -> Cycle:
         """One cycle, after which the cluster moves on and the clock too."""
-        session = self.cycle()
-        self.apply_decisions(session)
+        cycle = self.cycle()
+        self.apply_decisions(cycle)
         if self.case.cycles is not None:
             self.now_ns += round(self.case.cycles.seconds_between * 1e9)
-        return session
+        return cycle
 
-    def apply_decisions(self, session: Session) -> None:
+    def apply_decisions(self, cycle: Cycle) -> None:
         """What the rest of the cluster does between two cycles."""
-        for key, task in list(session.snapshot.tasks.items()):
-            placement = session.state.placements.get(key)
+        for key, task in list(cycle.context.snapshot.tasks.items()):
+            placement = cycle.state.placements.get(key)
             status = task.status if placement is None else placement.status
             if status is TaskStatus.BINDING and placement is not None:
-                bind = session.binds[key]
+                bind = cycle.decisions.binds[key]
                 self._replace(key, _started_pod(self.pods[key], bind, allocate_claims(self.tables, task, bind)))
             elif status is TaskStatus.RELEASING:
                 if self._never_terminates(task.group_key):
@@ -229,10 +229,10 @@ def _is_gpu_group(label: str) -> bool:
     return label == names.GPU_GROUP_LABEL or label.startswith(names.GPU_GROUP_LABEL_PREFIX)
 
 
-def case_outcome(case_run: CaseRun, session: Session, *, after_cycle: bool) -> CaseOutcome:
+def case_outcome(case_run: CaseRun, cycle: Cycle, *, after_cycle: bool) -> CaseOutcome:
     """What the cluster looks like: right after the actions, or after the cluster has moved on."""
-    state = session.state
-    snapshot = case_run.open().snapshot if after_cycle else session.snapshot
+    state = cycle.state
+    snapshot = case_run.open().context.snapshot if after_cycle else cycle.context.snapshot
     columns = snapshot.columns if after_cycle else state.columns
     outcome = CaseOutcome(groups={key for key, entry in snapshot.groups.items() if entry.group is not None})
     for key, task in snapshot.tasks.items():
@@ -249,23 +249,23 @@ def case_outcome(case_run: CaseRun, session: Session, *, after_cycle: bool) -> C
             status=case_status(_WIRE_NAMES[status]),
             node=node,
             gpu_groups=gpu_groups,
-            gpus_accepted=_gpus_accepted(session, snapshot, key, node) if ACTIVE_USED[status] else 0.0,
+            gpus_accepted=_gpus_accepted(cycle, snapshot, key, node) if ACTIVE_USED[status] else 0.0,
             numa_zones=_numa_zones(snapshot, task, placement),
         )
     for row, name in enumerate(snapshot.nodes.names):
         gpu_axes = snapshot.axes.gpu_axes
         outcome.idle_gpus[name] = float(sum(columns[IDLE, axis, row] for axis in gpu_axes))
         outcome.releasing_gpus[name] = float(sum(columns[RELEASING, axis, row] for axis in gpu_axes))
-    outcome.messages = _messages(session)
+    outcome.messages = _messages(cycle)
     return outcome
 
 
-def _gpus_accepted(session: Session, snapshot: Snapshot, key: str, node: str) -> float:
+def _gpus_accepted(cycle: Cycle, snapshot: Snapshot, key: str, node: str) -> float:
     shape = snapshot.tasks[key].shape
-    row = session.snapshot.nodes.rows.get(node)
+    row = cycle.context.snapshot.nodes.rows.get(node)
     if row is None or shape.gpu.kind is GpuKind.MIG:
         return 0.0
-    return session.state.amounts_on(shape, row)[2] / 100.0
+    return cycle.state.amounts_on(shape, row)[2] / 100.0
 
 
 def _numa_zones(snapshot: Snapshot, task: Task, placement: Placement | None) -> tuple[int, ...]:
@@ -280,22 +280,22 @@ def _numa_zones(snapshot: Snapshot, task: Task, placement: Placement | None) -> 
     return tuple(ids.index(zone) for zone, _ in task.numa_record if zone in ids)
 
 
-def _messages(session: Session) -> dict[str, str]:
+def _messages(cycle: Cycle) -> dict[str, str]:
     messages: dict[str, str] = {}
-    for key, refusals in session.refusals.items():
-        facts = session.snapshot.groups[key].group
+    for key, refusals in cycle.decisions.refusals.items():
+        facts = cycle.context.snapshot.groups[key].group
         if facts is not None:
             record = Unscheduled(facts.namespace, facts.name, facts.queue, 0, tuple(refusals))
             messages[key] = detailed_group_text(record)
     return messages
 
 
-def fair_shares_of(session: Session) -> SharesByQueue:
+def fair_shares_of(cycle: Cycle) -> SharesByQueue:
     """Fair share of every queue at the start of the cycle."""
-    shares = session.state.ledger.fair_share
+    shares = cycle.state.ledger.fair_share
     return {
         name: (shares[queue][CPU], shares[queue][MEMORY], shares[queue][GPU] / 100.0)
-        for queue, name in enumerate(session.snapshot.tree.names)
+        for queue, name in enumerate(cycle.context.snapshot.tree.names)
     }
 
 
@@ -310,9 +310,9 @@ def run_case(
         return _run_cycles(case_run, fields)
     if missing := [name for name in case_run.policy.actions if name not in ACTIONS]:
         return [f"action {name}: the engine does not have it" for name in missing]
-    session = case_run.cycle()
-    outcome = case_outcome(case_run, session, after_cycle=False)
-    outcome.fair_shares = fair_shares_of(session)
+    cycle = case_run.cycle()
+    outcome = case_outcome(case_run, cycle, after_cycle=False)
+    outcome.fair_shares = fair_shares_of(cycle)
     return differences(case, outcome, fields)
 
 
@@ -321,11 +321,11 @@ def _run_cycles(case_run: CaseRun, fields: Collection[str] | None) -> list[str]:
     assert cycles is not None
     shares: SharesByQueue | None = None
     for number in range(1, cycles.last_cycle + 1):
-        session = case_run.step()
+        cycle = case_run.step()
         if shares is None:
-            shares = fair_shares_of(session)
+            shares = fair_shares_of(cycle)
         if number >= cycles.first_comparison:
-            outcome = case_outcome(case_run, session, after_cycle=True)
+            outcome = case_outcome(case_run, cycle, after_cycle=True)
             outcome.fair_shares = shares
             lines = differences(case_run.case, outcome, fields)
             if lines:

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from pykai.core.cycle.session import Session
 from pykai.core.model.queuetree import RESOURCES
 from pykai.core.model.status import TaskStatus
+from pykai.core.opencycle import Cycle
 from pykai.core.plan import build_plan
 from pykai.core.report.decisions import Unscheduled
 from pykai.core.report.sentences import group_text, no_eviction_text
@@ -65,19 +65,19 @@ def compare_outcomes(case: Case) -> Comparison:
     """Run a case and hold its end against the recorded one."""
     run = CaseRun(case)
     last = case.cycles.last_cycle if case.cycles is not None else 1
-    session = run.open()
-    shares = session.state.ledger.fair_share
+    cycle = run.open()
+    shares = cycle.state.ledger.fair_share
     for _ in range(last):
-        session = run.step()
+        cycle = run.step()
     evicted = 0
-    after = session
+    after = cycle
     for _ in range(_STABLE_CYCLES):
         after = run.step()
-        evicted += len(after.evictions)
+        evicted += len(after.decisions.evictions)
     recorded: Mapping[str, int] = case.expect.get("runningPods") or {}
-    ours = _running_pods(session)
-    snapshot = session.snapshot
-    held = _by_queue(session, ours), _by_queue(session, recorded)
+    ours = _running_pods(cycle)
+    snapshot = cycle.context.snapshot
+    held = _by_queue(cycle, ours), _by_queue(cycle, recorded)
     tree = snapshot.tree
     lines = [f"{case.id}:"]
     for name in sorted({*ours, *recorded}):
@@ -97,7 +97,7 @@ def compare_outcomes(case: Case) -> Comparison:
             )
     gpus = [sum(amounts[root][2] for root in tree.roots) / 100.0 for amounts in held]
     lines.append(f"  GPUs allocated: {gpus[0]:g}, recorded {gpus[1]:g}")
-    lines.extend(_waiting_reasons(session, ours, recorded))
+    lines.extend(_waiting_reasons(cycle, ours, recorded))
     as_fair = sorted(served[0]) >= sorted(served[1])
     stable = evicted == 0 and _running_pods(after) == ours
     lines.append(f"  worst served first: {_format_shares(served[0])}, recorded {_format_shares(served[1])}")
@@ -118,29 +118,29 @@ def _format_amounts(amounts: tuple[float, ...]) -> str:
     return f"{gpu / 100:g} GPUs, {cpu / 1000:g} cores, {memory / 1e9:g} GB"
 
 
-def _running_pods(session: Session) -> dict[str, int]:
+def _running_pods(cycle: Cycle) -> dict[str, int]:
     """Pods of each group that run once the decisions of the cycle are carried out, by name of the group."""
     counts: dict[str, int] = {}
-    for key, entry in session.snapshot.groups.items():
+    for key, entry in cycle.context.snapshot.groups.items():
         name = key.partition("/")[2]
         counts.setdefault(name, 0)
         for task in entry.tasks.values():
-            counts[name] += session.state.status_of(task) in (TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.BINDING)
+            counts[name] += cycle.state.status_of(task) in (TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.BINDING)
     return counts
 
 
-def _by_queue(session: Session, running: Mapping[str, int]) -> list[OutcomeAmounts]:
+def _by_queue(cycle: Cycle, running: Mapping[str, int]) -> list[OutcomeAmounts]:
     """What queues have if so many pods of each group run; pods of a group count in task order."""
-    tree = session.snapshot.tree
+    tree = cycle.context.snapshot.tree
     sums = [[0.0] * RESOURCES for _ in tree.names]
-    for key, entry in session.snapshot.groups.items():
+    for key, entry in cycle.context.snapshot.groups.items():
         group = entry.group
         if group is None or group.queue not in tree.rows:
             continue
-        tasks = sorted(entry.tasks.values(), key=session.task_order)
+        tasks = sorted(entry.tasks.values(), key=cycle.gangs.task_order)
         for task in tasks[: running.get(key.partition("/")[2], 0)]:
-            row = session.snapshot.nodes.rows.get(task.node, 0)
-            amounts = session.snapshot.amounts_on(task.shape, row)
+            row = cycle.context.snapshot.nodes.rows.get(task.node, 0)
+            amounts = cycle.context.snapshot.amounts_on(task.shape, row)
             for queue in tree.chains[tree.rows[group.queue]]:
                 for resource in range(RESOURCES):
                     sums[queue][resource] += amounts[resource]
@@ -157,14 +157,14 @@ def _dominant_share(amounts: OutcomeAmounts, share: list[float]) -> float:
     return share_used
 
 
-def _waiting_reasons(session: Session, ours: Mapping[str, int], recorded: Mapping[str, int]) -> Iterator[str]:
+def _waiting_reasons(cycle: Cycle, ours: Mapping[str, int], recorded: Mapping[str, int]) -> Iterator[str]:
     """What the groups that run more pods in the recorded outcome were told."""
     if all(count <= ours.get(name, 0) for name, count in recorded.items()):
         yield (
             "  nobody runs more pods in the recorded outcome: it was taken in the middle of evictions "
             "that nobody gains by (cycle:SOL-12, SOL-15)"
         )
-    waiting: dict[str, Unscheduled] = {item.group: item for item in build_plan(session).unscheduled}
+    waiting: dict[str, Unscheduled] = {item.group: item for item in build_plan(cycle).unscheduled}
     for name in sorted(recorded):
         if ours.get(name, 0) >= recorded[name] or name not in waiting:
             continue

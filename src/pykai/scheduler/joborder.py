@@ -7,14 +7,14 @@ from typing import Any
 from pykai.api import names
 from pykai.core.actions.allocate import allocation_walk
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.opencycle import open_cycle
 from pykai.core.policy import Policy
-from pykai.core.schedule import open_session
 
 
 def job_order(snapshot: Snapshot, policy: Policy) -> dict[str, Any]:
     """All groups that allocate would look at, in its order, over all queues and queue by queue."""
-    session = open_session(snapshot, policy)
-    walk = allocation_walk(session, names.ACTION_ALLOCATE)
+    cycle = open_cycle(snapshot, policy)
+    walk = allocation_walk(cycle, names.ACTION_ALLOCATE)
     global_order: list[dict[str, Any]] = []
     by_queue: dict[str, list[dict[str, Any]]] = {}
     while (gang := walk.pop()) is not None:

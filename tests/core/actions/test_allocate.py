@@ -13,7 +13,6 @@ from pykai.core.cycle.state import State
 from pykai.core.hooks import Hooks, NodeSet, Plugin
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
-from pykai.core.placing.gang import place_gang, try_place_tasks
 from pykai.core.plugins.scores import GpuSpread
 from pykai.core.policy import NamedPlugin
 from pykai.core.report.decisions import NoPlace, OverCapacity
@@ -165,9 +164,9 @@ def test_t15_without_a_required_subgroup_each_turn_serves_one() -> None:
         .queue("q")
         .tree("job", leaf("a", 2, pending=2), leaf("b", 2, pending=2), needs=0, gpu=1)
     )
-    session = built.session()
-    (gang,) = session.waiting_gangs()
-    assert [[task.name for task in batch.tasks] for batch in session.next_tasks(gang)] == [["job-a-0", "job-a-1"]]
+    cycle = built.cycle()
+    (gang,) = cycle.gangs.waiting()
+    assert [[task.name for task in batch.tasks] for batch in cycle.gangs.next_tasks(gang)] == [["job-a-0", "job-a-1"]]
     assert built.schedule().bound_pods("job") == ["job-a-0", "job-a-1"]
 
 
@@ -177,10 +176,10 @@ def test_t15_nothing_is_chosen_when_every_subgroup_is_satisfied() -> None:
         .queue("q")
         .tree("job", leaf("a", 1, running=1), leaf("b", 1, running=1), leaf("c", 2, pending=1), needs=0, gpu=1)
     )
-    session = built.session()
-    (gang,) = session.waiting_gangs()
-    assert session.next_tasks(gang) == []
-    assert not place_gang(session, gang)
+    cycle = built.cycle()
+    (gang,) = cycle.gangs.waiting()
+    assert cycle.gangs.next_tasks(gang) == []
+    assert not cycle.placer.place_gang(gang)
     result = built.schedule()
     assert result.plan.binds == ()
     assert "Waiting for 2 pods for SubGroup c, currently 1 exist" in result.why("job")
@@ -268,9 +267,9 @@ def test_alc2_the_next_set_is_tried_when_the_first_cannot_hold_the_gang() -> Non
 
 def test_alc2_without_a_set_the_group_fails() -> None:
     built = with_plugin(racks(a1=2).gang("job", 2, gpu=1), Domains({"": "zone"}))
-    session = built.session()
-    (gang,) = session.waiting_gangs()
-    assert not place_gang(session, gang)
+    cycle = built.cycle()
+    (gang,) = cycle.gangs.waiting()
+    assert not cycle.placer.place_gang(gang)
     result = built.schedule()
     assert result.plan.binds == ()
     assert "no set of nodes can hold the subgroup" in result.why("job")
@@ -343,17 +342,17 @@ def test_alc3_a_shared_request_does_not_start_on_devices_of_which_one_is_still_b
 
 
 def test_alc3_in_a_simulation_nothing_starts() -> None:
-    session = cluster(nodes=1, gpus=2).queue("q").gang("job", 2, gpu=1).session()
-    (gang,) = session.waiting_gangs()
-    assert try_place_tasks(session, gang, session.next_tasks(gang))
-    assert {placed.status for placed in session.state.placements.values()} == {TaskStatus.PIPELINED}
+    cycle = cluster(nodes=1, gpus=2).queue("q").gang("job", 2, gpu=1).cycle()
+    (gang,) = cycle.gangs.waiting()
+    assert cycle.placer.try_place_tasks(gang, cycle.gangs.next_tasks(gang))
+    assert {placed.status for placed in cycle.state.placements.values()} == {TaskStatus.PIPELINED}
 
 
 def test_alc3_in_a_simulation_shared_requests_do_not_start_either() -> None:
-    session = cluster(nodes=1, gpus=2).queue("q").gang("job", 2, fraction=0.5).session()
-    (gang,) = session.waiting_gangs()
-    assert try_place_tasks(session, gang, session.next_tasks(gang))
-    assert {placed.status for placed in session.state.placements.values()} == {TaskStatus.PIPELINED}
+    cycle = cluster(nodes=1, gpus=2).queue("q").gang("job", 2, fraction=0.5).cycle()
+    (gang,) = cycle.gangs.waiting()
+    assert cycle.placer.try_place_tasks(gang, cycle.gangs.next_tasks(gang))
+    assert {placed.status for placed in cycle.state.placements.values()} == {TaskStatus.PIPELINED}
 
 
 # -- cycle:ALC-4, ALC-7: failing --------------------------------------------------------------------------------------
@@ -367,18 +366,18 @@ def test_alc4_what_a_failed_gang_tried_is_free_for_the_next() -> None:
 
 
 def test_alc4_an_attempt_places_the_whole_gang_or_nothing() -> None:
-    session = cluster(nodes=1, gpus=4).queue("q").gang("big", 3, gpu=2).session()
-    (gang,) = session.waiting_gangs()
-    assert not place_gang(session, gang)
-    assert session.state.placements == {}
+    cycle = cluster(nodes=1, gpus=4).queue("q").gang("big", 3, gpu=2).cycle()
+    (gang,) = cycle.gangs.waiting()
+    assert not cycle.placer.place_gang(gang)
+    assert cycle.state.placements == {}
 
 
 def test_alc4_an_attempt_under_node_sets_places_every_subgroup_or_nothing() -> None:
     built = racks(a1=2).tree("job", leaf("a", 3, pending=3), leaf("b", 1, pending=1), gpu=1)
-    session = with_plugin(built, Domains({"": "rack"})).session()
-    (gang,) = session.waiting_gangs()
-    assert not place_gang(session, gang)
-    assert session.state.placements == {}
+    cycle = with_plugin(built, Domains({"": "rack"})).cycle()
+    (gang,) = cycle.gangs.waiting()
+    assert not cycle.placer.place_gang(gang)
+    assert cycle.state.placements == {}
 
 
 def test_alc4_a_failing_subgroup_fails_the_whole_job() -> None:
@@ -595,10 +594,10 @@ def test_alc8_pods_that_leave_count_for_the_form_of_the_text() -> None:
 
 
 def test_alc8_a_simulation_leaves_what_it_tried_untouched() -> None:
-    session = cluster(nodes=1, gpus=1).queue("q").gang("job", 2, gpu=1).session()
-    (gang,) = session.waiting_gangs()
-    assert not try_place_tasks(session, gang, session.next_tasks(gang))
-    assert session.state.placements == {}
+    cycle = cluster(nodes=1, gpus=1).queue("q").gang("job", 2, gpu=1).cycle()
+    (gang,) = cycle.gangs.waiting()
+    assert not cycle.placer.try_place_tasks(gang, cycle.gangs.next_tasks(gang))
+    assert cycle.state.placements == {}
 
 
 # -- cycle:ALC-9: gpu-memory requests ---------------------------------------------------------------------------------
@@ -632,10 +631,10 @@ def test_alc9_the_order_of_queues_converts_with_the_smallest_gpu() -> None:
 
 @pytest.mark.parametrize("known", [None, 100])
 def test_alc9_without_a_gpu_of_known_memory_nothing_is_converted(known: int | None) -> None:
-    session = cluster(nodes=1, gpus=1, gpu_memory=known).queue("q").gang("job", gpu_memory=50).session()
-    (gang,) = session.waiting_gangs()
-    assert (session.smallest_gpu_mib, session.largest_gpu_mib) == (0, 0)
-    assert session.next_task_amounts(gang, session.largest_gpu_mib)[2] == 0.0
+    cycle = cluster(nodes=1, gpus=1, gpu_memory=known).queue("q").gang("job", gpu_memory=50).cycle()
+    (gang,) = cycle.gangs.waiting()
+    assert (cycle.context.smallest_gpu_mib, cycle.context.largest_gpu_mib) == (0, 0)
+    assert cycle.gangs.least_amounts(gang)[2] == 0.0
 
 
 # -- several node sets, gates, simulations -----------------------------------------------------------------------------
@@ -664,7 +663,7 @@ def test_exp10_a_group_whose_pods_are_all_gated_is_told_so() -> None:
 
 
 def test_alc8_a_simulation_records_no_refusal() -> None:
-    session = cluster(nodes=1, gpus=1).queue("q", limit=5).gang("job", 2, gpu=1).gang("over", 6, gpu=1).session()
-    for gang in session.waiting_gangs():
-        assert not try_place_tasks(session, gang, session.next_tasks(gang))
-    assert session.refusals == {}
+    cycle = cluster(nodes=1, gpus=1).queue("q", limit=5).gang("job", 2, gpu=1).gang("over", 6, gpu=1).cycle()
+    for gang in cycle.gangs.waiting():
+        assert not cycle.placer.try_place_tasks(gang, cycle.gangs.next_tasks(gang))
+    assert cycle.decisions.refusals == {}

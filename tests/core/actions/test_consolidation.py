@@ -300,11 +300,11 @@ def test_sol12_only_those_who_really_leave_count_as_gone() -> None:
 def test_sol12_the_look_ahead_leaves_nothing_behind() -> None:
     """cycle:SOL-12: those who move hold their old place until they are gone."""
     built = cluster(nodes=2, gpus=4).queue("q").gang("a", gpu=2, on="node-0").gang("b", gpu=2, on="node-1")
-    session = built.gang("job", gpu=3).with_actions("consolidation").session()
-    run_actions(session)
-    assert [item.pod for item in session.evictions.values()] == ["b-0"]
-    assert set(session.state.evicted_from) == {"default/b-0"}
-    check_state(session)
+    cycle = built.gang("job", gpu=3).with_actions("consolidation").cycle()
+    run_actions(cycle)
+    assert [item.pod for item in cycle.decisions.evictions.values()] == ["b-0"]
+    assert set(cycle.state.evicted_from) == {"default/b-0"}
+    check_state(cycle.state, cycle.gangs)
 
 
 def gap(rival: str = "") -> Result:

@@ -106,7 +106,7 @@ def test_q323_it_is_recorded_once_though_an_action_in_between_did_something() ->
 
 def test_q322_the_cycle_knows_when_the_window_ends() -> None:
     """queues:Q-322: the answer changes then."""
-    assert new(ground("preempt"), "5m", 100).schedule().session.state.valid_until_ns == NOW_NS + 200 * SECOND
+    assert new(ground("preempt"), "5m", 100).schedule().cycle.state.valid_until_ns == NOW_NS + 200 * SECOND
 
 
 def test_q322_allocate_does_not_ask() -> None:

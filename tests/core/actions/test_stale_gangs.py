@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from pykai.core.actions.stale_gangs import evict_stale_gangs
+from pykai.api import names
+from pykai.core.actions import ACTIONS
 from pykai.core.cycle.recording import record_decisions
 from pykai.core.model.status import TaskStatus
 from pykai.core.report.decisions import WithinDelay
@@ -91,12 +92,12 @@ def test_stl3_the_default_grace_period_is_a_setting(grace_s: int, evicted: int) 
 
 def test_stl3_the_cycle_knows_when_a_grace_period_ends() -> None:
     """cycle:STL-3: until then the same state gives the same plan."""
-    assert half(stale=20).schedule().session.state.valid_until_ns == NOW_NS + 40 * S
-    assert half(stale=None).schedule().session.state.valid_until_ns == NOW_NS + 60 * S
+    assert half(stale=20).schedule().cycle.state.valid_until_ns == NOW_NS + 40 * S
+    assert half(stale=None).schedule().cycle.state.valid_until_ns == NOW_NS + 60 * S
     two = half(stale=20).gang("other", 1, min=2, gpu=1, on="node-0", group_spec=marked(50))
-    assert two.schedule().session.state.valid_until_ns == NOW_NS + 10 * S
-    assert half(stale=20, grace="-1s").schedule().session.state.valid_until_ns is None
-    assert half(stale=61).schedule().session.state.valid_until_ns is None
+    assert two.schedule().cycle.state.valid_until_ns == NOW_NS + 10 * S
+    assert half(stale=20, grace="-1s").schedule().cycle.state.valid_until_ns is None
+    assert half(stale=61).schedule().cycle.state.valid_until_ns is None
 
 
 # cycle:STL-1: what is stale
@@ -350,16 +351,16 @@ def test_stl4_a_pod_that_is_being_bound_loses_its_bind_request() -> None:
 
 def test_stl4_a_promise_of_the_same_cycle_is_dropped() -> None:
     """cycle:STL-4, PG-14: the pod waits again, nobody deletes it."""
-    session = ground().gang("job", 2, gpu=1, group_spec={"stalenessGracePeriod": "0s"}).session()
-    (gang,) = session.waiting_gangs()
+    cycle = ground().gang("job", 2, gpu=1, group_spec={"stalenessGracePeriod": "0s"}).cycle()
+    (gang,) = cycle.gangs.waiting()
     (part,) = gang.leaves
-    session.state.place(gang, part, part.tasks[0], 0, (), pipelined=True)
-    record_decisions(session, session.state.commit(0))
-    assert list(session.nominations) == ["default/job-0"]
-    evict_stale_gangs(session)
-    assert [found.evicted for found in session.stale] == [True]
-    assert (session.nominations, session.evictions) == ({}, {})
-    assert session.state.status_of(part.tasks[0]) is TaskStatus.PENDING
+    cycle.state.place(gang, part, part.tasks[0], 0, (), pipelined=True)
+    record_decisions(cycle.decisions, cycle.state, cycle.context.rules, cycle.state.commit(0))
+    assert list(cycle.decisions.nominations) == ["default/job-0"]
+    ACTIONS[names.ACTION_STALE_GANG_EVICTION].run_in(cycle)
+    assert [found.evicted for found in cycle.decisions.stale] == [True]
+    assert (cycle.decisions.nominations, cycle.decisions.evictions) == ({}, {})
+    assert cycle.state.status_of(part.tasks[0]) is TaskStatus.PENDING
 
 
 def test_stl4_what_a_stale_gang_leaves_is_released_not_free() -> None:
@@ -421,8 +422,8 @@ def test_stl5_the_core_of_a_semi_preemptible_gang_goes_too() -> None:
 
 def test_stl_do_better_the_last_eviction_of_the_gang_is_now() -> None:
     """cycle:15, Do better (b); cycle:STM-8."""
-    assert half().schedule().session.evicted_groups == {"default/job"}
-    assert half(stale=5).schedule().session.evicted_groups == set()
+    assert half().schedule().cycle.decisions.evicted_groups == {"default/job"}
+    assert half(stale=5).schedule().cycle.decisions.evicted_groups == set()
 
 
 def test_stm8_a_gang_that_lost_a_task_may_not_take_others_before_its_delay_is_over() -> None:

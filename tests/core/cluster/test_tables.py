@@ -11,7 +11,8 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
-from pykai.core.schedule import open_session, run_actions
+from pykai.core.opencycle import open_cycle
+from pykai.core.schedule import run_actions
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster
 from tests.heldentries import entry_counts
 
@@ -81,9 +82,9 @@ def test_a_pod_may_come_before_its_node_its_group_and_its_queue() -> None:
     assert seen(tables).nodes.names == []
     apply(tables, cluster(nodes=1, gpus=2).queue("q").group("g"))
     assert amounts(seen(tables), "nvidia.com/gpu")["idle"] == 1
-    session = open_session(seen(tables), cluster().policy())
-    run_actions(session)
-    assert list(session.binds) == ["default/next"]
+    cycle = open_cycle(seen(tables), cluster().policy())
+    run_actions(cycle)
+    assert list(cycle.decisions.binds) == ["default/next"]
 
 
 def test_pods_of_a_node_that_goes_and_comes_back_hold_it_again() -> None:
@@ -185,10 +186,10 @@ def test_a_cycle_leaves_the_tables_as_they_were() -> None:
     built = cluster(nodes=1, gpus=1).queue("q").pod("old", fraction=0.3, on="node-0", device="d", spec=busy)
     built.gang("new", fraction=0.3, spec=port)
     tables = built.tables()
-    session = open_session(seen(tables), built.policy())
-    run_actions(session)
-    assert session.state.devices[0]["d"].live == 2
-    assert len(session.state.ports[0]) == 2
+    cycle = open_cycle(seen(tables), built.policy())
+    run_actions(cycle)
+    assert cycle.state.devices[0]["d"].live == 2
+    assert len(cycle.state.ports[0]) == 2
     again = seen(tables)
     assert again.devices[0]["d"].live == 1
     assert len(again.ports[0]) == 1

@@ -24,9 +24,9 @@ def job(*parts: SubgroupSpec, needs: int | None = None, gpus: int = 100) -> Clus
 
 def chosen(built: Cluster, group: str = "job") -> list[str]:
     """The pods a group would place in its first turn, without the name of the group."""
-    session = built.session()
-    gang = session.gang(session.snapshot.groups[f"default/{group}"])
-    return [task.name.removeprefix(f"{group}-") for batch in session.next_tasks(gang) for task in batch.tasks]
+    cycle = built.cycle()
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{group}"])
+    return [task.name.removeprefix(f"{group}-") for batch in cycle.gangs.next_tasks(gang) for task in batch.tasks]
 
 
 def started(result: Result, group: str = "job") -> dict[str, int]:
@@ -113,26 +113,26 @@ def test_a_group_that_grows_in_its_first_cycle_starts_once() -> None:
 
 def test_the_choice_is_kept_until_a_task_changes() -> None:
     """cycle:PG-9"""
-    session = job(leaf("a", 1, pending=2), leaf("b", 1, pending=1)).session()
-    gang = session.gang(session.snapshot.groups["default/job"])
-    batches = session.next_tasks(gang)
-    assert session.next_tasks(gang) is batches
+    cycle = job(leaf("a", 1, pending=2), leaf("b", 1, pending=1)).cycle()
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups["default/job"])
+    batches = cycle.gangs.next_tasks(gang)
+    assert cycle.gangs.next_tasks(gang) is batches
     for batch in batches:
         for task in batch.tasks:
-            session.state.place(gang, batch.leaf, task, 0, (), pipelined=False)
-    assert [task.name for batch in session.next_tasks(gang) for task in batch.tasks] == ["job-a-1"]
+            cycle.state.place(gang, batch.leaf, task, 0, (), pipelined=False)
+    assert [task.name for batch in cycle.gangs.next_tasks(gang) for task in batch.tasks] == ["job-a-1"]
 
 
 def test_the_choice_is_made_anew_when_a_placement_is_taken_back() -> None:
     """cycle:PG-9"""
-    session = job(leaf("a", 1, pending=2)).session()
-    gang = session.gang(session.snapshot.groups["default/job"])
-    (batch,) = session.next_tasks(gang)
-    mark = session.state.mark()
-    session.state.place(gang, batch.leaf, batch.tasks[0], 0, (), pipelined=False)
-    assert [task.name for batch in session.next_tasks(gang) for task in batch.tasks] == ["job-a-1"]
-    session.state.rollback(mark)
-    assert [task.name for batch in session.next_tasks(gang) for task in batch.tasks] == ["job-a-0"]
+    cycle = job(leaf("a", 1, pending=2)).cycle()
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups["default/job"])
+    (batch,) = cycle.gangs.next_tasks(gang)
+    mark = cycle.state.mark()
+    cycle.state.place(gang, batch.leaf, batch.tasks[0], 0, (), pipelined=False)
+    assert [task.name for batch in cycle.gangs.next_tasks(gang) for task in batch.tasks] == ["job-a-1"]
+    cycle.state.rollback(mark)
+    assert [task.name for batch in cycle.gangs.next_tasks(gang) for task in batch.tasks] == ["job-a-0"]
 
 
 # Satisfied (cycle:PG-5)

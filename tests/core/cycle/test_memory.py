@@ -17,9 +17,10 @@ from pykai.core.cycle.memory import CycleMemory
 from pykai.core.cycle.state import State
 from pykai.core.hooks import EvictionProposal, Hooks
 from pykai.core.model.status import TaskStatus
+from pykai.core.opencycle import open_cycle
 from pykai.core.policy import NamedPlugin, Policy
 from pykai.core.report.decisions import Plan
-from pykai.core.schedule import open_session, schedule
+from pykai.core.schedule import schedule
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster, timestamp_before
 
 ALL_ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
@@ -313,7 +314,7 @@ def test_the_first_of_several_instants_counts() -> None:
 
 
 def test_an_instant_has_passed_when_it_is_now() -> None:
-    state = full().session().state
+    state = full().cycle().state
     assert state.passed(NOW_NS)
     assert state.passed(NOW_NS - 1)
     assert state.valid_until_ns is None, "what has come does not come again"
@@ -322,7 +323,7 @@ def test_an_instant_has_passed_when_it_is_now() -> None:
 
 
 def test_the_nearest_instant_is_kept() -> None:
-    state = full().session().state
+    state = full().cycle().state
     for instant in (30, 10, 20):
         assert not state.passed(NOW_NS + instant)
     assert state.valid_until_ns == NOW_NS + 10
@@ -353,9 +354,9 @@ def test_a_session_knows_nothing_of_the_memory() -> None:
     """What is remembered cannot be changed by what a later cycle does to its own copies."""
     service = Service(full())
     first = service.cycle().encoded()
-    session = open_session(service.tables.snapshot(NOW_NS), service.policy)
+    cycle = open_cycle(service.tables.snapshot(NOW_NS), service.policy)
     gang: Gang = next(
-        gang for gang in map(session.gang, session.snapshot.groups.values()) if gang.key.endswith("running")
+        gang for gang in map(cycle.gangs.gang, cycle.context.snapshot.groups.values()) if gang.key.endswith("running")
     )
-    session.state.evict(gang, gang.leaves[0], next(iter(gang.entry.tasks.values())))
+    cycle.state.evict(gang, gang.leaves[0], next(iter(gang.entry.tasks.values())))
     assert service.cycle().encoded() == first

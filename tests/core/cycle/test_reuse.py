@@ -16,12 +16,11 @@ from pykai.core.cluster.groupindex import GroupIndex, PriorityKind
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.reuse import ReusableState
-from pykai.core.cycle.session import Session
 from pykai.core.hooks import Hooks
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import is_equivalent_pod
+from pykai.core.opencycle import Cycle, open_cycle
 from pykai.core.policy import NamedPlugin
-from pykai.core.schedule import open_session
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster
 from tests.core.cycle.test_memory import ALL_ACTIONS, Service
 
@@ -297,10 +296,10 @@ def gangs_after(service: Service, change: Callable[[], object] = lambda: None) -
     before = dict(service.memory.reuse.gangs)
     change()
     snapshot = service.tables.snapshot(NOW_NS)
-    session = open_session(
+    cycle = open_cycle(
         snapshot, service.policy, ReusableState.reuse_or_create(service.memory.reuse, snapshot, service.policy)
     )
-    taken = {gang.group.name for gang in session.waiting_gangs() if before.get(gang.key) is gang}
+    taken = {gang.group.name for gang in cycle.gangs.waiting() if before.get(gang.key) is gang}
     return {key.partition("/")[2] for key in before}, taken
 
 
@@ -363,7 +362,7 @@ def test_known_gangs_keep_no_cycle_alive() -> None:
     assert service.memory.reuse is not None
     for gang in service.memory.reuse.gangs.values():
         parts = [getattr(gang, name) for name in gang.__slots__]
-        assert not any(isinstance(part, (Session, Snapshot, Tables)) for part in parts)
+        assert not any(isinstance(part, (Cycle, Snapshot, Tables)) for part in parts)
         assert getattr(gang.task_key, "__self__", None) is None
 
 

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.cycle.journal import Placement
-from pykai.core.cycle.session import Session
 from pykai.core.cycle.validate import check_state
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
-from pykai.core.placing.gang import try_place_tasks
+from pykai.core.opencycle import Cycle
 from tests.core.builders import Cluster, cluster
 
 PORT = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
@@ -37,16 +36,18 @@ KINDS = pytest.mark.parametrize(
 )
 
 
-def gangs_of(session: Session) -> dict[str, Gang]:
+def gangs_of(cycle: Cycle) -> dict[str, Gang]:
     return {
-        entry.group.name: session.gang(entry) for entry in session.snapshot.groups.values() if entry.group is not None
+        entry.group.name: cycle.gangs.gang(entry)
+        for entry in cycle.context.snapshot.groups.values()
+        if entry.group is not None
     }
 
 
-def content(session: Session) -> tuple[Any, ...]:
+def content(cycle: Cycle) -> tuple[Any, ...]:
     """Everything the journal changes, in a form that compares byte by byte."""
-    state = session.state
-    gangs = [(gang.key, gang.unplaced, gang.pipelined) for gang in gangs_of(session).values()]
+    state = cycle.state
+    gangs = [(gang.key, gang.unplaced, gang.pipelined) for gang in gangs_of(cycle).values()]
     leaves = [
         (
             gang.key,
@@ -58,7 +59,7 @@ def content(session: Session) -> tuple[Any, ...]:
             leaf.alive,
             sorted(task.key for task in leaf.evicted),
         )
-        for gang in gangs_of(session).values()
+        for gang in gangs_of(cycle).values()
         for leaf in gang.leaves
     ]
     return (
@@ -83,47 +84,47 @@ def two_nodes(device: str | tuple[str, ...] = (), **pod: Any) -> Cluster:
     return built.gang("a", 2, preemptible=False, on="node-0", device=device, **pod).gang("b", 2, **pod)
 
 
-def find(session: Session, pod: str) -> tuple[Gang, LeafState, Task]:
-    task = session.snapshot.tasks[f"default/{pod}"]
-    gang = session.gang(session.snapshot.groups[task.group_key])
+def find(cycle: Cycle, pod: str) -> tuple[Gang, LeafState, Task]:
+    task = cycle.context.snapshot.tasks[f"default/{pod}"]
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
     return gang, gang.leaves[gang.group.leaf_index[task.subgroup]], task
 
 
-def evict(session: Session, pod: str) -> Task:
-    gang, part, task = find(session, pod)
-    session.state.evict(gang, part, task)
+def evict(cycle: Cycle, pod: str) -> Task:
+    gang, part, task = find(cycle, pod)
+    cycle.state.evict(gang, part, task)
     return task
 
 
-def keep(session: Session, pod: str) -> None:
-    session.state.cancel_eviction(*find(session, pod))
+def keep(cycle: Cycle, pod: str) -> None:
+    cycle.state.cancel_eviction(*find(cycle, pod))
 
 
-def put(session: Session, pod: str, row: int, *devices: str, pipelined: bool = True) -> Task:
-    gang, part, task = find(session, pod)
-    session.state.place(gang, part, task, row, devices, pipelined=pipelined)
+def put(cycle: Cycle, pod: str, row: int, *devices: str, pipelined: bool = True) -> Task:
+    gang, part, task = find(cycle, pod)
+    cycle.state.place(gang, part, task, row, devices, pipelined=pipelined)
     return task
 
 
-def gpus(session: Session, row: int) -> tuple[int, int, int, int]:
+def gpus(cycle: Cycle, row: int) -> tuple[int, int, int, int]:
     """Idle, releasing, free and used GPUs of a node."""
-    axis = session.snapshot.axes.index["nvidia.com/gpu"]
-    state = session.state
+    axis = cycle.context.snapshot.axes.index["nvidia.com/gpu"]
+    state = cycle.state
     idle, releasing, free, used = (
         int(plane[axis, row]) for plane in (state.idle, state.releasing, state.free, state.used)
     )
     return idle, releasing, free, used
 
 
-def held(session: Session, queue: str) -> tuple[float, float]:
+def held(cycle: Cycle, queue: str) -> tuple[float, float]:
     """GPU hundredths of a queue: all, and those of work that cannot be taken back."""
-    row = session.snapshot.tree.rows[queue]
-    return session.state.ledger.allocated[row][2], session.state.ledger.allocated_non_preemptible[row][2]
+    row = cycle.context.snapshot.tree.rows[queue]
+    return cycle.state.ledger.allocated[row][2], cycle.state.ledger.allocated_non_preemptible[row][2]
 
 
-def counters(session: Session, pod: str) -> tuple[int, int, int, int]:
+def counters(cycle: Cycle, pod: str) -> tuple[int, int, int, int]:
     """Of the pod's subgroup: will go on holding a node, holds one, was promised one, waits."""
-    _, part, _ = find(session, pod)
+    _, part, _ = find(cycle, pod)
     return part.active_allocated, part.active_used, part.pipelined, part.unplaced
 
 
@@ -132,82 +133,82 @@ def counters(session: Session, pod: str) -> tuple[int, int, int, int]:
 
 def test_stm2_an_evicted_task_gives_its_node_back_when_it_is_gone() -> None:
     """cycle:STM-2: Releasing; the node has it until then."""
-    session = two_nodes(gpu=1).session()
-    task = evict(session, "a-0")
-    assert session.state.status_of(task) is TaskStatus.RELEASING
-    assert session.state.evicted_from[task.key] == Placement(TaskStatus.RELEASING, 0, ())
-    assert gpus(session, 0) == (2, 1, 3, 2)
+    cycle = two_nodes(gpu=1).cycle()
+    task = evict(cycle, "a-0")
+    assert cycle.state.status_of(task) is TaskStatus.RELEASING
+    assert cycle.state.evicted_from[task.key] == Placement(TaskStatus.RELEASING, 0, ())
+    assert gpus(cycle, 0) == (2, 1, 3, 2)
 
 
 def test_stm2_an_evicted_task_no_longer_counts_for_its_queues() -> None:
     """cycle:STM-2, queues:Q-108: on every level, and for work that cannot be taken back."""
-    session = two_nodes(gpu=1).gang("c", gpu=1, on="node-1").session()
-    assert [held(session, queue) for queue in ("q", "top")] == [(300, 200)] * 2
-    evict(session, "a-0")
-    assert [held(session, queue) for queue in ("q", "top")] == [(200, 100)] * 2
-    evict(session, "c-0")
-    assert [held(session, queue) for queue in ("q", "top")] == [(100, 100)] * 2, "c is preemptible"
+    cycle = two_nodes(gpu=1).gang("c", gpu=1, on="node-1").cycle()
+    assert [held(cycle, queue) for queue in ("q", "top")] == [(300, 200)] * 2
+    evict(cycle, "a-0")
+    assert [held(cycle, queue) for queue in ("q", "top")] == [(200, 100)] * 2
+    evict(cycle, "c-0")
+    assert [held(cycle, queue) for queue in ("q", "top")] == [(100, 100)] * 2, "c is preemptible"
 
 
 def test_stm2_an_evicted_task_holds_its_node_but_not_for_good() -> None:
     """cycle:STM-2, 1.1: activeUsed, no longer activeAllocated."""
-    session = two_nodes(gpu=1).session()
-    evict(session, "a-0")
-    assert counters(session, "a-0") == (1, 2, 0, 1)
-    assert find(session, "a-0")[0].unplaced == 1
+    cycle = two_nodes(gpu=1).cycle()
+    evict(cycle, "a-0")
+    assert counters(cycle, "a-0") == (1, 2, 0, 1)
+    assert find(cycle, "a-0")[0].unplaced == 1
 
 
 def test_stm2_a_task_evicted_by_a_trial_may_be_placed_again() -> None:
     """cycle:SOL-13: it counts as placeable, and goes before those that wait."""
-    session = two_nodes(gpu=1).pod("a-2", group="a", gpu=1).session()
-    gang = find(session, "a-0")[0]
-    task = evict(session, "a-1")
-    assert session.state.is_unplaced(task)
-    (batch,) = session.next_tasks(gang)
+    cycle = two_nodes(gpu=1).pod("a-2", group="a", gpu=1).cycle()
+    gang = find(cycle, "a-0")[0]
+    task = evict(cycle, "a-1")
+    assert cycle.state.is_unplaced(task)
+    (batch,) = cycle.gangs.next_tasks(gang)
     assert [found.name for found in batch.tasks] == ["a-1"]
-    evict(session, "a-0")
-    (batch,) = session.next_tasks(gang)
+    evict(cycle, "a-0")
+    (batch,) = cycle.gangs.next_tasks(gang)
     assert [found.name for found in batch.tasks] == ["a-0", "a-1"]
 
 
 def test_stm2_a_tenant_of_a_shared_gpu_releases_its_part() -> None:
     """cycle:STM-2, gpu:4: the device itself is released with its last tenant."""
-    session = two_nodes("x", fraction=0.5).session()
-    evict(session, "a-0")
-    use = session.state.devices[0]["x"]
+    cycle = two_nodes("x", fraction=0.5).cycle()
+    evict(cycle, "a-0")
+    use = cycle.state.devices[0]["x"]
     assert (use.live, use.releasing, use.used_mib, use.releasing_mib) == (1, 1, 1000, 500)
-    assert gpus(session, 0)[:3] == (3, 0, 3)
-    evict(session, "a-1")
-    assert gpus(session, 0)[:3] == (3, 1, 4)
+    assert gpus(cycle, 0)[:3] == (3, 0, 3)
+    evict(cycle, "a-1")
+    assert gpus(cycle, 0)[:3] == (3, 1, 4)
 
 
 def test_stm2_what_a_task_costs_its_queue_is_what_it_cost_on_its_node() -> None:
     """cycle:STM-2, gpu:C-8: a gpu-memory request is converted by its own node."""
     built = cluster().node(gpus=2, gpu_memory=1000).node(gpus=2, gpu_memory=4000).queue("q")
     built.gang("a", gpu_memory=500, on="node-1", device="x").gang("b", gpu_memory=500, on="node-0", device="y")
-    session = built.session()
-    assert held(session, "q")[0] == 63
-    evict(session, "a-0")
-    assert held(session, "q")[0] == 50
+    cycle = built.cycle()
+    assert held(cycle, "q")[0] == 63
+    evict(cycle, "a-0")
+    assert held(cycle, "q")[0] == 50
 
 
 def test_stm2_ports_of_a_task_that_leaves_close() -> None:
     """cycle:STM-2, FLT-2: the port is free for a promise, and not yet free to start on."""
-    session = two_nodes(spec=PORT).session()
-    evict(session, "a-0")
-    assert [(port.port, holders) for port, holders in session.state.ports[0].items()] == [(80, 1)]
-    evict(session, "a-1")
-    assert session.state.ports == {}
-    assert [(port.port, holders) for port, holders in session.state.terminating_ports[0].items()] == [(80, 2)]
-    assert try_place_tasks(session, gangs_of(session)["b"], session.next_tasks(gangs_of(session)["b"]))
+    cycle = two_nodes(spec=PORT).cycle()
+    evict(cycle, "a-0")
+    assert [(port.port, holders) for port, holders in cycle.state.ports[0].items()] == [(80, 1)]
+    evict(cycle, "a-1")
+    assert cycle.state.ports == {}
+    assert [(port.port, holders) for port, holders in cycle.state.terminating_ports[0].items()] == [(80, 2)]
+    assert cycle.placer.try_place_tasks(gangs_of(cycle)["b"], cycle.gangs.next_tasks(gangs_of(cycle)["b"]))
 
 
 @pytest.mark.parametrize("pod", ["b-0", "a-0"], ids=["waits", "leaves"])
 def test_stm2_only_a_task_that_has_a_node_can_be_evicted(pod: str) -> None:
     """cycle:PG-14"""
-    session = two_nodes(gpu=1).assume("a-0", TaskStatus.RELEASING).session()
+    cycle = two_nodes(gpu=1).assume("a-0", TaskStatus.RELEASING).cycle()
     with pytest.raises((AssertionError, KeyError)):
-        evict(session, pod)
+        evict(cycle, pod)
 
 
 class Listener:
@@ -225,22 +226,22 @@ class Listener:
 
 def test_stm1_observers_hear_of_evictions_and_of_their_undoing() -> None:
     """cycle:STM-1: every operation fires its events."""
-    session = two_nodes(gpu=1).session()
+    cycle = two_nodes(gpu=1).cycle()
     listener = Listener()
-    session.state.observers.append(listener)
+    cycle.state.observers = (*cycle.state.observers, listener)
 
     def heard() -> list[tuple[str, str, int]]:
         found, listener.heard = listener.heard, []
         return found
 
-    evict(session, "a-0")
+    evict(cycle, "a-0")
     assert heard() == [("removed", "a-0", 0)]
-    keep(session, "a-0")
+    keep(cycle, "a-0")
     assert heard() == [("added", "a-0", 0)]
-    put(session, "b-0", 1)
-    evict(session, "b-0")
+    put(cycle, "b-0", 1)
+    evict(cycle, "b-0")
     assert heard() == [("added", "b-0", 1), ("removed", "b-0", 1)]
-    session.state.rollback(0)
+    cycle.state.rollback(0)
     assert heard() == [("added", "b-0", 1), ("removed", "b-0", 1), ("removed", "a-0", 0), ("added", "a-0", 0)]
 
 
@@ -250,98 +251,98 @@ def test_stm1_observers_hear_of_evictions_and_of_their_undoing() -> None:
 @KINDS
 def test_stm3_a_task_that_is_kept_never_notices(pod: dict[str, Any], device: str | tuple[str, ...]) -> None:
     """cycle:STM-3, 23: evict and un-evict restore every vector, map and figure."""
-    session = two_nodes(device, **pod).session()
-    before = content(session)
-    evict(session, "a-0")
-    evict(session, "a-1")
-    assert content(session) != before
-    keep(session, "a-0")
-    keep(session, "a-1")
-    assert content(session) == before
+    cycle = two_nodes(device, **pod).cycle()
+    before = content(cycle)
+    evict(cycle, "a-0")
+    evict(cycle, "a-1")
+    assert content(cycle) != before
+    keep(cycle, "a-0")
+    keep(cycle, "a-1")
+    assert content(cycle) == before
 
 
 def test_stm3_keeping_undoes_only_the_task_that_is_kept() -> None:
     """cycle:STM-3"""
-    session = two_nodes(gpu=1).session()
-    kept, gone = evict(session, "a-0"), evict(session, "a-1")
-    keep(session, "a-0")
-    assert session.state.status_of(kept) is TaskStatus.RUNNING
-    assert session.state.status_of(gone) is TaskStatus.RELEASING
-    assert list(session.state.evicted_from) == [gone.key]
-    assert held(session, "q") == (100, 100)
-    assert counters(session, "a-0") == (1, 2, 0, 1)
+    cycle = two_nodes(gpu=1).cycle()
+    kept, gone = evict(cycle, "a-0"), evict(cycle, "a-1")
+    keep(cycle, "a-0")
+    assert cycle.state.status_of(kept) is TaskStatus.RUNNING
+    assert cycle.state.status_of(gone) is TaskStatus.RELEASING
+    assert list(cycle.state.evicted_from) == [gone.key]
+    assert held(cycle, "q") == (100, 100)
+    assert counters(cycle, "a-0") == (1, 2, 0, 1)
 
 
 def test_stm3_pipelining_an_evicted_task_onto_its_own_node_keeps_it() -> None:
     """cycle:STM-3, 23: the pod keeps running, although another node would do as well."""
-    session = two_nodes(gpu=1).session()
-    before = content(session)
-    evict(session, "a-0")
-    evict(session, "a-1")
-    gang = gangs_of(session)["a"]
-    assert try_place_tasks(session, gang, session.next_tasks(gang))
-    assert content(session) == before
-    outcome = session.state.commit(0)
+    cycle = two_nodes(gpu=1).cycle()
+    before = content(cycle)
+    evict(cycle, "a-0")
+    evict(cycle, "a-1")
+    gang = gangs_of(cycle)["a"]
+    assert cycle.placer.try_place_tasks(gang, cycle.gangs.next_tasks(gang))
+    assert content(cycle) == before
+    outcome = cycle.state.commit(0)
     assert (outcome.gangs_by_task, outcome.placed, outcome.evicted) == ({}, [], [])
 
 
 @pytest.mark.parametrize("home", ["node-0", "node-1", "node-2"])
 def test_stm3_nobody_is_moved_to_a_node_that_is_no_better(home: str) -> None:
     """cycle:STM-3, SCO-5: whichever of equal nodes is the first."""
-    session = cluster(nodes=3, gpus=4).queue("q").gang("a", gpu=1, on=home).session()
-    task = evict(session, "a-0")
-    gang = gangs_of(session)["a"]
-    assert try_place_tasks(session, gang, session.next_tasks(gang))
-    assert session.state.status_of(task) is TaskStatus.RUNNING
+    cycle = cluster(nodes=3, gpus=4).queue("q").gang("a", gpu=1, on=home).cycle()
+    task = evict(cycle, "a-0")
+    gang = gangs_of(cycle)["a"]
+    assert cycle.placer.try_place_tasks(gang, cycle.gangs.next_tasks(gang))
+    assert cycle.state.status_of(task) is TaskStatus.RUNNING
 
 
 @pytest.mark.parametrize("leave", [("a-1",), ("a-0", "a-1")], ids=["shared", "emptied"])
 def test_stm3_a_tenant_that_gets_its_own_device_again_is_kept(leave: tuple[str, ...]) -> None:
     """cycle:STM-3: whether its neighbour holds the device meanwhile or nobody does."""
-    session = two_nodes("x", fraction=0.5).session()
-    before = content(session)
+    cycle = two_nodes("x", fraction=0.5).cycle()
+    before = content(cycle)
     for pod in leave:
-        evict(session, pod)
-    gang = gangs_of(session)["a"]
-    assert try_place_tasks(session, gang, session.next_tasks(gang))
-    assert content(session) == before
+        evict(cycle, pod)
+    gang = gangs_of(cycle)["a"]
+    assert cycle.placer.try_place_tasks(gang, cycle.gangs.next_tasks(gang))
+    assert content(cycle) == before
 
 
 def test_stm3_a_tenant_that_gets_another_device_of_its_node_moves() -> None:
     """cycle:STM-3: changed GPU groups are a move, not an un-evict."""
     built = cluster(nodes=1, gpus=2).queue("q").gang("a", fraction=0.4, on="node-0", device="x")
-    session = built.gang("b", fraction=0.6, on="node-0", device="y").session()
-    task = evict(session, "a-0")
-    gang = gangs_of(session)["a"]
-    assert try_place_tasks(session, gang, session.next_tasks(gang))
-    assert session.state.placements[task.key] == Placement(TaskStatus.PIPELINED, 0, ("y",))
-    assert session.state.evicted_from[task.key].gpu_groups == ("x",)
-    outcome = session.state.commit(0)
+    cycle = built.gang("b", fraction=0.6, on="node-0", device="y").cycle()
+    task = evict(cycle, "a-0")
+    gang = gangs_of(cycle)["a"]
+    assert cycle.placer.try_place_tasks(gang, cycle.gangs.next_tasks(gang))
+    assert cycle.state.placements[task.key] == Placement(TaskStatus.PIPELINED, 0, ("y",))
+    assert cycle.state.evicted_from[task.key].gpu_groups == ("x",)
+    outcome = cycle.state.commit(0)
     assert [found.name for _, found, _ in outcome.evicted] == ["a-0"]
-    check_state(session)
+    check_state(cycle.state, cycle.gangs)
 
 
 def test_stm3_a_moved_task_holds_two_nodes_and_counts_once() -> None:
     """cycle:STM-3: Pipelined on the new node, Releasing on the old."""
-    session = two_nodes(gpu=1).session()
-    evict(session, "a-0")
-    task = put(session, "a-0", 1)
-    assert session.state.status_of(task) is TaskStatus.PIPELINED
-    assert session.state.placements[task.key].row == 1
-    assert session.state.evicted_from[task.key].row == 0
-    assert gpus(session, 0) == (2, 1, 3, 2)
-    assert gpus(session, 1) == (4, -1, 3, 1)
-    assert held(session, "q") == (200, 200)
-    assert counters(session, "a-0") == (2, 2, 1, 0)
+    cycle = two_nodes(gpu=1).cycle()
+    evict(cycle, "a-0")
+    task = put(cycle, "a-0", 1)
+    assert cycle.state.status_of(task) is TaskStatus.PIPELINED
+    assert cycle.state.placements[task.key].row == 1
+    assert cycle.state.evicted_from[task.key].row == 0
+    assert gpus(cycle, 0) == (2, 1, 3, 2)
+    assert gpus(cycle, 1) == (4, -1, 3, 1)
+    assert held(cycle, "q") == (200, 200)
+    assert counters(cycle, "a-0") == (2, 2, 1, 0)
 
 
 def test_stm3_a_moved_task_holds_its_port_where_it_goes() -> None:
     """cycle:STM-3"""
-    session = two_nodes(spec=PORT).session()
-    evict(session, "a-0")
-    put(session, "a-0", 1)
-    assert {row: list(ports.values()) for row, ports in session.state.ports.items()} == {0: [1], 1: [1]}
-    assert {row: list(ports.values()) for row, ports in session.state.terminating_ports.items()} == {0: [1]}
+    cycle = two_nodes(spec=PORT).cycle()
+    evict(cycle, "a-0")
+    put(cycle, "a-0", 1)
+    assert {row: list(ports.values()) for row, ports in cycle.state.ports.items()} == {0: [1], 1: [1]}
+    assert {row: list(ports.values()) for row, ports in cycle.state.terminating_ports.items()} == {0: [1]}
 
 
 # -- cycle:PG-14: dropping a promise ----------------------------------------------------------------------------------
@@ -350,29 +351,29 @@ def test_stm3_a_moved_task_holds_its_port_where_it_goes() -> None:
 @KINDS
 def test_pg14_a_task_that_loses_its_promise_waits_as_before(pod: dict[str, Any], device: str | tuple[str, ...]) -> None:
     """cycle:PG-14, 23: pipeline and un-pipeline restore everything."""
-    session = two_nodes(device, **pod).session()
+    cycle = two_nodes(device, **pod).cycle()
     devices = (device,) if isinstance(device, str) else device
-    before = content(session)
-    task = put(session, "b-0", 1, *devices)
-    evict(session, "b-0")
-    assert session.state.status_of(task) is TaskStatus.PENDING
-    assert session.state.is_unplaced(task)
-    assert session.state.evicted_from == {}
-    del session.state.placements[task.key]
-    assert content(session) == before
+    before = content(cycle)
+    task = put(cycle, "b-0", 1, *devices)
+    evict(cycle, "b-0")
+    assert cycle.state.status_of(task) is TaskStatus.PENDING
+    assert cycle.state.is_unplaced(task)
+    assert cycle.state.evicted_from == {}
+    del cycle.state.placements[task.key]
+    assert content(cycle) == before
 
 
 def test_pg14_a_task_that_loses_its_promise_is_chosen_again() -> None:
     """cycle:PG-9: what to place next is asked anew."""
-    session = two_nodes(gpu=1).session()
-    gang = gangs_of(session)["b"]
-    put(session, "b-0", 1)
-    assert [task.name for batch in session.next_tasks(gang) for task in batch.tasks] == ["b-1"]
-    put(session, "b-1", 1)
-    evict(session, "b-0")
-    assert [task.name for batch in session.next_tasks(gang) for task in batch.tasks] == ["b-0"]
-    evict(session, "b-1")
-    assert [task.name for batch in session.next_tasks(gang) for task in batch.tasks] == ["b-0", "b-1"]
+    cycle = two_nodes(gpu=1).cycle()
+    gang = gangs_of(cycle)["b"]
+    put(cycle, "b-0", 1)
+    assert [task.name for batch in cycle.gangs.next_tasks(gang) for task in batch.tasks] == ["b-1"]
+    put(cycle, "b-1", 1)
+    evict(cycle, "b-0")
+    assert [task.name for batch in cycle.gangs.next_tasks(gang) for task in batch.tasks] == ["b-0"]
+    evict(cycle, "b-1")
+    assert [task.name for batch in cycle.gangs.next_tasks(gang) for task in batch.tasks] == ["b-0", "b-1"]
 
 
 @KINDS
@@ -380,18 +381,18 @@ def test_pg14_a_bind_of_this_cycle_is_withdrawn_without_a_trace(
     pod: dict[str, Any], device: str | tuple[str, ...]
 ) -> None:
     """cycle:PG-14: the pod was never there, so nothing is being released and it waits as before."""
-    session = two_nodes(device, **pod).session()
+    cycle = two_nodes(device, **pod).cycle()
     devices = (device,) if isinstance(device, str) else device
-    before = content(session)
-    task = put(session, "b-0", 1, *devices, pipelined=False)
-    session.state.commit(0)
-    mark = session.state.mark()
-    evict(session, "b-0")
-    outcome = session.state.commit(mark)
+    before = content(cycle)
+    task = put(cycle, "b-0", 1, *devices, pipelined=False)
+    cycle.state.commit(0)
+    mark = cycle.state.mark()
+    evict(cycle, "b-0")
+    outcome = cycle.state.commit(mark)
     assert (list(outcome.gangs_by_task), outcome.placed, outcome.evicted) == ([task.key], [], [])
-    assert session.state.placements.pop(task.key).status is TaskStatus.PENDING
-    assert content(session) == before
-    assert [found.name for batch in session.next_tasks(gangs_of(session)["b"]) for found in batch.tasks] == [
+    assert cycle.state.placements.pop(task.key).status is TaskStatus.PENDING
+    assert content(cycle) == before
+    assert [found.name for batch in cycle.gangs.next_tasks(gangs_of(cycle)["b"]) for found in batch.tasks] == [
         "b-0",
         "b-1",
     ]
@@ -399,22 +400,22 @@ def test_pg14_a_bind_of_this_cycle_is_withdrawn_without_a_trace(
 
 def test_pg14_a_moved_task_that_loses_its_promise_goes_on_leaving() -> None:
     """cycle:PG-14: its eviction was decided before."""
-    session = two_nodes(gpu=1).session()
-    evict(session, "a-0")
-    put(session, "a-0", 1)
-    session.state.commit(0)
-    mark = session.state.mark()
-    task = evict(session, "a-0")
-    assert session.state.placements[task.key] == Placement(TaskStatus.RELEASING, 0, ())
-    assert not session.state.is_unplaced(task)
-    assert gpus(session, 0) == (2, 1, 3, 2)
-    assert gpus(session, 1) == (4, 0, 4, 0)
-    assert held(session, "q") == (100, 100)
-    assert counters(session, "a-0") == (1, 2, 0, 0)
-    outcome = session.state.commit(mark)
+    cycle = two_nodes(gpu=1).cycle()
+    evict(cycle, "a-0")
+    put(cycle, "a-0", 1)
+    cycle.state.commit(0)
+    mark = cycle.state.mark()
+    task = evict(cycle, "a-0")
+    assert cycle.state.placements[task.key] == Placement(TaskStatus.RELEASING, 0, ())
+    assert not cycle.state.is_unplaced(task)
+    assert gpus(cycle, 0) == (2, 1, 3, 2)
+    assert gpus(cycle, 1) == (4, 0, 4, 0)
+    assert held(cycle, "q") == (100, 100)
+    assert counters(cycle, "a-0") == (1, 2, 0, 0)
+    outcome = cycle.state.commit(mark)
     assert list(outcome.gangs_by_task) == [task.key], "its nomination no longer holds"
     assert (outcome.placed, outcome.evicted) == ([], []), "it is not evicted twice"
-    check_state(session)
+    check_state(cycle.state, cycle.gangs)
 
 
 # -- cycle:STM-5: undo ------------------------------------------------------------------------------------------------
@@ -423,64 +424,64 @@ def test_pg14_a_moved_task_that_loses_its_promise_goes_on_leaving() -> None:
 @KINDS
 def test_stm5_every_operation_is_undone_exactly(pod: dict[str, Any], device: str | tuple[str, ...]) -> None:
     """cycle:STM-5, 23: from the tail, mark by mark, to every mark there was."""
-    session = two_nodes(device, **pod).session()
-    state = session.state
+    cycle = two_nodes(device, **pod).cycle()
+    state = cycle.state
     devices = (device,) if isinstance(device, str) else device
     operations: list[Callable[[], object]] = [
-        lambda: evict(session, "a-0"),
-        lambda: evict(session, "a-1"),
-        lambda: keep(session, "a-0"),
-        lambda: evict(session, "a-0"),
-        lambda: put(session, "a-0", 1, *devices),
-        lambda: put(session, "b-0", 0, *devices),
-        lambda: evict(session, "b-0"),
-        lambda: put(session, "b-0", 1, *devices, pipelined=False),
-        lambda: evict(session, "b-0"),
-        lambda: put(session, "b-1", 1, *devices),
+        lambda: evict(cycle, "a-0"),
+        lambda: evict(cycle, "a-1"),
+        lambda: keep(cycle, "a-0"),
+        lambda: evict(cycle, "a-0"),
+        lambda: put(cycle, "a-0", 1, *devices),
+        lambda: put(cycle, "b-0", 0, *devices),
+        lambda: evict(cycle, "b-0"),
+        lambda: put(cycle, "b-0", 1, *devices, pipelined=False),
+        lambda: evict(cycle, "b-0"),
+        lambda: put(cycle, "b-1", 1, *devices),
     ]
     marks = []
     for operation in operations:
-        marks.append((state.mark(), state.version, content(session)))
+        marks.append((state.mark(), state.version, content(cycle)))
         operation()
     for mark, version, before in reversed(marks):
         state.rollback(mark)
-        assert content(session) == before
+        assert content(cycle) == before
         assert state.version == version
 
 
 def test_stm5_a_rollback_between_evicting_and_promising_leaves_the_eviction() -> None:
     """Part 23, statement tests."""
-    session = two_nodes(gpu=2).session()
-    task = evict(session, "a-0")
-    mark, between = session.state.mark(), content(session)
-    put(session, "b-0", 0)
-    session.state.rollback(mark)
-    assert content(session) == between
-    assert session.state.status_of(task) is TaskStatus.RELEASING
-    assert session.state.status_of(find(session, "b-0")[2]) is TaskStatus.PENDING
+    cycle = two_nodes(gpu=2).cycle()
+    task = evict(cycle, "a-0")
+    mark, between = cycle.state.mark(), content(cycle)
+    put(cycle, "b-0", 0)
+    cycle.state.rollback(mark)
+    assert content(cycle) == between
+    assert cycle.state.status_of(task) is TaskStatus.RELEASING
+    assert cycle.state.status_of(find(cycle, "b-0")[2]) is TaskStatus.PENDING
 
 
 def test_stm5_undoing_a_keep_evicts_again() -> None:
     """cycle:STM-5: undo of an undo redoes."""
-    session = two_nodes(gpu=1).session()
-    task = evict(session, "a-0")
-    mark, evicted = session.state.mark(), content(session)
-    keep(session, "a-0")
-    session.state.rollback(mark)
-    assert content(session) == evicted
-    assert session.state.is_unplaced(task)
-    keep(session, "a-0")
-    assert session.state.status_of(task) is TaskStatus.RUNNING
+    cycle = two_nodes(gpu=1).cycle()
+    task = evict(cycle, "a-0")
+    mark, evicted = cycle.state.mark(), content(cycle)
+    keep(cycle, "a-0")
+    cycle.state.rollback(mark)
+    assert content(cycle) == evicted
+    assert cycle.state.is_unplaced(task)
+    keep(cycle, "a-0")
+    assert cycle.state.status_of(task) is TaskStatus.RUNNING
 
 
 def test_stm5_undone_evictions_name_their_rows() -> None:
     """Caches by row read `touched`: every change is there, undo included."""
-    session = two_nodes(gpu=1).session()
-    state = session.state
-    evict(session, "a-0")
-    keep(session, "a-0")
-    put(session, "b-0", 1)
-    evict(session, "b-0")
+    cycle = two_nodes(gpu=1).cycle()
+    state = cycle.state
+    evict(cycle, "a-0")
+    keep(cycle, "a-0")
+    put(cycle, "b-0", 1)
+    evict(cycle, "b-0")
     assert state.changed_rows == [0, 0, 1, 1]
     state.rollback(0)
     assert state.changed_rows[4:] == [1, 1, 0, 0]
@@ -491,13 +492,13 @@ def test_stm5_undone_evictions_name_their_rows() -> None:
 
 def test_stm6_what_was_evicted_again_is_not_converted() -> None:
     """cycle:STM-6: only what is allocated becomes a promise."""
-    session = two_nodes(gpu=1).session()
-    stays, leaves = put(session, "b-0", 1, pipelined=False), put(session, "b-1", 1, pipelined=False)
-    evict(session, "b-1")
-    session.state.convert_to_pipelined(gangs_of(session)["b"], 0)
-    assert session.state.status_of(stays) is TaskStatus.PIPELINED
-    assert session.state.status_of(leaves) is TaskStatus.RELEASING
-    assert counters(session, "b-0")[2] == 1
+    cycle = two_nodes(gpu=1).cycle()
+    stays, leaves = put(cycle, "b-0", 1, pipelined=False), put(cycle, "b-1", 1, pipelined=False)
+    evict(cycle, "b-1")
+    cycle.state.convert_to_pipelined(gangs_of(cycle)["b"], 0)
+    assert cycle.state.status_of(stays) is TaskStatus.PIPELINED
+    assert cycle.state.status_of(leaves) is TaskStatus.RELEASING
+    assert counters(cycle, "b-0")[2] == 1
 
 
 # -- cycle:STM-7: committing ------------------------------------------------------------------------------------------
@@ -505,13 +506,13 @@ def test_stm6_what_was_evicted_again_is_not_converted() -> None:
 
 def test_stm7_a_commit_tells_who_leaves_and_who_comes() -> None:
     """cycle:STM-7: in the order they were first touched, each once."""
-    session = two_nodes(gpu=1).gang("c", 2, gpu=1, on="node-1").session()
+    cycle = two_nodes(gpu=1).gang("c", 2, gpu=1, on="node-1").cycle()
     for pod in ("c-1", "a-0", "a-1", "c-0"):
-        evict(session, pod)
-    keep(session, "a-1")
-    put(session, "a-0", 1)
-    put(session, "b-0", 0)
-    outcome = session.state.commit(0)
+        evict(cycle, pod)
+    keep(cycle, "a-1")
+    put(cycle, "a-0", 1)
+    put(cycle, "b-0", 0)
+    outcome = cycle.state.commit(0)
     assert [(task.name, placed.row) for _, task, placed in outcome.evicted] == [("c-1", 1), ("a-0", 0), ("c-0", 1)]
     assert [(task.name, placed.row) for _, task, placed in outcome.placed] == [("a-0", 1), ("b-0", 0)]
     assert {key: gang.group.name for key, gang in outcome.gangs_by_task.items()} == {
@@ -520,60 +521,60 @@ def test_stm7_a_commit_tells_who_leaves_and_who_comes() -> None:
         "default/c-0": "c",
         "default/b-0": "b",
     }
-    check_state(session)
+    check_state(cycle.state, cycle.gangs)
 
 
 def test_stm7_a_commit_looks_no_further_back_than_its_mark() -> None:
     """cycle:STM-7"""
-    session = two_nodes(gpu=1).session()
-    evict(session, "a-0")
-    assert len(session.state.commit(0).evicted) == 1
-    mark = session.state.mark()
-    evict(session, "a-1")
-    put(session, "b-0", 0)
-    outcome = session.state.commit(mark)
+    cycle = two_nodes(gpu=1).cycle()
+    evict(cycle, "a-0")
+    assert len(cycle.state.commit(0).evicted) == 1
+    mark = cycle.state.mark()
+    evict(cycle, "a-1")
+    put(cycle, "b-0", 0)
+    outcome = cycle.state.commit(mark)
     assert [task.name for _, task, _ in outcome.evicted] == ["a-1"]
     assert [task.name for _, task, _ in outcome.placed] == ["b-0"]
 
 
 def test_stm7_what_came_and_went_since_the_mark_is_told_as_it_ended() -> None:
     """cycle:STM-7: only valid operations count."""
-    session = two_nodes(gpu=1).session()
-    put(session, "b-0", 1)
-    evict(session, "b-0")
-    outcome = session.state.commit(0)
+    cycle = two_nodes(gpu=1).cycle()
+    put(cycle, "b-0", 1)
+    evict(cycle, "b-0")
+    outcome = cycle.state.commit(0)
     assert (outcome.placed, outcome.evicted) == ([], [])
-    put(session, "b-0", 1, pipelined=False)
-    session.state.commit(0)
-    mark = session.state.mark()
-    evict(session, "b-0")
-    keep(session, "b-0")
-    assert session.state.commit(mark).gangs_by_task == {}, "a bind of this cycle that was kept stays as it is"
+    put(cycle, "b-0", 1, pipelined=False)
+    cycle.state.commit(0)
+    mark = cycle.state.mark()
+    evict(cycle, "b-0")
+    keep(cycle, "b-0")
+    assert cycle.state.commit(mark).gangs_by_task == {}, "a bind of this cycle that was kept stays as it is"
 
 
 def test_stm7_what_is_committed_leaves_for_good() -> None:
     """cycle:STM-7: no later trial may keep it or count on it."""
-    session = two_nodes(gpu=1).pod("a-2", group="a", gpu=1).session()
-    task = evict(session, "a-0")
-    session.state.commit(0)
-    gang, part, _ = find(session, "a-0")
-    assert not session.state.is_unplaced(task)
+    cycle = two_nodes(gpu=1).pod("a-2", group="a", gpu=1).cycle()
+    task = evict(cycle, "a-0")
+    cycle.state.commit(0)
+    gang, part, _ = find(cycle, "a-0")
+    assert not cycle.state.is_unplaced(task)
     assert (gang.unplaced, part.unplaced, part.evicted) == (1, 1, [])
     assert part.alive == 2, "the pod is on its way out"
-    (batch,) = session.next_tasks(gang)
+    (batch,) = cycle.gangs.next_tasks(gang)
     assert [found.name for found in batch.tasks] == ["a-2"]
-    check_state(session)
+    check_state(cycle.state, cycle.gangs)
 
 
 def test_stm7_a_moved_task_is_not_open_either() -> None:
     """cycle:STM-7"""
-    session = two_nodes(gpu=1).session()
-    evict(session, "a-0")
-    put(session, "a-0", 1)
-    session.state.commit(0)
-    gang, part, _ = find(session, "a-0")
+    cycle = two_nodes(gpu=1).cycle()
+    evict(cycle, "a-0")
+    put(cycle, "a-0", 1)
+    cycle.state.commit(0)
+    gang, part, _ = find(cycle, "a-0")
     assert (gang.unplaced, part.unplaced, part.evicted, part.alive) == (0, 0, [], 2)
-    check_state(session)
+    check_state(cycle.state, cycle.gangs)
 
 
 # -- Any sequence -----------------------------------------------------------------------------------------------------
@@ -582,7 +583,7 @@ STEP = st.tuples(st.integers(0, 7), st.integers(0, 3))
 PODS = [*(f"a-{index}" for index in range(3)), *(f"b-{index}" for index in range(3)), "s-0", "s-1"]
 
 
-def crowd(kind: str) -> Session:
+def crowd(kind: str) -> Cycle:
     """Running, waiting and half protected gangs of one kind of pod on two nodes with room for all of them twice."""
     pods: dict[str, dict[str, Any]] = {
         "whole": {"gpu": 1},
@@ -595,27 +596,27 @@ def crowd(kind: str) -> Session:
     built.gang("a", 3, min=1, on="node-0", device=device, **pod).gang("b", 3, min=1, preemptible=False, **pod)
     semi = {"preemptibility": "semi-preemptible"}
     built.gang("s", 2, min=1, on="node-1", device=device, preemptible=None, group_spec=semi, **pod)
-    return built.session()
+    return built.cycle()
 
 
-def step(session: Session, kind: str, choice: tuple[int, int]) -> None:
+def step(cycle: Cycle, kind: str, choice: tuple[int, int]) -> None:
     """Do something that is possible with one of the pods."""
-    state = session.state
-    task = find(session, PODS[choice[0]])[2]
+    state = cycle.state
+    task = find(cycle, PODS[choice[0]])[2]
     row, pipelined = choice[1] % 2, choice[1] >= 2
     devices = (f"y{row}",) if kind == "shared" else ()
     status = state.status_of(task)
     if status is TaskStatus.PENDING:
-        put(session, task.name, row, *devices, pipelined=pipelined)
+        put(cycle, task.name, row, *devices, pipelined=pipelined)
     elif status is TaskStatus.RELEASING:
         if not state.is_unplaced(task):
             return
         if state.evicted_from[task.key].row == row:
-            keep(session, task.name)
+            keep(cycle, task.name)
         else:
-            put(session, task.name, row, *devices)
+            put(cycle, task.name, row, *devices)
     elif task.key not in state.evicted_from or task.key in state.decided_evictions:
-        evict(session, task.name)
+        evict(cycle, task.name)
 
 
 @given(
@@ -628,19 +629,19 @@ def test_stm5_any_trial_is_undone_and_any_commit_adds_up(
     kind: str, first: list[tuple[int, int]], tried: list[tuple[int, int]], second: list[tuple[int, int]]
 ) -> None:
     """cycle:STM-5, STM-7: a rollback restores every byte, and after a commit all sums are those of the tasks."""
-    session = crowd(kind)
-    state = session.state
+    cycle = crowd(kind)
+    state = cycle.state
     for choice in first:
-        step(session, kind, choice)
+        step(cycle, kind, choice)
     state.commit(0)
-    check_state(session)
-    mark, version, before = state.mark(), state.version, content(session)
+    check_state(cycle.state, cycle.gangs)
+    mark, version, before = state.mark(), state.version, content(cycle)
     for choice in tried:
-        step(session, kind, choice)
+        step(cycle, kind, choice)
     state.rollback(mark)
-    assert content(session) == before
+    assert content(cycle) == before
     assert state.version == version
     for choice in second:
-        step(session, kind, choice)
+        step(cycle, kind, choice)
     state.commit(mark)
-    check_state(session)
+    check_state(cycle.state, cycle.gangs)

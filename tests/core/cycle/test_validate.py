@@ -8,17 +8,17 @@ import pytest
 
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.journal import Placement
-from pykai.core.cycle.session import Session
 from pykai.core.cycle.validate import StateMismatch, check_state
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
+from pykai.core.opencycle import Cycle
 from pykai.core.schedule import run_actions
 from tests.core.builders import cluster
 
 PORT = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
 
 
-def busy() -> Session:
+def busy() -> Cycle:
     """A cluster with a bit of everything, some of it placed by the cycle."""
     built = cluster(nodes=2, gpus=6, cpu=16).queue("top").queue("q", parent="top")
     built.group("old", preemptibility="non-preemptible").pod("old", group="old", gpu=1, on="node-0")
@@ -26,82 +26,82 @@ def busy() -> Session:
     built.group("leaving").pod("leaving", group="leaving", gpu=2, on="node-1", deleted=1)
     built.gang("waits", gpu=6).gang("whole", 2, gpu=1, preemptible=False).gang("shared", 2, fraction=0.4)
     built.gang("port", spec=PORT).gang("later", 2, min=1, gpu=9)
-    session = built.session()
-    run_actions(session)
-    return session
+    cycle = built.cycle()
+    run_actions(cycle)
+    return cycle
 
 
-def waiting_gang(session: Session, name: str = "later") -> Gang:
-    return next(gang for gang in session.waiting_gangs() if gang.group.name == name)
+def waiting_gang(cycle: Cycle, name: str = "later") -> Gang:
+    return next(gang for gang in cycle.gangs.waiting() if gang.group.name == name)
 
 
 def test_what_a_cycle_leaves_behind_is_in_order() -> None:
-    session = busy()
-    assert {placed.status for placed in session.state.placements.values()} == {TaskStatus.BINDING, TaskStatus.PIPELINED}
-    check_state(session)
+    cycle = busy()
+    assert {placed.status for placed in cycle.state.placements.values()} == {TaskStatus.BINDING, TaskStatus.PIPELINED}
+    check_state(cycle.state, cycle.gangs)
 
 
-def _column(plane: int) -> Callable[[Session], None]:
-    def corrupt(session: Session) -> None:
-        session.state.columns[plane, 0, 0] += 1
+def _column(plane: int) -> Callable[[Cycle], None]:
+    def corrupt(cycle: Cycle) -> None:
+        cycle.state.columns[plane, 0, 0] += 1
 
     return corrupt
 
 
-def _device(session: Session) -> None:
-    devices = session.state.devices[0]
+def _device(cycle: Cycle) -> None:
+    devices = cycle.state.devices[0]
     devices["gpu-0"] = devices["gpu-0"]._replace(used_mib=1)
 
 
-def _stray_device(session: Session) -> None:
-    session.state.devices[1] = {"nobody": session.state.devices[0]["gpu-0"]}
+def _stray_device(cycle: Cycle) -> None:
+    cycle.state.devices[1] = {"nobody": cycle.state.devices[0]["gpu-0"]}
 
 
-def _port(session: Session) -> None:
-    row = next(iter(session.state.ports))
-    session.state.ports[row] = {port: count + 1 for port, count in session.state.ports[row].items()}
+def _port(cycle: Cycle) -> None:
+    row = next(iter(cycle.state.ports))
+    cycle.state.ports[row] = {port: count + 1 for port, count in cycle.state.ports[row].items()}
 
 
-def _lost_port(session: Session) -> None:
-    session.state.ports.clear()
+def _lost_port(cycle: Cycle) -> None:
+    cycle.state.ports.clear()
 
 
-def _allocated(resource: int) -> Callable[[Session], None]:
-    def corrupt(session: Session) -> None:
-        session.state.ledger.allocated[0][resource] += 1
+def _allocated(resource: int) -> Callable[[Cycle], None]:
+    def corrupt(cycle: Cycle) -> None:
+        cycle.state.ledger.allocated[0][resource] += 1
 
     return corrupt
 
 
-def _committed(session: Session) -> None:
-    session.state.ledger.allocated_non_preemptible[1][2] -= 1
+def _committed(cycle: Cycle) -> None:
+    cycle.state.ledger.allocated_non_preemptible[1][2] -= 1
 
 
-def _lost_placement(session: Session) -> None:
-    del session.state.placements["default/whole-0"]
+def _lost_placement(cycle: Cycle) -> None:
+    del cycle.state.placements["default/whole-0"]
 
 
-def _other_node(session: Session) -> None:
-    placed = session.state.placements["default/whole-0"]
-    session.state.placements["default/whole-0"] = placed._replace(row=1 - placed.row)
+def _other_node(cycle: Cycle) -> None:
+    placed = cycle.state.placements["default/whole-0"]
+    cycle.state.placements["default/whole-0"] = placed._replace(row=1 - placed.row)
 
 
-def _other_status(session: Session) -> None:
-    placed = session.state.placements["default/whole-0"]
-    session.state.placements["default/whole-0"] = Placement(TaskStatus.PIPELINED, placed.row, placed.gpu_groups)
+def _other_status(cycle: Cycle) -> None:
+    placed = cycle.state.placements["default/whole-0"]
+    cycle.state.placements["default/whole-0"] = Placement(TaskStatus.PIPELINED, placed.row, placed.gpu_groups)
 
 
-def _gang_counter(name: str) -> Callable[[Session], None]:
-    def corrupt(session: Session) -> None:
-        gang = waiting_gang(session)
+def _gang_counter(name: str) -> Callable[[Cycle], None]:
+    def corrupt(cycle: Cycle) -> None:
+        gang = waiting_gang(cycle)
         setattr(gang, name, getattr(gang, name) + 1)
 
     return corrupt
 
 
-def _counter(name: str) -> Callable[[Session], None]:
-    def corrupt(session: Session) -> None:
-        leaf = waiting_gang(session).leaves[0]
+def _counter(name: str) -> Callable[[Cycle], None]:
+    def corrupt(cycle: Cycle) -> None:
+        leaf = waiting_gang(cycle).leaves[0]
         setattr(leaf, name, getattr(leaf, name) + 1)
 
     return corrupt
@@ -133,33 +133,33 @@ def _counter(name: str) -> Callable[[Session], None]:
         pytest.param(_gang_counter("pipelined"), "default/later has not the promises", id="promises of the gang"),
     ],
 )
-def test_a_corrupted_figure_is_noticed(corrupt: Callable[[Session], None], text: str) -> None:
-    session = busy()
-    corrupt(session)
+def test_a_corrupted_figure_is_noticed(corrupt: Callable[[Cycle], None], text: str) -> None:
+    cycle = busy()
+    corrupt(cycle)
     with pytest.raises(StateMismatch, match=text):
-        check_state(session)
+        check_state(cycle.state, cycle.gangs)
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_an_over_filled_node_is_noticed(pipelined: bool) -> None:
     """All sums are right, but the task should not have been put there."""
-    session = cluster(nodes=1, gpus=1).queue("q").gang("job", gpu=2).session()
-    (gang,) = session.waiting_gangs()
+    cycle = cluster(nodes=1, gpus=1).queue("q").gang("job", gpu=2).cycle()
+    (gang,) = cycle.gangs.waiting()
     leaf = gang.leaves[0]
-    session.state.place(gang, leaf, leaf.tasks[0], 0, (), pipelined=pipelined)
+    cycle.state.place(gang, leaf, leaf.tasks[0], 0, (), pipelined=pipelined)
     with pytest.raises(StateMismatch, match="node node-0 is over-filled"):
-        check_state(session)
+        check_state(cycle.state, cycle.gangs)
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_an_over_filled_device_is_noticed(pipelined: bool) -> None:
-    session = cluster(nodes=1, gpus=1).queue("q").gang("job", 2, fraction=0.6).session()
-    (gang,) = session.waiting_gangs()
+    cycle = cluster(nodes=1, gpus=1).queue("q").gang("job", 2, fraction=0.6).cycle()
+    (gang,) = cycle.gangs.waiting()
     leaf = gang.leaves[0]
     for task in leaf.tasks:
-        session.state.place(gang, leaf, task, 0, ("gpu-0",), pipelined=pipelined)
+        cycle.state.place(gang, leaf, task, 0, ("gpu-0",), pipelined=pipelined)
     with pytest.raises(StateMismatch, match="GPU gpu-0 of node node-0 is over-filled"):
-        check_state(session)
+        check_state(cycle.state, cycle.gangs)
 
 
 def test_a_node_that_was_over_filled_before_the_cycle_is_no_fault_of_the_cycle() -> None:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from pykai.core.cycle.gangs import Batch
-from pykai.core.cycle.session import Session
 from pykai.core.eviction.balance import ResourceBalance
-from pykai.core.eviction.victims import victim_table_of
+from pykai.core.opencycle import Cycle
 from tests.core.builders import Cluster, cluster
 
 
@@ -23,13 +22,13 @@ def crowded(*, quota: float = -1, free: int = 0, gpus: int = 4, **wanted: Any) -
     return built.gang("new", queue="b", **{"gpu": 1, **wanted})
 
 
-def asked(session: Session) -> list[Batch]:
-    return session.next_tasks(session.gang(session.snapshot.groups["default/new"]))
+def asked(cycle: Cycle) -> list[Batch]:
+    return cycle.gangs.next_tasks(cycle.gangs.gang(cycle.context.snapshot.groups["default/new"]))
 
 
 def balance_of(built: Cluster, losing: frozenset[int] | None) -> ResourceBalance:
-    session = built.session()
-    return ResourceBalance(session, asked(session), losing)
+    cycle = built.cycle()
+    return ResourceBalance(cycle.context, cycle.state, asked(cycle), losing)
 
 
 def test_a_full_cluster_without_anyone_over_its_share_is_not_searched() -> None:
@@ -66,13 +65,13 @@ def test_what_is_free_anywhere_counts(free: int, covers: bool) -> None:
 
 def test_only_those_who_may_lose_make_up_for_what_is_missing() -> None:
     built = crowded(gpu=1)
-    session = built.session()
-    batches = asked(session)
-    victims = victim_table_of(session)
+    cycle = built.cycle()
+    batches = asked(cycle)
+    victims = cycle.tables.victims()
     (leaf,) = [leaf for leaf in victims.leaf_queues() if victims.units_of(leaf)]
     _, _, unit = victims.units_of(leaf)[0]
     for losing, covers in ((frozenset([leaf]), True), (frozenset[int](), False)):
-        balance = ResourceBalance(session, batches, losing)
+        balance = ResourceBalance(cycle.context, cycle.state, batches, losing)
         added = balance.copy()
         added.add(unit.gang, unit.members)
         assert not balance.is_covered

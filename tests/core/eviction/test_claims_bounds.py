@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from pykai.core.cycle.session import Session
 from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
-from pykai.core.eviction.victims import victim_table_of
+from pykai.core.opencycle import Cycle
 from tests.core.builders import Cluster, cluster
 from tests.core.deviceclusters import device_request, devices, first_of
 
 GPU = "nvidia.com/gpu"
 
 
-def bounds_of(session: Session, group: str = "a") -> CapacityBounds:
-    gang = session.gang(session.snapshot.groups[f"default/{group}"])
-    return CapacityBounds(session, gang, session.next_tasks(gang))
+def bounds_of(cycle: Cycle, group: str = "a") -> CapacityBounds:
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{group}"])
+    return cycle.victims.bounds_of(gang, cycle.gangs.next_tasks(gang))
 
 
 def crowded(nodes: int = 2, each: int = 2) -> Cluster:
@@ -31,21 +30,21 @@ def crowded(nodes: int = 2, each: int = 2) -> Cluster:
 
 @pytest.mark.parametrize(("count", "hopeless"), [(2, False), (3, True)])
 def test_more_gpus_than_a_node_could_ever_free_are_hopeless(count: int, hopeless: bool) -> None:
-    session = crowded().gang("a", template=count, priority="high").session()
-    assert bounds_of(session).is_unsatisfiable(victim_table_of(session).evictable) == hopeless
+    cycle = crowded().gang("a", template=count, priority="high").cycle()
+    assert bounds_of(cycle).is_unsatisfiable(cycle.tables.victims().evictable) == hopeless
 
 
 @pytest.mark.parametrize(("pods", "hopeless"), [(4, False), (5, True)])
 def test_more_pods_than_all_nodes_could_ever_hold_are_hopeless(pods: int, hopeless: bool) -> None:
-    session = crowded().gang("a", pods, template=1, priority="high").session()
-    assert bounds_of(session).is_unsatisfiable(victim_table_of(session).evictable) == hopeless
+    cycle = crowded().gang("a", pods, template=1, priority="high").cycle()
+    assert bounds_of(cycle).is_unsatisfiable(cycle.tables.victims().evictable) == hopeless
 
 
 def test_victims_suffice_as_soon_as_their_devices_do() -> None:
-    session = crowded(nodes=1, each=3).gang("a", template=2, priority="high").session()
-    freed = FreedCapacity(session, bounds_of(session))
+    cycle = crowded(nodes=1, each=3).gang("a", template=2, priority="high").cycle()
+    freed = FreedCapacity(cycle.context.snapshot, bounds_of(cycle))
     said = []
-    for line in victim_table_of(session).units_by_leaf_queue.values():
+    for line in cycle.tables.victims().units_by_leaf_queue.values():
         for _, _, unit in reversed(line):
             freed.add(unit.members)
             said.append(freed.suffices)
@@ -61,17 +60,17 @@ def test_what_may_be_served_otherwise_is_not_counted(template: Any) -> None:
     world = crowded(nodes=1).device_class("any")
     if "any" in repr(template):
         world.slice("node-0", 9, driver="nic.example.com")
-    session = world.gang("a", template=template, priority="high").session()
-    assert not bounds_of(session).is_unsatisfiable(victim_table_of(session).evictable)
+    cycle = world.gang("a", template=template, priority="high").cycle()
+    assert not bounds_of(cycle).is_unsatisfiable(cycle.tables.victims().evictable)
 
 
 def test_a_node_without_the_column_is_not_counted_against() -> None:
     """Its devices are those that all nodes reach."""
     world = cluster(nodes=1).device_class("gpu").queue("q").slice("", 9, pool="net", allNodes=True)
-    session = world.gang("a", template=4).session()
-    bounds = bounds_of(session)
-    assert not bounds.is_unsatisfiable(victim_table_of(session).evictable)
-    assert FreedCapacity(session, bounds).suffices
+    cycle = world.gang("a", template=4).cycle()
+    bounds = bounds_of(cycle)
+    assert not bounds.is_unsatisfiable(cycle.tables.victims().evictable)
+    assert FreedCapacity(cycle.context.snapshot, bounds).suffices
 
 
 @pytest.mark.parametrize(("gpus", "hopeless"), [(2, False), (3, True)])
@@ -79,29 +78,29 @@ def test_resources_that_a_class_backs_are_counted_where_the_node_serves_them(gpu
     world = cluster(nodes=2, gpus=2).device_class("gpu", extendedResourceName=GPU).queue("q").priority_class("high", 75)
     for number in range(2):
         world.gang(f"old-{number}", on=f"node-{number}", gpu=2)
-    session = world.gang("a", gpu=gpus, priority="high").session()
-    assert bounds_of(session).is_unsatisfiable(victim_table_of(session).evictable) == hopeless
+    cycle = world.gang("a", gpu=gpus, priority="high").cycle()
+    assert bounds_of(cycle).is_unsatisfiable(cycle.tables.victims().evictable) == hopeless
 
 
 def test_resources_that_a_class_backs_are_not_counted_where_a_claim_serves_them() -> None:
     world = cluster(nodes=1, gpus=1).device_class("gpu", extendedResourceName=GPU).queue("q")
-    session = world.node("other").slice("other", 4).gang("a", gpu=3).session()
-    bounds = bounds_of(session)
-    assert not bounds.is_unsatisfiable(victim_table_of(session).evictable)
-    assert FreedCapacity(session, bounds).suffices
+    cycle = world.node("other").slice("other", 4).gang("a", gpu=3).cycle()
+    bounds = bounds_of(cycle)
+    assert not bounds.is_unsatisfiable(cycle.tables.victims().evictable)
+    assert FreedCapacity(cycle.context.snapshot, bounds).suffices
 
 
 def test_nodes_without_gpus_of_their_own_give_none_to_claims_of_such_gpus() -> None:
     """Else a single CPU node would make every search look hopeful."""
-    session = crowded(nodes=1).node("cpu-only").gang("a", 3, template=1, priority="high").session()
-    assert bounds_of(session).is_unsatisfiable(victim_table_of(session).evictable)
+    cycle = crowded(nodes=1).node("cpu-only").gang("a", 3, template=1, priority="high").cycle()
+    assert bounds_of(cycle).is_unsatisfiable(cycle.tables.victims().evictable)
 
 
 def test_what_is_listed_anew_after_a_change_adds_up() -> None:
-    session = crowded().gang("a", template=1, priority="high").session()
-    victims = victim_table_of(session)
+    cycle = crowded().gang("a", template=1, priority="high").cycle()
+    victims = cycle.tables.victims()
     before = victims.evictable.copy()
-    axis = session.snapshot.axes.index["resource.k8s.io/gpu"]
+    axis = cycle.context.snapshot.axes.index["resource.k8s.io/gpu"]
     assert before[axis].tolist() == [2, 2]
-    victims.refresh(session.gang(session.snapshot.groups["default/old-0-0"]))
+    victims.refresh(cycle.gangs.gang(cycle.context.snapshot.groups["default/old-0-0"]))
     assert (victims.evictable == before).all()

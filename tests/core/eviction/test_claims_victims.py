@@ -9,11 +9,10 @@ import pytest
 from pykai.core.cycle import validate
 from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.cycle.journal import Grant
-from pykai.core.cycle.session import Session
 from pykai.core.ledgers.claims.ledger import ClaimLedger
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
-from pykai.core.placing.gang import place_gang
+from pykai.core.opencycle import Cycle
 from tests.core.builders import Cluster, allocation_of, cluster
 from tests.core.deviceclusters import device_request, devices
 
@@ -157,9 +156,9 @@ def test_a_device_that_all_nodes_reach_is_taken_back_on_one_and_promised_on_anot
 
 def test_the_column_of_gpus_follows_the_devices_gpu_d7() -> None:
     """Idle, releasing, free, used: like any other column, a device at a time."""
-    session = devices(nodes=1, each=2).queue("q").gang("x", on="node-0", template=1, given=("gpu-0",)).session()
-    (books,) = (book for book in session.state.discrete_ledgers if isinstance(book, ClaimLedger))
-    column = session.state.columns[:, session.snapshot.axes.index["resource.k8s.io/gpu"], 0]
+    cycle = devices(nodes=1, each=2).queue("q").gang("x", on="node-0", template=1, given=("gpu-0",)).cycle()
+    (books,) = (book for book in cycle.state.discrete_ledgers if isinstance(book, ClaimLedger))
+    column = cycle.state.columns[:, cycle.context.snapshot.axes.index["resource.k8s.io/gpu"], 0]
     holdings = books._holdings
     assert column.tolist() == [1, 0, 1, 1]
     holdings.change([0], (1, 0, 0), (0, 1, 0))
@@ -192,16 +191,16 @@ def test_a_job_that_differs_only_in_what_it_claims_is_tried_on_its_own_cycle_sig
 # -- undo (gpu:T-93) --------------------------------------------------------------------------------------------------
 
 
-def said(session: Session) -> Any:
+def said(cycle: Cycle) -> Any:
     """Everything the books and columns say."""
-    (books,) = (book for book in session.state.discrete_ledgers if isinstance(book, ClaimLedger))
+    (books,) = (book for book in cycle.state.discrete_ledgers if isinstance(book, ClaimLedger))
     claims = {key: (c.users[:], c.allocation) for key, c in books._claims.items() if c.allocation is not None}
-    return claims, books._holdings.busy.tolist(), books._holdings.promised.tolist(), session.state.columns.tolist()
+    return claims, books._holdings.busy.tolist(), books._holdings.promised.tolist(), cycle.state.columns.tolist()
 
 
-def gang_of(session: Session, pod: str) -> tuple[Gang, LeafState, Task]:
-    task = session.snapshot.tasks[f"default/{pod}"]
-    gang = session.gang(session.snapshot.groups[task.group_key])
+def gang_of(cycle: Cycle, pod: str) -> tuple[Gang, LeafState, Task]:
+    task = cycle.context.snapshot.tasks[f"default/{pod}"]
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
     return gang, gang.leaves[0], task
 
 
@@ -217,14 +216,14 @@ def gang_of(session: Session, pod: str) -> tuple[Gang, LeafState, Task]:
 )
 def test_placing_is_undone_exactly_gpu_t93(claims: dict[str, Any]) -> None:
     world = devices(nodes=2, each=4).queue("q").device_claim("c", queue="q").device_claim("d", queue="q")
-    session = world.gang("a", 2, **claims).session()
-    before = said(session)
-    gang, _, _ = gang_of(session, "a-0")
-    assert place_gang(session, gang)
-    assert said(session) != before
-    validate.check_state(session)
-    session.state.rollback(0)
-    assert said(session) == before
+    cycle = world.gang("a", 2, **claims).cycle()
+    before = said(cycle)
+    gang, _, _ = gang_of(cycle, "a-0")
+    assert cycle.placer.place_gang(gang)
+    assert said(cycle) != before
+    validate.check_state(cycle.state, cycle.gangs)
+    cycle.state.rollback(0)
+    assert said(cycle) == before
 
 
 def eviction_world() -> Cluster:
@@ -235,43 +234,43 @@ def eviction_world() -> Cluster:
 
 
 def test_evicting_is_undone_exactly_and_a_shared_claim_keeps_its_devices_gpu_t93() -> None:
-    session = eviction_world().session()
-    before = said(session)
-    state = session.state
-    gang, leaf, task = gang_of(session, "x-0")
+    cycle = eviction_world().cycle()
+    before = said(cycle)
+    state = cycle.state
+    gang, leaf, task = gang_of(cycle, "x-0")
     state.evict(gang, leaf, task)
-    claims = said(session)[0]
+    claims = said(cycle)[0]
     assert claims["default/c"][0] == [1, 1, 0]
     assert claims["default/x-0-devices"][0] == [0, 1, 0]
     state.assume_gone(gang, leaf, task)
-    claims = said(session)[0]
+    claims = said(cycle)[0]
     assert "default/x-0-devices" not in claims
     assert claims["default/c"][0] == [1, 0, 0]
-    validate._check_nodes(session)
-    validate._check_discrete_ledgers(session)
+    validate._check_nodes(cycle.state)
+    validate._check_discrete_ledgers(cycle.state)
     state.rollback(0)
-    assert said(session) == before
-    validate.check_state(session)
+    assert said(cycle) == before
+    validate.check_state(cycle.state, cycle.gangs)
 
 
 def test_a_claim_of_which_one_user_stays_holds_its_devices_live_gpu_d11() -> None:
-    session = eviction_world().session()
-    gang, leaf, task = gang_of(session, "x-0")
-    session.state.evict(gang, leaf, task)
-    (books,) = (book for book in session.state.discrete_ledgers if isinstance(book, ClaimLedger))
+    cycle = eviction_world().cycle()
+    gang, leaf, task = gang_of(cycle, "x-0")
+    cycle.state.evict(gang, leaf, task)
+    (books,) = (book for book in cycle.state.discrete_ledgers if isinstance(book, ClaimLedger))
     assert books._claims["default/c"].hold_state == (1, 0, 0)
     assert books._claims["default/x-0-devices"].hold_state == (0, 1, 0)
 
 
 def test_a_claim_that_gets_back_what_it_had_says_so_in_the_same_words_gpu_d11() -> None:
     """Undo goes by way of a claim without devices: what the API server wrote is found again."""
-    session = eviction_world().session()
-    state = session.state
+    cycle = eviction_world().cycle()
+    state = cycle.state
     (books,) = (book for book in state.discrete_ledgers if isinstance(book, ClaimLedger))
     claim = books._claims["default/x-0-devices"]
     written = claim.result
     assert written is not None
-    gang, leaf, task = gang_of(session, "x-0")
+    gang, leaf, task = gang_of(cycle, "x-0")
     state.evict(gang, leaf, task)
     state.assume_gone(gang, leaf, task)
     assert claim.result is None
@@ -280,8 +279,8 @@ def test_a_claim_that_gets_back_what_it_had_says_so_in_the_same_words_gpu_d11() 
 
 
 def test_what_is_promised_is_given_to_nobody_who_starts_now_gpu_d7() -> None:
-    session = devices(nodes=1, each=2).queue("q").gang("z", template=1).session()
-    (books,) = (book for book in session.state.discrete_ledgers if isinstance(book, ClaimLedger))
+    cycle = devices(nodes=1, each=2).queue("q").gang("z", template=1).cycle()
+    (books,) = (book for book in cycle.state.discrete_ledgers if isinstance(book, ClaimLedger))
     books._holdings.change([0], (0, 0, 0), (0, 0, 1))
     assert books._holdings.busy.tolist() == [True, False]
     assert books._holdings.promised.tolist() == [True, False]
@@ -289,33 +288,33 @@ def test_what_is_promised_is_given_to_nobody_who_starts_now_gpu_d7() -> None:
 
 def test_when_the_last_user_is_gone_the_claim_gets_other_devices() -> None:
     """Looking ahead: a shared claim without users is given anew, and undo brings back the old devices (gpu:D-11)."""
-    session = eviction_world().session()
-    before = said(session)
-    state = session.state
+    cycle = eviction_world().cycle()
+    before = said(cycle)
+    state = cycle.state
     for pod in ("x-0", "y-0"):
-        gang, leaf, task = gang_of(session, pod)
+        gang, leaf, task = gang_of(cycle, pod)
         state.evict(gang, leaf, task)
         state.assume_gone(gang, leaf, task)
-    assert "default/c" not in said(session)[0]
-    gang, leaf, task = gang_of(session, "y-0")
+    assert "default/c" not in said(cycle)[0]
+    gang, leaf, task = gang_of(cycle, "y-0")
     ask = type("AskLike", (), {"task": task, "shape": task.shape})()
     (books,) = (book for book in state.discrete_ledgers if isinstance(book, ClaimLedger))
     content: Any = books.grant(state, ask, 1, idle=True)
     assert [books.inventory.ids[d].pool for d in content[0].allocation.exclusive_devices] == ["node-1"]
     state.rollback(0)
-    assert said(session) == before
+    assert said(cycle) == before
 
 
 def test_a_victim_may_stay_with_its_very_devices_until_somebody_is_promised_them_gpu_d11() -> None:
-    session = eviction_world().session()
-    state = session.state
-    gang, leaf, task = gang_of(session, "x-0")
+    cycle = eviction_world().cycle()
+    state = cycle.state
+    gang, leaf, task = gang_of(cycle, "x-0")
     (held,) = state.placement_of(task).grants
     state.evict(gang, leaf, task)
     ask: Any = type("AskLike", (), {"task": task, "shape": task.shape})()
     (books,) = (book for book in state.discrete_ledgers if isinstance(book, ClaimLedger))
     assert books.grant(state, ask, 0, idle=False) == held.allocation
-    other, leaf, rival = gang_of(session, "z-0")
+    other, leaf, rival = gang_of(cycle, "z-0")
     content = books.grant(state, type("AskLike", (), {"task": rival, "shape": rival.shape})(), 0, idle=False)
     state.place(other, leaf, rival, 0, (), (Grant(books, content),), pipelined=True)
     assert books.grant(state, ask, 0, idle=False) != held.allocation
@@ -323,25 +322,25 @@ def test_a_victim_may_stay_with_its_very_devices_until_somebody_is_promised_them
 
 
 def test_an_eviction_taken_back_restores_the_books_gpu_t93() -> None:
-    session = eviction_world().session()
-    before = said(session)
-    gang, leaf, task = gang_of(session, "x-0")
-    session.state.evict(gang, leaf, task)
-    session.state.cancel_eviction(gang, leaf, task)
-    assert said(session) == before
-    assert session.state.status_of(task) is TaskStatus.RUNNING
-    validate.check_state(session)
+    cycle = eviction_world().cycle()
+    before = said(cycle)
+    gang, leaf, task = gang_of(cycle, "x-0")
+    cycle.state.evict(gang, leaf, task)
+    cycle.state.cancel_eviction(gang, leaf, task)
+    assert said(cycle) == before
+    assert cycle.state.status_of(task) is TaskStatus.RUNNING
+    validate.check_state(cycle.state, cycle.gangs)
 
 
 def test_books_that_are_wrong_are_noticed() -> None:
     """The validation of cycles can fail: every figure is compared with what the tasks hold."""
 
     def broken(how: Any) -> bool:
-        session = eviction_world().session()
-        (books,) = (book for book in session.state.discrete_ledgers if isinstance(book, ClaimLedger))
+        cycle = eviction_world().cycle()
+        (books,) = (book for book in cycle.state.discrete_ledgers if isinstance(book, ClaimLedger))
         how(books)
         try:
-            validate.check_state(session)
+            validate.check_state(cycle.state, cycle.gangs)
         except validate.StateMismatch:
             return True
         return False
@@ -357,8 +356,8 @@ def test_books_that_are_wrong_are_noticed() -> None:
 
 
 def test_a_device_given_to_two_claims_is_noticed() -> None:
-    session = eviction_world().session()
-    (books,) = (book for book in session.state.discrete_ledgers if isinstance(book, ClaimLedger))
+    cycle = eviction_world().cycle()
+    (books,) = (book for book in cycle.state.discrete_ledgers if isinstance(book, ClaimLedger))
     holdings = books._holdings
     before: list[Any] = [([0, 1], (1, 0, 0))]
     assert holdings.matches(holdings.sum_holders(before))

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pykai.core.cycle.cyclegangs import total_amounts
 from pykai.core.cycle.gangs import Gang
-from pykai.core.cycle.session import Session
 from pykai.core.eviction.balance import ResourceBalance
-from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
+from pykai.core.eviction.bounds import FreedCapacity
+from pykai.core.eviction.freegpus import feasible_nodes
 from pykai.core.eviction.scenarios import GENERATORS, ScenarioInput
-from pykai.core.eviction.trial import Preemptor, Victim, feasible_nodes
+from pykai.core.eviction.trial import Preemptor, Victim
 from pykai.core.eviction.victimorder import VictimOrder
-from pykai.core.eviction.victims import EvictionUnit, victim_table_of
-from pykai.core.eviction.waitinglines import waiting_lines_of
-from pykai.core.placing.gang import try_place_tasks
+from pykai.core.eviction.victims import EvictionUnit
+from pykai.core.opencycle import Cycle
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
 from tests.core.builders import Cluster, Result, cluster, timestamp_before
 
@@ -43,8 +43,8 @@ def new(built: Cluster, pods: int = 1, name: str = "new", **job: Any) -> Cluster
     return built.gang(name, pods, **{"gpu": 1, "priority": "high", **job})
 
 
-def gang_of(session: Session, name: str) -> Gang:
-    return session.gang(session.snapshot.groups[f"default/{name}"])
+def gang_of(cycle: Cycle, name: str) -> Gang:
+    return cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{name}"])
 
 
 def sets_of(
@@ -56,13 +56,19 @@ def sets_of(
     losing: frozenset[int] | None = None,
 ) -> list[list[str]]:
     """The sets of victims one way offers, as names of pods; `recorded` are pods that a smaller part needs already."""
-    session = built.session()
-    gang = gang_of(session, name)
-    batches = session.next_tasks(gang)
-    victims = victim_table_of(session)
-    order = VictimOrder(session, victims, sorted(victims.units_by_leaf_queue), lambda victim: victim is not gang)
-    required = session.total_amounts(batches, session.smallest_gpu_mib)
-    preemptor = Preemptor(gang, batches, required, feasible_nodes(session, batches), waiting_lines_of(session))
+    cycle = built.cycle()
+    gang = gang_of(cycle, name)
+    batches = cycle.gangs.next_tasks(gang)
+    victims = cycle.tables.victims()
+    order = VictimOrder(
+        cycle.state,
+        cycle.context.rules,
+        victims,
+        sorted(victims.units_by_leaf_queue),
+        lambda victim: victim is not gang,
+    )
+    required = total_amounts(cycle.context.snapshot.vectors, batches, cycle.context.smallest_gpu_mib)
+    preemptor = Preemptor(gang, batches, required, feasible_nodes(cycle.state, batches), cycle.tables.waiting_lines())
     everyone = {
         member.task.name: Victim(unit.gang, member)
         for line in victims.units_by_leaf_queue.values()
@@ -70,8 +76,11 @@ def sets_of(
         for member in unit.members
     }
     known = [everyone[pod] for pod in recorded]
-    bounds, balance = CapacityBounds(session, gang, batches), ResourceBalance(session, batches, losing)
-    material = ScenarioInput(session, preemptor, order, bounds, balance, known)
+    bounds, balance = (
+        cycle.victims.bounds_of(gang, batches),
+        ResourceBalance(cycle.context, cycle.state, batches, losing),
+    )
+    material = ScenarioInput(cycle.context, cycle.state, preemptor, order, bounds, balance, known)
     return [[victim.member.task.name for victim in found] for found in GENERATORS[way](material)]
 
 
@@ -304,13 +313,13 @@ def _crowds(draw: st.DrawFn) -> Cluster:
 @given(built=_crowds(), data=st.data())
 def test_no_set_that_suffices_is_thrown_away(built: Cluster, data: st.DataObject) -> None:
     """cycle:PERF-7: whatever a trial can place, the bounds let through."""
-    session = built.session()
-    state = session.state
-    gang = gang_of(session, "new")
-    batches = session.next_tasks(gang)
-    bounds = CapacityBounds(session, gang, batches)
-    freed = FreedCapacity(session, bounds)
-    victims = victim_table_of(session)
+    cycle = built.cycle()
+    state = cycle.state
+    gang = gang_of(cycle, "new")
+    batches = cycle.gangs.next_tasks(gang)
+    bounds = cycle.victims.bounds_of(gang, batches)
+    freed = FreedCapacity(cycle.context.snapshot, bounds)
+    victims = cycle.tables.victims()
     units = [unit for line in victims.units_by_leaf_queue.values() for _, _, unit in line]
     hopeless = bounds.is_unsatisfiable(victims.evictable)
     chosen = [unit for unit in units if data.draw(st.booleans())]
@@ -320,7 +329,7 @@ def test_no_set_that_suffices_is_thrown_away(built: Cluster, data: st.DataObject
     for unit in chosen:
         for member in unit.members:
             state.evict(unit.gang, member.leaf, member.task)
-    if try_place_tasks(session, gang, batches):
+    if cycle.placer.try_place_tasks(gang, batches):
         assert freed.suffices
         assert not hopeless
     state.rollback(mark)
@@ -454,8 +463,8 @@ def test_t45_a_gang_that_needs_one_node_more_gets_nothing() -> None:
     result = built.schedule()
     assert result.verdicts("new") == {"preempt": "generators_exhausted"}
     assert (result.plan.evictions, result.plan.nominations) == ((), ())
-    assert result.session.state.version == 0
-    assert (result.session.state.columns == built.session().state.columns).all()
+    assert result.cycle.state.version == 0
+    assert (result.cycle.state.columns == built.cycle().state.columns).all()
 
 
 def test_sol2_a_set_that_failed_is_not_tried_again() -> None:
@@ -580,9 +589,11 @@ def test_sol7_a_job_that_gave_something_competes_again() -> None:
     built = searching(5)
     old(built, "elder", pods=3, min=1)
     old(built, "young", pods=2, min=1)
-    session = new(built, gpu=5).session()
-    victims = victim_table_of(session)
-    order = VictimOrder(session, victims, sorted(victims.units_by_leaf_queue), lambda gang: True)
+    cycle = new(built, gpu=5).cycle()
+    victims = cycle.tables.victims()
+    order = VictimOrder(
+        cycle.state, cycle.context.rules, victims, sorted(victims.units_by_leaf_queue), lambda gang: True
+    )
     units: list[EvictionUnit] = []
     while (unit := order.unit_at(len(units))) is not None:
         units.append(unit)

@@ -30,12 +30,12 @@ def job(built: Cluster, name: str, pods: Pods, **group: Any) -> Cluster:
 
 def skipped(built: Cluster, *failed: str, by_queue: bool = True) -> bool:
     """Whether `job` is skipped after these failed, one after the other."""
-    session = built.session()
-    memory = FailedGangs(session, by_queue=by_queue)
-    groups = session.snapshot.groups
+    cycle = built.cycle()
+    memory = FailedGangs(cycle.state, cycle.gangs, by_queue=by_queue)
+    groups = cycle.context.snapshot.groups
     for name in failed:
-        memory.add(session.gang(groups[f"default/{name}"]))
-    return memory.failed_alike(session.gang(groups["default/job"])) is not None
+        memory.add(cycle.gangs.gang(groups[f"default/{name}"]))
+    return memory.failed_alike(cycle.gangs.gang(groups["default/job"])) is not None
 
 
 def covered(failed: Pods, new: Pods, *, failed_group: dict[str, Any] | None = None, **group: Any) -> bool:
@@ -99,9 +99,9 @@ def test_nothing_is_skipped_before_anything_has_failed() -> None:
 
 def test_the_name_of_the_one_that_failed_is_told() -> None:
     """cycle:14: so that people see why a job was not even tried."""
-    session = job(job(ground(), "failed", cpu("1")), "job", cpu("1")).session()
-    memory = FailedGangs(session, by_queue=True)
-    gangs = [session.gang(session.snapshot.groups[f"default/{name}"]) for name in ("failed", "job")]
+    cycle = job(job(ground(), "failed", cpu("1")), "job", cpu("1")).cycle()
+    memory = FailedGangs(cycle.state, cycle.gangs, by_queue=True)
+    gangs = [cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{name}"]) for name in ("failed", "job")]
     memory.add(gangs[0])
     assert memory.failed_alike(gangs[1]) == "default/failed"
 
@@ -227,10 +227,10 @@ def test_sig1_config_maps_of_another_namespace_are_others() -> None:
     built = job(ground(), "failed", [{"spec": {"containers": [container]}}])
     built.group("job", queue="q", minMember=1, preemptibility="preemptible", namespace="elsewhere")
     built.pod("job-0", group="job", namespace="elsewhere", spec={"containers": [container]})
-    session = built.session()
-    memory = FailedGangs(session, by_queue=True)
-    memory.add(session.gang(session.snapshot.groups["default/failed"]))
-    assert memory.failed_alike(session.gang(session.snapshot.groups["elsewhere/job"])) is None
+    cycle = built.cycle()
+    memory = FailedGangs(cycle.state, cycle.gangs, by_queue=True)
+    memory.add(cycle.gangs.gang(cycle.context.snapshot.groups["default/failed"]))
+    assert memory.failed_alike(cycle.gangs.gang(cycle.context.snapshot.groups["elsewhere/job"])) is None
 
 
 def test_sig1_subgroups_are_compared_as_a_set() -> None:

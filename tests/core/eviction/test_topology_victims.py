@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
-from pykai.core.eviction.victims import victim_table_of
+from pykai.core.eviction.bounds import FreedCapacity
 from tests.core.builders import Cluster, Raw, branch, cluster, leaf
 from tests.core.topologies import busy, inside, keeping, racks, topology, where
 
@@ -233,11 +232,11 @@ def test_kinds_of_pods_must_fit_the_same_rack() -> None:
 def test_victims_must_free_enough_of_one_rack(nodes: str, enough: bool) -> None:
     """topo:T-54: half of two racks is not a rack."""
     found = low(racks(("rack",), ("r1", 1), ("r1", 1), ("r2", 1), ("r2", 1)), n0=1, n1=1, n2=1, n3=1)
-    session = found.gang("j", 2, gpu=1, group_spec=inside("rack")).session()
-    gang = session.gang(session.snapshot.groups["default/j"])
-    freed = FreedCapacity(session, CapacityBounds(session, gang, session.next_tasks(gang)))
-    units = [unit for line in victim_table_of(session).units_by_leaf_queue.values() for _, _, unit in line]
-    names = session.snapshot.nodes.names
+    cycle = found.gang("j", 2, gpu=1, group_spec=inside("rack")).cycle()
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups["default/j"])
+    freed = FreedCapacity(cycle.context.snapshot, cycle.victims.bounds_of(gang, cycle.gangs.next_tasks(gang)))
+    units = [unit for line in cycle.tables.victims().units_by_leaf_queue.values() for _, _, unit in line]
+    names = cycle.context.snapshot.nodes.names
     for unit in units:
         freed.add(member for member in unit.members if names[member.row] in nodes.split())
     assert freed.suffices is enough

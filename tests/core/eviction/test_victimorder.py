@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.core.cycle.gangs import Gang
-from pykai.core.cycle.session import Session
 from pykai.core.eviction.victimorder import VictimOrder
-from pykai.core.eviction.victims import EvictionUnit, victim_table_of
+from pykai.core.eviction.victims import EvictionUnit
+from pykai.core.opencycle import Cycle
 from pykai.core.queueing.queuewalk import RankedSiblings
 from tests.core.builders import Cluster, cluster
 
@@ -35,9 +35,9 @@ def everyone(gang: Gang) -> bool:
     return True
 
 
-def units_of(session: Session, accepts: Callable[[Gang], bool] = everyone, most: int = -1) -> list[EvictionUnit]:
-    table = victim_table_of(session)
-    order = VictimOrder(session, table, sorted(table.units_by_leaf_queue), accepts, most)
+def units_of(cycle: Cycle, accepts: Callable[[Gang], bool] = everyone, most: int = -1) -> list[EvictionUnit]:
+    table = cycle.tables.victims()
+    order = VictimOrder(cycle.state, cycle.context.rules, table, sorted(table.units_by_leaf_queue), accepts, most)
     return [
         unit for unit in takewhile(lambda unit: unit is not None, map(order.unit_at, range(1000))) if unit is not None
     ]
@@ -45,7 +45,7 @@ def units_of(session: Session, accepts: Callable[[Gang], bool] = everyone, most:
 
 def victims(built: Cluster, accepts: Callable[[Gang], bool] = everyone, most: int = -1) -> list[str]:
     """Names of the gangs in the order their units would be taken."""
-    return [unit.gang.group.name for unit in units_of(built.session(), accepts, most)]
+    return [unit.gang.group.name for unit in units_of(built.cycle(), accepts, most)]
 
 
 # Inside a queue
@@ -254,9 +254,9 @@ def test_q239_a_team_without_victims_leaves_the_order() -> None:
 
 def test_every_scenario_reads_the_order_from_its_beginning() -> None:
     """cycle:13.3: asked again, the same unit stands at the same place."""
-    session = has(has(ground().queue("q").queue("r"), "q", "a", "b"), "r", "c").session()
-    table = victim_table_of(session)
-    order = VictimOrder(session, table, sorted(table.units_by_leaf_queue), everyone)
+    cycle = has(has(ground().queue("q").queue("r"), "q", "a", "b"), "r", "c").cycle()
+    table = cycle.tables.victims()
+    order = VictimOrder(cycle.state, cycle.context.rules, table, sorted(table.units_by_leaf_queue), everyone)
     last = order.unit_at(2)
     assert last is not None
     assert order.unit_at(3) is None
@@ -298,9 +298,9 @@ def test_ord4_without_a_rule_for_ties_the_youngest_sibling_is_the_worst() -> Non
 def test_q239_the_key_of_a_victim_counts_what_is_taken_in_rule_5_only() -> None:
     """queues:10.1, Q-239."""
     built = has(ground().queue("q", quota=1, limit=10), "q", "a", gpu=4)
-    session = built.session()
-    row = session.snapshot.tree.rows["q"]
-    ledger = session.state.ledger
+    cycle = built.cycle()
+    row = cycle.context.snapshot.tree.rows["q"]
+    ledger = cycle.state.ledger
     untouched = ledger.victim_order_key(row, (0.0, 0.0, 0.0))
     taken = ledger.victim_order_key(row, (0.0, 0.0, 100.0))
     assert untouched == ledger.queue_order_key(row, (0.0, 0.0, 0.0))
@@ -313,8 +313,8 @@ def test_q239_the_key_of_a_victim_counts_what_is_taken_in_rule_5_only() -> None:
 def test_q239_the_key_of_a_victim_counts_every_resource() -> None:
     """queues:10.1 rule 5: the dominant share of what is left."""
     built = ground(cpu=10, memory="10Gi").queue("q", quota=0).gang("a", on="node-0", gpu=50, cpu=8, memory="2Gi")
-    session = built.session()
-    ledger, row = session.state.ledger, session.snapshot.tree.rows["q"]
+    cycle = built.cycle()
+    ledger, row = cycle.state.ledger, cycle.context.snapshot.tree.rows["q"]
     gi = float(1024**3)
     shares = [
         ledger.victim_order_key(row, taken)[4]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pykai.core.cycle.gangs import Gang
-from pykai.core.cycle.session import Session
-from pykai.core.eviction.victims import EvictionUnit, victim_table_of
+from pykai.core.eviction.victims import EvictionUnit
 from pykai.core.model.status import TaskStatus
+from pykai.core.opencycle import Cycle
 from tests.core.builders import Cluster, SubgroupSpec, branch, cluster, leaf
 
 
@@ -29,13 +29,13 @@ def running(pods: int, *, min: int, **more: Any) -> Cluster:
     return ground().gang("job", pods, min=min, gpu=1, on="node-0", **more)
 
 
-def gang_of(session: Session, group: str = "job") -> Gang:
-    return session.gang(session.snapshot.groups[f"default/{group}"])
+def gang_of(cycle: Cycle, group: str = "job") -> Gang:
+    return cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{group}"])
 
 
-def line_of(session: Session, queue: str = "q") -> list[EvictionUnit]:
+def line_of(cycle: Cycle, queue: str = "q") -> list[EvictionUnit]:
     """The units of a queue, first to go first."""
-    line = victim_table_of(session).units_by_leaf_queue.get(session.snapshot.tree.rows[queue], [])
+    line = cycle.tables.victims().units_by_leaf_queue.get(cycle.context.snapshot.tree.rows[queue], [])
     return [unit for _, _, unit in reversed(line)]
 
 
@@ -45,7 +45,7 @@ def names_of(unit: EvictionUnit) -> list[str]:
 
 def steps(built: Cluster, group: str = "job") -> list[list[str]]:
     """What of a group is evicted together, first to go first."""
-    return [names_of(unit) for unit in line_of(built.session()) if unit.gang.group.name == group]
+    return [names_of(unit) for unit in line_of(built.cycle()) if unit.gang.group.name == group]
 
 
 # Plain gangs
@@ -314,15 +314,15 @@ def test_exp10_a_pod_whose_bind_was_withdrawn_waits() -> None:
 def test_pg7_a_gang_with_more_pods_than_its_minimum_is_elastic_whatever_their_state(phase: str) -> None:
     """cycle:PG-7"""
     built = running(1, min=1)
-    assert not gang_of(built.session()).elastic
+    assert not gang_of(built.cycle()).elastic
     built.pod("job-more", group="job", gpu=1, on="" if phase == "Pending" else "node-0", phase=phase)
-    assert gang_of(built.session()).elastic
+    assert gang_of(built.cycle()).elastic
 
 
 def test_pg7_one_subgroup_with_more_pods_than_its_minimum_is_enough() -> None:
     """cycle:PG-7"""
-    assert gang_of(job(leaf("a", 2, running=2), leaf("b", 1, running=2)).session()).elastic
-    assert not gang_of(job(leaf("a", 2, running=2), leaf("b", 2, running=1)).session()).elastic
+    assert gang_of(job(leaf("a", 2, running=2), leaf("b", 1, running=2)).cycle()).elastic
+    assert not gang_of(job(leaf("a", 2, running=2), leaf("b", 2, running=1)).cycle()).elastic
 
 
 @pytest.mark.parametrize(("minimum", "evicted"), [(1, ["job-1"]), (2, [])])
@@ -341,15 +341,15 @@ def test_pg7_an_elastic_gang_within_its_minimum_runtime_may_shrink(minimum: int,
 def test_sol7_an_elastic_gang_competes_again_after_each_step() -> None:
     """cycle:SOL-7; 8.3: above its minimum it stands worse than the younger gang, at its minimum better."""
     built = ground().gang("job", 3, min=1, gpu=1, on="node-0").gang("other", gpu=1, on="node-0")
-    line = [(unit.gang.group.name, names_of(unit)) for unit in line_of(built.session())]
+    line = [(unit.gang.group.name, names_of(unit)) for unit in line_of(built.cycle())]
     assert line == [("job", ["2"]), ("job", ["1"]), ("other", ["0"]), ("job", ["0"])]
 
 
 def test_listing_the_units_changes_no_counter() -> None:
     """cycle:6.3: asking what could go takes nothing."""
-    session = job(leaf("a", 1, running=3), leaf("b", 2, running=2), needs=1).session()
-    victim_table_of(session)
-    gang = gang_of(session)
+    cycle = job(leaf("a", 1, running=3), leaf("b", 2, running=2), needs=1).cycle()
+    cycle.tables.victims()
+    gang = gang_of(cycle)
     assert [(part.active_allocated, part.active_used) for part in gang.leaves] == [(3, 3), (2, 2)]
     assert gang.satisfied
 
@@ -360,8 +360,8 @@ def test_listing_the_units_changes_no_counter() -> None:
 def test_pol2_only_preemptible_gangs_of_leaf_queues_are_listed(more: dict[str, Any]) -> None:
     """cycle:POL-2, ORD-1"""
     built = cluster(nodes=1, gpus=4).queue("top").queue("leaf", parent="top")
-    assert victim_table_of(built.gang("job", gpu=1, on="node-0", **more).session()).units_by_leaf_queue == {}
-    assert victim_table_of(built.gang("plain", gpu=1, on="node-0", queue="leaf").session()).units_by_leaf_queue != {}
+    assert built.gang("job", gpu=1, on="node-0", **more).cycle().tables.victims().units_by_leaf_queue == {}
+    assert built.gang("plain", gpu=1, on="node-0", queue="leaf").cycle().tables.victims().units_by_leaf_queue != {}
 
 
 def test_a_unit_knows_its_nodes_and_what_its_gang_costs() -> None:
@@ -369,7 +369,7 @@ def test_a_unit_knows_its_nodes_and_what_its_gang_costs() -> None:
     built = cluster(nodes=2, gpus=4).queue("q").group("job", minMember=2)
     for name, node in (("a", "node-1"), ("b", "node-0"), ("c", "node-1")):
         built.pod(f"job-{name}", group="job", gpu=1, cpu=2, on=node)
-    surplus, rest = line_of(built.session())
+    surplus, rest = line_of(built.cycle())
     assert (surplus.rows, rest.rows) == ((1,), (0, 1))
     assert surplus.gang_amounts == rest.gang_amounts
     assert surplus.gang_amounts[::2] == (6000, 300)
@@ -380,36 +380,36 @@ def test_what_all_evictions_would_free_is_summed_up_by_node() -> None:
     built = cluster(nodes=2, gpus=4).queue("q").gang("job", 3, min=1, gpu=1, cpu=2, on="node-0")
     built.gang("part", fraction=0.5, cpu=1, on="node-1", device="x")
     built.gang("kept", gpu=1, on="node-1", preemptible=False)
-    session = built.session()
-    evictable = victim_table_of(session).evictable
-    index = session.snapshot.axes.index
+    cycle = built.cycle()
+    evictable = cycle.tables.victims().evictable
+    index = cycle.context.snapshot.axes.index
     assert evictable[index["nvidia.com/gpu"]].tolist() == [3, 1]
     assert evictable[index["cpu"]].tolist() == [6000, 1000]
 
 
 def test_a_gang_that_changed_is_listed_anew() -> None:
     """cycle:SOL-7: after an eviction only what is left may go, and its sums follow."""
-    session = ground().gang("job", 3, min=1, gpu=1, on="node-0").gang("other", gpu=1, on="node-0").session()
-    table, gang, state = victim_table_of(session), gang_of(session), session.state
+    cycle = ground().gang("job", 3, min=1, gpu=1, on="node-0").gang("other", gpu=1, on="node-0").cycle()
+    table, gang, state = cycle.tables.victims(), gang_of(cycle), cycle.state
     assert len(table.units_by_leaf_queue[gang.queue]) == 4
-    assert table.evictable[session.snapshot.axes.index["nvidia.com/gpu"]].tolist() == [4]
-    state.evict(gang, gang.leaves[0], session.snapshot.tasks["default/job-2"])
+    assert table.evictable[cycle.context.snapshot.axes.index["nvidia.com/gpu"]].tolist() == [4]
+    state.evict(gang, gang.leaves[0], cycle.context.snapshot.tasks["default/job-2"])
     state.commit(0)
     table.refresh(gang)
     line = [(unit.gang.group.name, names_of(unit)) for _, _, unit in reversed(table.units_by_leaf_queue[gang.queue])]
     assert line == [("job", ["1"]), ("other", ["0"]), ("job", ["0"])]
-    assert table.evictable[session.snapshot.axes.index["nvidia.com/gpu"]].tolist() == [3]
-    assert victim_table_of(session) is not table, "the table was made for another state"
+    assert table.evictable[cycle.context.snapshot.axes.index["nvidia.com/gpu"]].tolist() == [3]
+    assert cycle.tables.victims() is not table, "the table was made for another state"
 
 
 def test_a_gang_without_anything_left_leaves_the_table() -> None:
     """cycle:PG-14"""
-    session = running(1, min=1).session()
-    table, gang = victim_table_of(session), gang_of(session)
+    cycle = running(1, min=1).cycle()
+    table, gang = cycle.tables.victims(), gang_of(cycle)
     assert table.units_by_leaf_queue[gang.queue]
     assert table.evictable.any()
-    session.state.evict(gang, gang.leaves[0], session.snapshot.tasks["default/job-0"])
-    session.state.commit(0)
+    cycle.state.evict(gang, gang.leaves[0], cycle.context.snapshot.tasks["default/job-0"])
+    cycle.state.commit(0)
     table.refresh(gang)
     assert table.units_by_leaf_queue[gang.queue] == []
     assert not table.evictable.any()

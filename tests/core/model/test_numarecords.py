@@ -20,7 +20,7 @@ def left(annotations: dict[str, str], found: Cluster | None = None, **pod: str) 
     found = found or zoned(*FIVE)
     how: dict[str, Any] = {"on": "n", "qos": "Guaranteed", **pod}
     found.pod("p", cpu=2, annotations=annotations, **how)
-    return [amount // 1000 for amount in left_in(found.session())]
+    return [amount // 1000 for amount in left_in(found.cycle())]
 
 
 def test_t110_what_was_seen_beats_what_was_foreseen() -> None:

@@ -13,7 +13,7 @@ MIG = "nvidia.com/mig-1g.5gb"
 
 
 def told(made: Cluster) -> list[Problem]:
-    return list(made.session().snapshot.problems)
+    return list(made.cycle().context.snapshot.problems)
 
 
 def waiting(annotations: dict[str, str], **how: object) -> Cluster:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from pykai.core.cycle.gangs import Gang, LeafState
-from pykai.core.cycle.session import Session
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
+from pykai.core.opencycle import Cycle
 from tests.core.builders import Cluster, Result, SubgroupSpec, branch, cluster, leaf
 
 SEMI: dict[str, Any] = {"preemptibility": "semi-preemptible"}
@@ -16,8 +16,8 @@ SEMI: dict[str, Any] = {"preemptibility": "semi-preemptible"}
 
 def core(built: Cluster, group: str = "job") -> list[str]:
     """Pods of a group that may not be taken back, without the name of the group."""
-    session = built.session()
-    gang = session.gang(session.snapshot.groups[f"default/{group}"])
+    cycle = built.cycle()
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{group}"])
     return sorted(key.removeprefix(f"default/{group}-") for key in gang.protected_keys)
 
 
@@ -178,62 +178,62 @@ def test_q418_a_quota_that_dropped_below_the_core_takes_nothing_away() -> None:
     assert committed(result) == (3, 3)
 
 
-def moving() -> tuple[Session, Callable[[str], None], Callable[[str], None]]:
+def moving() -> tuple[Cycle, Callable[[str], None], Callable[[str], None]]:
     """A running gang of three of which one is the core, and a waiting one of two; how to evict and how to promise."""
     built = semi(semi(ground(8), "job", 3, min=1, on="node-0"), "next", 2, min=1)
-    session = built.session()
+    cycle = built.cycle()
 
     def find(pod: str) -> tuple[Gang, LeafState, Task]:
-        task = session.snapshot.tasks[f"default/{pod}"]
-        gang = session.gang(session.snapshot.groups[task.group_key])
+        task = cycle.context.snapshot.tasks[f"default/{pod}"]
+        gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
         return gang, gang.leaves[0], task
 
     return (
-        session,
-        lambda pod: session.state.evict(*find(pod)),
-        lambda pod: session.state.place(*find(pod), 0, (), pipelined=True),
+        cycle,
+        lambda pod: cycle.state.evict(*find(pod)),
+        lambda pod: cycle.state.place(*find(pod), 0, (), pipelined=True),
     )
 
 
-def held(session: Session) -> tuple[float, float]:
+def held(cycle: Cycle) -> tuple[float, float]:
     """GPUs of the queue right now, and those of them that may not be taken back."""
-    ledger, row = session.state.ledger, session.snapshot.tree.rows["q"]
+    ledger, row = cycle.state.ledger, cycle.context.snapshot.tree.rows["q"]
     return ledger.allocated[row][2] / 100, ledger.allocated_non_preemptible[row][2] / 100
 
 
 def test_q418_evicting_the_surplus_leaves_what_cannot_be_taken_back() -> None:
     """queues:Q-418: only the core counts as non-preemptible."""
-    session, evict, _ = moving()
-    assert held(session) == (3, 1)
+    cycle, evict, _ = moving()
+    assert held(cycle) == (3, 1)
     evict("job-2")
-    assert held(session) == (2, 1)
+    assert held(cycle) == (2, 1)
     evict("job-0")
-    assert held(session) == (1, 0)
-    session.state.rollback(0)
-    assert held(session) == (3, 1)
+    assert held(cycle) == (1, 0)
+    cycle.state.rollback(0)
+    assert held(cycle) == (3, 1)
 
 
 def test_q418_the_first_pods_of_a_new_gang_are_its_core() -> None:
     """queues:Q-418: until the minimum is there; undone like everything else."""
-    session, evict, promise = moving()
+    cycle, evict, promise = moving()
     promise("next-0")
     promise("next-1")
-    assert held(session) == (5, 2)
+    assert held(cycle) == (5, 2)
     evict("next-1")
-    assert held(session) == (4, 2)
+    assert held(cycle) == (4, 2)
     evict("next-0")
-    assert held(session) == (3, 1)
-    session.state.rollback(0)
-    assert held(session) == (3, 1)
-    assert session.state.protected_keys == set()
+    assert held(cycle) == (3, 1)
+    cycle.state.rollback(0)
+    assert held(cycle) == (3, 1)
+    assert cycle.state.protected_keys == set()
 
 
 def test_q418_a_core_pod_that_moves_stays_core() -> None:
     """queues:Q-418: what was given back is taken on again."""
-    session, evict, promise = moving()
+    cycle, evict, promise = moving()
     evict("job-0")
     promise("job-0")
-    assert held(session) == (3, 1)
+    assert held(cycle) == (3, 1)
 
 
 # queues:Q-418: victims

@@ -162,4 +162,4 @@ def test_the_tables_keep_the_zones_of_a_node_until_they_change_or_go() -> None:
 def test_zones_of_a_node_that_is_not_there_cost_nothing() -> None:
     found = zoned({"cpu": 4})
     found.objects = [item for item in found.objects if item["kind"] != "Node"]
-    assert not found.session().state.discrete_ledgers
+    assert not found.cycle().state.discrete_ledgers

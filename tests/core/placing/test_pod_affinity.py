@@ -422,8 +422,8 @@ def test_preferred_terms_keep_nobody_away() -> None:
 
 def test_without_terms_anywhere_the_index_sleeps() -> None:
     """cycle:PERF-9"""
-    assert not affinity_index(zones(a=1).gang("job", labels=WEB).session().snapshot).active
-    assert affinity_index(zones(a=1).gang("job", spec=near(term())).session().snapshot).active
+    assert not affinity_index(zones(a=1).gang("job", labels=WEB).cycle().context.snapshot).active
+    assert affinity_index(zones(a=1).gang("job", spec=near(term())).cycle().context.snapshot).active
 
 
 def test_the_reason_of_a_gang_says_how_far_it_came() -> None:

@@ -11,12 +11,12 @@ import pytest
 from pykai.api.decode import WireObject, decode_object
 from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.cycle.memory import CycleMemory
-from pykai.core.cycle.session import Session
 from pykai.core.cycle.validate import StateMismatch, check_state
 from pykai.core.model.sharedgpus import FREE_DEVICE, DeviceUse
 from pykai.core.model.status import TaskStatus
+from pykai.core.opencycle import Cycle, open_cycle
 from pykai.core.placing.gpus import choose_devices
-from pykai.core.schedule import open_session, schedule
+from pykai.core.schedule import schedule
 from tests.core.builders import NOW_NS, Cluster, cluster, placement_request_of
 from tests.core.model.test_sharedgpus import Books, books
 
@@ -183,8 +183,8 @@ def test_a_share_of_several_gpus_joins_it_and_takes_idle_ones(devices: int, boun
 def test_what_was_promised_to_others_is_not_joined() -> None:
     result = lone(1).gang("whole", gpu=1, age=100).gang("share", fraction=0.5, age=50).schedule()
     assert (result.pipelined("whole"), result.node_of("share-0")) == (1, "")
-    state = result.session.state
-    assert choose_devices(state, placement_request_of(result.session, "share-0"), 0, pipeline_only=False) is None
+    state = result.cycle.state
+    assert choose_devices(state, placement_request_of(result.cycle, "share-0"), 0, pipeline_only=False) is None
 
 
 def test_a_share_that_must_wait_is_promised_it() -> None:
@@ -223,16 +223,16 @@ def test_it_is_untouched_where_shares_are_spread() -> None:
 # Inside a cycle.
 
 
-def member(session: Session, key: str) -> tuple[Gang, LeafState]:
+def member(cycle: Cycle, key: str) -> tuple[Gang, LeafState]:
     """The gang of a pod, and its leaf."""
-    task = session.snapshot.tasks[key]
-    gang = session.gang(session.snapshot.groups[task.group_key])
+    task = cycle.context.snapshot.tasks[key]
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
     return gang, gang.leaves[0]
 
 
-def device_of(session: Session) -> DeviceUse:
+def device_of(cycle: Cycle) -> DeviceUse:
     """The shared GPU g of the only node."""
-    return session.state.devices.get(0, {}).get("g", FREE_DEVICE)
+    return cycle.state.devices.get(0, {}).get("g", FREE_DEVICE)
 
 
 def test_the_last_tenant_is_evicted_and_its_gpu_promised() -> None:
@@ -244,42 +244,42 @@ def test_the_last_tenant_is_evicted_and_its_gpu_promised() -> None:
 
 def test_looking_ahead_the_reservation_goes_with_the_last_tenant() -> None:
     built = reserved(node(1)).gang("old", pods=2, fraction=0.5, on="node-0", device="g").gang("job", gpu=1)
-    session = open_session(built.tables().snapshot(NOW_NS), built.policy())
-    state = session.state
-    before, whole = state.columns.copy(), device_of(session)
-    gpu = session.snapshot.axes.index["nvidia.com/gpu"]
+    cycle = open_cycle(built.tables().snapshot(NOW_NS), built.policy())
+    state = cycle.state
+    before, whole = state.columns.copy(), device_of(cycle)
+    gpu = cycle.context.snapshot.axes.index["nvidia.com/gpu"]
     for pod, idle in (("default/old-0", 0), ("default/old-1", 1)):
-        task = session.snapshot.tasks[pod]
-        gang, leaf = member(session, pod)
+        task = cycle.context.snapshot.tasks[pod]
+        gang, leaf = member(cycle, pod)
         state.evict(gang, leaf, task)
         state.assume_gone(gang, leaf, task)
         assert state.idle[gpu, 0] == idle
-    assert device_of(session) == FREE_DEVICE
+    assert device_of(cycle) == FREE_DEVICE
     state.rollback(0)
     assert (state.columns == before).all()
-    assert device_of(session) == whole
-    check_state(session)
+    assert device_of(cycle) == whole
+    check_state(cycle.state, cycle.gangs)
 
 
 def test_joining_is_undone_exactly() -> None:
     built = lone(1).gang("job", fraction=0.5)
-    session = open_session(built.tables().snapshot(NOW_NS), built.policy())
-    state, task = session.state, session.snapshot.tasks["default/job-0"]
-    before, vacant = state.columns.copy(), device_of(session)
+    cycle = open_cycle(built.tables().snapshot(NOW_NS), built.policy())
+    state, task = cycle.state, cycle.context.snapshot.tasks["default/job-0"]
+    before, vacant = state.columns.copy(), device_of(cycle)
     for pipelined in (False, True):
-        state.place(*member(session, "default/job-0"), task, 0, ("g",), pipelined=pipelined)
-        check_state(session)
-        assert state.free[session.snapshot.axes.index["nvidia.com/gpu"], 0] == 0
+        state.place(*member(cycle, "default/job-0"), task, 0, ("g",), pipelined=pipelined)
+        check_state(cycle.state, cycle.gangs)
+        assert state.free[cycle.context.snapshot.axes.index["nvidia.com/gpu"], 0] == 0
         state.rollback(0)
         assert (state.columns == before).all()
-        assert device_of(session) == vacant
+        assert device_of(cycle) == vacant
 
 
 def test_a_reservation_that_is_left_out_is_noticed() -> None:
-    session = open_session(lone(1).tables().snapshot(NOW_NS), lone(1).policy())
-    session.state.devices.clear()
+    cycle = open_cycle(lone(1).tables().snapshot(NOW_NS), lone(1).policy())
+    cycle.state.devices.clear()
     with pytest.raises(StateMismatch):
-        check_state(session)
+        check_state(cycle.state, cycle.gangs)
 
 
 def test_a_reservation_comes_and_goes_without_a_trace() -> None:

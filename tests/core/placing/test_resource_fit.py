@@ -3,8 +3,9 @@
 import pytest
 
 from pykai.api.decode import decode_object
+from pykai.core.opencycle import open_cycle
 from pykai.core.plan import build_plan
-from pykai.core.schedule import open_session, run_actions
+from pykai.core.schedule import run_actions
 from tests.core.builders import NOW_NS, Cluster, Raw, Result, cluster, scores_of
 
 SHORT = "node(s) didn't have enough resources: "
@@ -186,9 +187,9 @@ def test_a_name_that_a_node_comes_to_offer_is_counted_from_then_on() -> None:
     tables.snapshot(0)
     for raw in cluster().node("node-9", extra={"example.com/dongle": 2}).objects:
         tables.apply(decode_object(raw))
-    session = open_session(tables.snapshot(NOW_NS), fleet.policy())
-    run_actions(session)
-    result = Result(session, build_plan(session))
+    cycle = open_cycle(tables.snapshot(NOW_NS), fleet.policy())
+    run_actions(cycle)
+    result = Result(cycle, build_plan(cycle))
     assert (result.nodes_used("job"), result.bound("other")) == ({"node-9": 2}, 0)
 
 
@@ -411,8 +412,8 @@ def test_a_pod_that_fits_without_its_overhead_says_so() -> None:
 
 def test_a_node_without_enough_devices_is_not_ranked() -> None:
     """cycle:NOD-3."""
-    session = cluster(nodes=1, gpus=1).node(gpus=2).queue("q").gang("two", fraction=0.5, devices=2).session()
-    assert set(scores_of(session, "two-0")) == {"node-1"}
+    cycle = cluster(nodes=1, gpus=1).node(gpus=2).queue("q").gang("two", fraction=0.5, devices=2).cycle()
+    assert set(scores_of(cycle, "two-0")) == {"node-1"}
 
 
 def test_a_gang_with_several_devices_that_fails_leaves_nothing_behind() -> None:

@@ -208,7 +208,7 @@ def test_pods_that_differ_are_measured_by_their_sum() -> None:
 
 def _scores(domains: int) -> list[int]:
     found = racks(("rack",), *[(f"r{index:02}", 1) for index in range(domains)])
-    first = node_sets(found.gang("j", 1, gpu=1, group_spec=inside(preferred="rack")).session(), "j")[0]
+    first = node_sets(found.gang("j", 1, gpu=1, group_spec=inside(preferred="rack")).cycle(), "j")[0]
     assert first.scores is not None
     return [round(score) for score in first.scores.tolist()]
 
@@ -232,7 +232,7 @@ def test_more_than_ten_preferred_domains_have_different_scores() -> None:
 def test_a_node_outside_the_topology_is_worth_nothing() -> None:
     """topo:TD-18: not less than nothing, which would drop it from every list."""
     found = racks(("rack",), ("r1", 1), ("-", 1)).gang("j", 1, gpu=1, group_spec=inside(preferred="rack"))
-    scores = node_sets(found.session(), "j")[0].scores
+    scores = node_sets(found.cycle(), "j")[0].scores
     assert scores is not None
     assert scores.tolist() == [1_000_000, 0]
 
@@ -256,7 +256,7 @@ def test_without_a_preferred_level_nothing_is_added_to_the_scores() -> None:
     """topo:T-32."""
     plain = racks(("rack",), ("r1", 2), ("r2", 2)).gang("j", 1, gpu=1)
     bound = racks(("rack",), ("r1", 2), ("r2", 2)).gang("j", 1, gpu=1, group_spec=inside("rack"))
-    assert scores_of(plain.session(), "j-0") == scores_of(bound.session(), "j-0")
+    assert scores_of(plain.cycle(), "j-0") == scores_of(bound.cycle(), "j-0")
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_a_child_stays_on_the_nodes_of_its_parent() -> None:
 def test_only_domains_with_nodes_of_the_parent_have_scores() -> None:
     """topo:T-23, T-30: two of three racks are there, so there are two steps."""
     found = racks(("rack",), ("r1", 1), ("r2", 1), ("r3", 1)).gang("j", 1, gpu=1, group_spec=inside(preferred="rack"))
-    scores = node_sets(found.session(), "j", only=("n0", "n2"))[0].scores
+    scores = node_sets(found.cycle(), "j", only=("n0", "n2"))[0].scores
     assert scores is not None
     assert [scores[0], scores[2]] == [500_000, 1_000_000]
 

@@ -118,9 +118,9 @@ def test_a_job_that_cannot_be_spread_waits_as_a_whole() -> None:
 
 def test_nothing_is_counted_while_no_pod_has_a_hard_constraint() -> None:
     made = there(zones(a=1), on="a0").gang("job", labels=WEB, spec=over(spread(anyway=True)))
-    assert not any(check.name == "topology spread" for check in made.session().rules.checks)
+    assert not any(check.name == "topology spread" for check in made.cycle().context.rules.checks)
     made.gang("strict", labels=WEB, spec=over(spread()))
-    assert any(check.name == "topology spread" for check in made.session().rules.checks)
+    assert any(check.name == "topology spread" for check in made.cycle().context.rules.checks)
 
 
 def test_a_pod_that_would_be_one_too_many_waits_and_is_told_why() -> None:
@@ -320,9 +320,9 @@ def test_pods_placed_earlier_in_the_cycle_count_though_they_have_no_constraint()
 
 
 def test_a_pod_that_comes_before_anyone_asked_for_its_constraints_counts_once() -> None:
-    made = zones(a=1, b=1).gang("job", labels=WEB, spec=over(spread())).session()
-    task = made.snapshot.tasks["default/job-0"]
-    index = SpreadIndex(made.snapshot)
+    made = zones(a=1, b=1).gang("job", labels=WEB, spec=over(spread())).cycle()
+    task = made.context.snapshot.tasks["default/job-0"]
+    index = SpreadIndex(made.context.snapshot)
     index.task_added(task, 0)
     (rule,) = index._constraints_of(task, HARD_SPREAD)
     assert rule.domain_counts.counts[rule.domain_counts.codes].tolist() == [1, 0]
@@ -434,8 +434,8 @@ def test_a_node_without_the_topology_label_is_the_last_choice() -> None:
 
 def points(made: Cluster) -> dict[str, float]:
     """What waiting job-0 gives to nodes more than plain-0, in points of kube-scheduler before they are weighed."""
-    wishful = scores_of(made.session(), "job-0")
-    plain = scores_of(made.session(), "plain-0")
+    wishful = scores_of(made.cycle(), "job-0")
+    plain = scores_of(made.cycle(), "plain-0")
     return {node: round((wishful[node] - plain[node]) / 200.0, 3) for node in wishful}
 
 
@@ -487,9 +487,9 @@ def test_pods_without_constraints_share_a_shape_and_an_answer() -> None:
     for namespace, app in (("one", "web"), ("two", "db")):
         made.gang("plain", namespace=namespace, labels={"app": app})
         made.gang("job", namespace=namespace, labels={"app": app}, spec=over(spread()))
-    session = made.session()
+    cycle = made.cycle()
     keys = {
-        (pod, namespace): session.rankings.request_key(placement_request_of(session, f"{pod}-0", namespace))
+        (pod, namespace): cycle.rankings.request_key(placement_request_of(cycle, f"{pod}-0", namespace))
         for pod in ("plain", "job")
         for namespace in ("one", "two")
     }

@@ -8,8 +8,8 @@ import pytest
 
 from pykai.api.decode import decode_object
 from pykai.core.model.status import TaskStatus
-from pykai.core.placing.gang import place_gang
-from pykai.core.schedule import open_session, run_actions
+from pykai.core.opencycle import open_cycle
+from pykai.core.schedule import run_actions
 from tests.core.builders import NOW_NS, Cluster, allocation_of, cluster, scores_of
 from tests.core.deviceclusters import device_request, devices, first_of, waits_for
 
@@ -110,10 +110,10 @@ def test_devices_reached_from_all_nodes_are_given_once_in_the_cluster() -> None:
 def test_a_node_whose_devices_are_given_is_no_candidate_any_more() -> None:
     """The fullest and the emptiest node stay the same, so that only the row that changed is looked at anew."""
     world = queued(devices(nodes=3, each=1)).gang("old", on="node-2", template=1, given=("gpu-0",), cpu=50)
-    session = world.gang("a", template=1).gang("b", template=1).session()
-    assert scores_of(session, "b-0").keys() == {"node-0", "node-1"}
-    assert place_gang(session, session.gang(session.snapshot.groups["default/a"]))
-    assert scores_of(session, "b-0").keys() == {"node-1"}
+    cycle = world.gang("a", template=1).gang("b", template=1).cycle()
+    assert scores_of(cycle, "b-0").keys() == {"node-0", "node-1"}
+    assert cycle.placer.place_gang(cycle.gangs.gang(cycle.context.snapshot.groups["default/a"]))
+    assert scores_of(cycle, "b-0").keys() == {"node-1"}
 
 
 def test_devices_far_away_that_leavers_hold_can_only_be_promised() -> None:
@@ -351,8 +351,8 @@ def test_devices_of_a_shared_claim_cost_every_queue_but_the_node_only_once_cycle
     world = queued(devices(each=3), quota=2, limit=2).device_claim("c", queue="q")
     result = world.gang("a", 3, min=1, shares=("c",)).schedule()
     assert result.bound("a") == 2
-    state = result.session.state
-    axis = result.session.snapshot.axes.index["resource.k8s.io/gpu"]
+    state = result.cycle.state
+    axis = result.cycle.context.snapshot.axes.index["resource.k8s.io/gpu"]
     assert state.columns[:, axis, 0].tolist() == [2, 0, 2, 1]
 
 
@@ -420,8 +420,8 @@ def binding(devices_of: tuple[str, ...], **more: object) -> Cluster:
 def test_what_a_bind_request_gives_is_gone_gpu_d8() -> None:
     result = binding(("gpu-0",)).gang("a", template=1).schedule()
     assert result.allocated_devices("a-0") == {"devices": ["node-0/gpu-1"]}
-    state = result.session.state
-    axis = result.session.snapshot.axes.index["resource.k8s.io/gpu"]
+    state = result.cycle.state
+    axis = result.cycle.context.snapshot.axes.index["resource.k8s.io/gpu"]
     assert state.idle[axis, 0] == 0
 
 
@@ -462,9 +462,9 @@ def test_of_two_bind_requests_for_one_claim_the_first_pod_by_name_is_right() -> 
         for pod in order:
             tables.remove("Pod", "default", pod)
             tables.apply(decode_object(pods[pod]))
-        session = open_session(tables.snapshot(NOW_NS), world.policy())
-        run_actions(session)
-        given.append(session.binds["default/a-0"].claims[0][1].devices.results[0].device)
+        cycle = open_cycle(tables.snapshot(NOW_NS), world.policy())
+        run_actions(cycle)
+        given.append(cycle.decisions.binds["default/a-0"].claims[0][1].devices.results[0].device)
     assert given == ["gpu-1", "gpu-1"]
 
 
@@ -476,7 +476,7 @@ def test_an_unknown_pod_still_holds_its_devices() -> None:
 def test_a_stuck_leaver_promises_nothing() -> None:
     world = queued(devices(each=1)).gang("old", on="node-0", template=1, given=("gpu-0",), deleted=100_000)
     result = world.gang("a", template=1).schedule()
-    assert result.session.snapshot.tasks["default/old-0"].status is TaskStatus.STUCK_IN_RELEASING
+    assert result.cycle.context.snapshot.tasks["default/old-0"].status is TaskStatus.STUCK_IN_RELEASING
     assert result.node_of("a-0") == ""
 
 

@@ -49,8 +49,8 @@ def test_a_node_with_a_device_plugin_serves_it_itself_gpu_d14() -> None:
     )
     assert result.bound("a") == 1
     assert result.binds["default/a-0"].extended_claim is None
-    axis = result.session.snapshot.axes.index[GPU]
-    assert result.session.state.columns[:, axis, 0].tolist() == [0, 0, 0, 2]
+    axis = result.cycle.context.snapshot.axes.index[GPU]
+    assert result.cycle.state.columns[:, axis, 0].tolist() == [0, 0, 0, 2]
 
 
 def test_both_kinds_of_nodes_are_filled_and_no_further_gpu_t95() -> None:

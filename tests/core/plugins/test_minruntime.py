@@ -185,8 +185,8 @@ def test_q301_work_is_protected_until_its_time_is_up(ago: float, evicted: int) -
 
 def test_q301_the_cycle_knows_until_when_that_holds() -> None:
     """queues:Q-301: so that the next cycle is not later than the protection."""
-    assert preempted(20).session.state.valid_until_ns == NOW_NS + 40 * SECOND
-    assert preempted(100).session.state.valid_until_ns is None
+    assert preempted(20).cycle.state.valid_until_ns == NOW_NS + 40 * SECOND
+    assert preempted(100).cycle.state.valid_until_ns is None
 
 
 def test_m7_work_without_a_start_is_never_protected() -> None:

@@ -13,7 +13,7 @@ EIGHT = (amounts_of(gpu=4, cpu=8), amounts_of(gpu=4, cpu=8))
 
 def score(found: Cluster, node: str = "n", qos: str = "Guaranteed", **pod: Any) -> float:
     """What a pod is worth on a node."""
-    return scores_of(found.gang("j", qos=qos, **pod).session(), "j-0")[node]
+    return scores_of(found.gang("j", qos=qos, **pod).cycle(), "j-0")[node]
 
 
 def test_t108_one_zone_is_worth_100_and_two_are_worth_50() -> None:
@@ -70,7 +70,7 @@ def test_n16_a_node_whose_zones_are_still_held_comes_after_any_where_the_pod_cou
     found.pod("old", **leaving).assume("old", TaskStatus.RELEASING)
     found.pod("stays", on="a", gpu=1, qos="Burstable", numa={"zone-1": amounts_of(gpu=1)})
     assert found.gang("j", gpu=4, qos="Burstable").schedule().node_of("j-0") == "b"
-    scores = scores_of(found.session(), "j-0")
+    scores = scores_of(found.cycle(), "j-0")
     assert scores == {"a": 0, "b": 100}
 
 
@@ -83,4 +83,4 @@ def test_n14_places_that_must_wait_are_ranked_among_themselves() -> None:
             held = {f"zone-{zone}": offered[zone]}
             found.pod(f"{node}-{zone}", on=node, gpu=1, qos="Burstable", numa=held)
             found.assume(f"{node}-{zone}", TaskStatus.RELEASING)
-    assert scores_of(found.gang("j", gpu=4, qos="Burstable").session(), "j-0") == {"a": -50, "b": 0}
+    assert scores_of(found.gang("j", gpu=4, qos="Burstable").cycle(), "j-0") == {"a": -50, "b": 0}

@@ -44,7 +44,7 @@ def nodes(**labels: dict[str, str]) -> Cluster:
 
 def points(made: Cluster, weight: float, group: str = "job") -> dict[str, float]:
     """What a waiting pod's wishes are worth, in points of kube-scheduler, against the first node that fits."""
-    wishful, plain = scores_of(made.session(), f"{group}-0"), scores_of(made.session(), "plain-0")
+    wishful, plain = scores_of(made.cycle(), f"{group}-0"), scores_of(made.cycle(), "plain-0")
     return {node: round((wishful[node] - plain.get(node, 0.0)) / (POINT * weight), 3) for node in wishful}
 
 
@@ -166,7 +166,7 @@ def test_jobs_that_differ_in_their_preference_do_not_stand_for_each_other() -> N
     """cycle:SIG-1"""
     made = nodes(a={}).gang("one").gang("two", spec=prefers((1, label("disk", "ssd"))))
     made.gang("three", spec=prefers((2, label("disk", "ssd")))).gang("four")
-    tasks = made.session().snapshot.tasks
+    tasks = made.cycle().context.snapshot.tasks
     shapes = [tasks[f"default/{name}-0"].shape for name in ("one", "two", "three", "four")]
     assert len({shape.id for shape in shapes}) == 3
     assert shapes[0] is shapes[3]

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from pykai.core.placing.gang import place_gang
 from tests.core.builders import Cluster, Raw, Result, cluster, placement_request_of, scores_of
 
 SLICE = "nvidia.com/mig-1g.5gb"
@@ -75,7 +74,7 @@ def test_every_candidate_sets_the_scale_also_those_that_do_not_fit() -> None:
     nodes.node("half", cpu=10).pod("x", on="half", cpu=5).node("empty", cpu=10).queue("q").gang("j")
     # Free CPU goes from 0 (full) to 30 (barred); both are out of the question.
     expected = {"half": 1010 + 9 * (1 - 5 / 30), "empty": 1010 + 9 * (1 - 10 / 30)}
-    assert scores_of(nodes.session(), "j-0") == pytest.approx(expected)
+    assert scores_of(nodes.cycle(), "j-0") == pytest.approx(expected)
 
 
 def test_scores_follow_what_was_placed_before_in_the_same_cycle() -> None:
@@ -140,16 +139,14 @@ def test_pods_without_cpu_leave_the_nodes_equally_full(configuration: Raw) -> No
 @either_way
 def test_the_scale_follows_placements_and_their_undoing(configuration: Raw) -> None:
     """cycle:SCO-3: a new least, and the old one again when the only node that had it is emptied."""
-    session = (
-        cluster(nodes=3, cpu=10).queue("q").configured(configuration).gang("j", cpu=4).gang("probe", cpu=1).session()
-    )
+    cycle = cluster(nodes=3, cpu=10).queue("q").configured(configuration).gang("j", cpu=4).gang("probe", cpu=1).cycle()
     equal = {"node-0": 1019, "node-1": 1019, "node-2": 1019}
-    assert scores_of(session, "probe-0") == equal
-    mark = session.state.mark()
-    assert place_gang(session, placement_request_of(session, "j-0").gang)
-    assert scores_of(session, "probe-0") == {"node-0": 1019, "node-1": 1010, "node-2": 1010}
-    session.state.rollback(mark)
-    assert scores_of(session, "probe-0") == equal
+    assert scores_of(cycle, "probe-0") == equal
+    mark = cycle.state.mark()
+    assert cycle.placer.place_gang(placement_request_of(cycle, "j-0").gang)
+    assert scores_of(cycle, "probe-0") == {"node-0": 1019, "node-1": 1010, "node-2": 1010}
+    cycle.state.rollback(mark)
+    assert scores_of(cycle, "probe-0") == equal
 
 
 # Magnitudes.
@@ -163,14 +160,14 @@ def test_the_magnitudes() -> None:
     nodes.gang("cpu", nominated="b").gang("friend", spec=preferring("x", 3)).gang(
         "foe", spec=preferring("x", 2, away=True)
     )
-    session = nodes.session()
+    cycle = nodes.cycle()
     packing = {"a": 0.0, "b": 0.0, "full": 9.0}
     for pod, expected in {
         "cpu-0": {"a": 11_000, "b": 10_001_010, "full": 10},
         "friend-0": {"a": 3_011_000, "b": 1_010, "full": 10},
         "foe-0": {"a": -1_989_000, "b": 1_010, "full": 10},
     }.items():
-        assert scores_of(session, pod) == {node: score + packing[node] for node, score in expected.items()}
+        assert scores_of(cycle, pod) == {node: score + packing[node] for node, score in expected.items()}
 
 
 def test_a_nominated_node_wins_over_packing_and_sharing() -> None:
@@ -370,36 +367,36 @@ def test_spreading_is_weaker_than_any_other_score() -> None:
 def test_nodes_without_the_resource_set_no_scale() -> None:
     """cycle:SCO-3: the least and the most are those of nodes that offer it, so the CPU node's 0 GPUs do not count."""
     nodes = cluster().node("cpu").node("two", gpus=2).node("six", gpus=6).node("ten", gpus=10).queue("q")
-    scores = scores_of(nodes.gang("j", gpu=1).session(), "j-0")
+    scores = scores_of(nodes.gang("j", gpu=1).cycle(), "j-0")
     assert scores == pytest.approx({"two": 1009, "six": 1004.5, "ten": 1000})
 
 
 def test_a_node_without_the_resource_gets_no_point_for_packing() -> None:
     """cycle:SCO-3: slices do not make a node offer whole GPUs."""
     nodes = cluster().node("slices", extra={SLICE: 1}).node("both", gpus=2, extra={SLICE: 1}).queue("q")
-    scores = scores_of(nodes.gang("j", extra={SLICE: 1}).session(), "j-0")
+    scores = scores_of(nodes.gang("j", extra={SLICE: 1}).cycle(), "j-0")
     assert scores == pytest.approx({"slices": 1000, "both": 1009})
 
 
 def test_where_no_gpu_is_free_anywhere_packing_gives_no_points() -> None:
     """cycle:SCO-3: 0 when the most is 0; the fractions still find a shared GPU."""
     nodes = cluster().node("a", gpus=1).pod("x", on="a", fraction=0.5, device="g").queue("q")
-    assert scores_of(nodes.gang("j", fraction=0.5).session(), "j-0") == {"a": 11000}
+    assert scores_of(nodes.gang("j", fraction=0.5).cycle(), "j-0") == {"a": 11000}
 
 
 def test_equally_full_nodes_get_all_the_points() -> None:
     """cycle:SCO-3: 9 where the least is the most."""
     nodes = cluster().node("a", gpus=2).node("b", gpus=3).pod("x", on="b", gpu=1).queue("q")
-    assert scores_of(nodes.gang("j", gpu=1).session(), "j-0") == {"a": 1009, "b": 1009}
+    assert scores_of(nodes.gang("j", gpu=1).cycle(), "j-0") == {"a": 1009, "b": 1009}
 
 
 def test_spreading_gives_the_free_portion() -> None:
     """cycle:SCO-3"""
     nodes = cluster().node("a", gpus=4).pod("x", on="a", gpu=1).node("b", gpus=2).node("c").queue("q")
     nodes.configured(placing(gpu="spread", cpu="spread")).gang("gpu", gpu=1).gang("cpu")
-    session = nodes.session()
-    assert scores_of(session, "gpu-0") == pytest.approx({"a": 1000.75, "b": 1001})
-    assert scores_of(session, "cpu-0") == pytest.approx({"a": 1000.99, "b": 1001, "c": 1011})
+    cycle = nodes.cycle()
+    assert scores_of(cycle, "gpu-0") == pytest.approx({"a": 1000.75, "b": 1001})
+    assert scores_of(cycle, "cpu-0") == pytest.approx({"a": 1000.99, "b": 1001, "c": 1011})
 
 
 def test_gpus_of_all_vendors_are_one_dimension_for_packing() -> None:

@@ -134,7 +134,7 @@ def test_nobody_is_evicted_for_a_pod_whose_claim_is_missing() -> None:
     )
     result = world.schedule()
     assert result.evicted_pods() == []
-    assert result.session.state.work == 0
+    assert result.cycle.state.work == 0
     assert 'persistentvolumeclaim "data" not found' in result.why("job")
     assert result.no_place("job").unresolvable
     assert world.volume("pv").claim("data").schedule().evicted_pods() == ["old-0"]

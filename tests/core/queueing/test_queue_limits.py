@@ -105,9 +105,9 @@ def test_c8_a_limit_that_is_not_set_lets_nothing_run() -> None:
 
 
 def ask(built: Cluster, amounts: QueueAmounts, *, committed: bool = False) -> CapacityRefusal | None:
-    session = built.session()
-    tree = session.snapshot.tree
-    return session.state.ledger.check_capacity(tree.chains[tree.rows["q"]], amounts, committed)
+    cycle = built.cycle()
+    tree = cycle.context.snapshot.tree
+    return cycle.state.ledger.check_capacity(tree.chains[tree.rows["q"]], amounts, committed)
 
 
 def test_q200_the_limit_is_checked_before_the_quota() -> None:

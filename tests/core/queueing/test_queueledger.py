@@ -17,7 +17,7 @@ GB = 10**9
 
 def total(built: Cluster) -> tuple[float, float, float]:
     """CPU milli, memory bytes, GPUs the cycle has to divide."""
-    cpu, memory, hundredths = built.session().state.ledger.total
+    cpu, memory, hundredths = built.cycle().state.ledger.total
     return cpu, memory, hundredths / 100
 
 
@@ -404,7 +404,7 @@ def test_q65_a_group_whose_queue_does_not_exist_says_so() -> None:
 
 def test_q65_its_priority_is_unset_and_it_counts_as_non_preemptible() -> None:
     built = cluster().queue("q").priority_class("p", 75).gang("job", queue="gone", priority="p", preemptible=None)
-    (gang,) = built.session().waiting_gangs()
+    (gang,) = built.cycle().gangs.waiting()
     assert (gang.priority, gang.preemptible) == (0, False)
 
 

@@ -1,21 +1,24 @@
-"""Actions: what a cycle does, one function each; the configuration gives the order."""
+"""Actions: what a cycle does, one row each; the configuration gives the order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from pykai.api import names
+from pykai.core.actions.action import Action
 from pykai.core.actions.allocate import allocate
 from pykai.core.actions.consolidate import consolidate
 from pykai.core.actions.preempt import preempt
 from pykai.core.actions.reclaim import reclaim
 from pykai.core.actions.stale_gangs import evict_stale_gangs
-from pykai.core.cycle.session import Session
+from pykai.core.report.evictions import moved_text, preempted_text, reclaimed_text, stale_pod_text
 
-#: Upstream's names.
-ACTIONS: dict[str, Callable[[Session], None]] = {
-    "allocate": allocate,
-    "consolidation": consolidate,
-    "reclaim": reclaim,
-    "preempt": preempt,
-    "stalegangeviction": evict_stale_gangs,
+#: By name.
+ACTIONS: dict[str, Action] = {
+    action.name: action
+    for action in (
+        Action(names.ACTION_ALLOCATE, allocate),
+        Action(names.ACTION_CONSOLIDATION, consolidate, has_budget=True, sentence=moved_text),
+        Action(names.ACTION_RECLAIM, reclaim, has_budget=True, sentence=reclaimed_text),
+        Action(names.ACTION_PREEMPT, preempt, has_budget=True, sentence=preempted_text),
+        Action(names.ACTION_STALE_GANG_EVICTION, evict_stale_gangs, sentence=stale_pod_text),
+    )
 }

@@ -1,41 +1,23 @@
 """What the state of a cycle holds besides sums: placements, what was granted with them, and the journal's entries.
 
 Every change of the state is one entry; `State.rollback` undoes them from the tail.  What tasks hold that is no column
-goes through `Books` (docs/adr/0009).
+goes through ledgers (docs/adr/0009).
 
 Statements: cycle:STM-1, PERF-4.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pykai.core.cycle.gangs import Gang, LeafState
-from pykai.core.model.shapes import Shape
 from pykai.core.model.sharedgpus import DeviceUse
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 
-if TYPE_CHECKING:
-    from pykai.core.cycle.state import State
 
-
-class DiscreteLedger(Protocol):
-    """Something nodes give to tasks one by one that is no column: devices of claims, NUMA zones, volumes.
-
-    An object keeps the books of one cycle.  It starts with what tasks held before; like the columns it tells what is
-    idle (nobody holds it) from what is free (leavers still hold it, so it can only be promised).
-    """
-
-    def concerns(self, shape: Shape) -> bool:
-        """Whether tasks of this shape hold anything of it."""
-
-    def held(self, task: Task) -> object | None:
-        """What a task holds on its node since before the cycle, None when nothing."""
-
-    def grant(self, state: State, request: Any, row: int, *, idle: bool) -> object | None:
-        """What a task (`hooks.PlacementRequest`) would get on a node, of what is idle or of what is free; None when it
-        cannot."""
+class AllocationHolder(Protocol):
+    """A ledger of things that tasks hold one by one (`state.DiscreteLedger`)."""
 
     def hold(self, task: Task, row: int, allocation: object, holding: int, sign: int) -> None:
         """Book something as held live, releasing or pipelined (sign 1), or take it out again (-1)."""
@@ -50,9 +32,9 @@ class BindFieldSource(Protocol):
 
 
 class Grant(NamedTuple):
-    """What a task is given out of some books; equal contents are equal grants."""
+    """What a task is given out of a ledger; equal allocations are equal grants."""
 
-    ledger: DiscreteLedger
+    ledger: AllocationHolder
     allocation: object
 
 

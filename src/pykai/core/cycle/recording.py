@@ -11,11 +11,23 @@ from msgspec.structs import replace
 from pykai.api import names
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.journal import BindFieldSource, CommitResult, Placement
-from pykai.core.cycle.session import Session
+from pykai.core.cycle.state import State
+from pykai.core.hooks import Rules
+from pykai.core.model.problems import Problem
 from pykai.core.model.shapes import GpuKind, Shape
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
-from pykai.core.report.decisions import Bind, Evict, Nominate
+from pykai.core.report.decisions import (
+    Bind,
+    Evict,
+    NoEviction,
+    Nominate,
+    OverCapacity,
+    QueueFigures,
+    Refusal,
+    StaleGang,
+)
+from pykai.core.report.evictions import EvictionFacts
 
 
 class EvictionCause(NamedTuple):
@@ -23,10 +35,68 @@ class EvictionCause(NamedTuple):
 
     action: str
     #: what the event of one pod says
-    message: Callable[[Gang, Task], str]
+    sentence: Callable[[EvictionFacts], str]
     #: the group they make room for
     preemptor: str = ""
     preemptor_uid: str = ""
+    #: gives the competing queues of a victim, for sentences that show them
+    queues_of: Callable[[Gang], tuple[QueueFigures, ...]] | None = None
+
+    def text(self, gang: Gang, task: Task) -> str:
+        """What the event of a pod says."""
+        index = gang.group.leaf_index.get(task.subgroup)
+        minimum = None if index is None else gang.leaves[index].minimum
+        queues = () if self.queues_of is None else self.queues_of(gang)
+        return self.sentence(EvictionFacts(task.key, self.preemptor, task.subgroup, minimum, queues))
+
+
+class Decisions:
+    """What a cycle has decided so far, and why the rest waits."""
+
+    __slots__ = (
+        "binds",
+        "evicted_groups",
+        "evictions",
+        "no_evictions",
+        "nominations",
+        "problems",
+        "recovered",
+        "refusals",
+        "stale",
+        "start_refusals",
+        "started",
+        "stopped_searches",
+    )
+
+    def __init__(self, problems: list[Problem]) -> None:
+        #: what went wrong in this cycle, besides what the snapshot says
+        self.problems = problems
+        #: by task key
+        self.binds: dict[str, Bind] = {}
+        self.nominations: dict[str, Nominate] = {}
+        self.evictions: dict[str, Evict] = {}
+        #: group key -> why its next tasks may be promised a place, but not start
+        self.start_refusals: dict[str, OverCapacity] = {}
+        #: groups that start in this cycle
+        self.started: dict[str, None] = {}
+        self.stale: list[StaleGang] = []
+        self.recovered: list[str] = []
+        #: group key -> why its pods wait
+        self.refusals: dict[str, list[Refusal]] = {}
+        #: group key -> why it may not evict, or found no victims
+        self.no_evictions: dict[str, list[NoEviction]] = {}
+        #: searches that a budget ended
+        self.stopped_searches: list[str] = []
+        #: groups of which a task was evicted in this cycle
+        self.evicted_groups: set[str] = set()
+
+    def record_refusal(self, gang: Gang, refusal: Refusal) -> None:
+        """Record why a gang waits."""
+        self.refusals.setdefault(gang.key, []).append(refusal)
+
+    def record_no_eviction(self, gang: Gang, reason: NoEviction) -> None:
+        """Record why an action evicts nothing for a gang."""
+        self.no_evictions.setdefault(gang.key, []).append(reason)
 
 
 class _Received(NamedTuple):
@@ -44,7 +114,7 @@ def _whole_gpus(devices: int) -> _Received:
     return _Received(names.RECEIVED_REGULAR, devices, "1.00")
 
 
-def _received_resources(session: Session, shape: Shape, row: int) -> _Received:
+def _received_resources(state: State, shape: Shape, row: int) -> _Received:
     """What the BindRequest says a pod received (cycle:OUT-1; gpu:C-8)."""
     gpu = shape.gpu
     if gpu.kind is GpuKind.NONE:
@@ -53,48 +123,50 @@ def _received_resources(session: Session, shape: Shape, row: int) -> _Received:
         return _whole_gpus(gpu.devices)
     if gpu.kind is GpuKind.MIG:
         return _MIG
-    portion = session.state.amounts_on(shape, row)[2] / gpu.devices / 100.0
+    portion = state.amounts_on(shape, row)[2] / gpu.devices / 100.0
     return _Received(names.RECEIVED_FRACTION, gpu.devices, f"{portion:.2f}")
 
 
-def record_decisions(session: Session, outcome: CommitResult, cause: EvictionCause | None = None) -> None:
+def record_decisions(
+    decisions: Decisions, state: State, rules: Rules, outcome: CommitResult, cause: EvictionCause | None = None
+) -> None:
     """Turn what was committed into decisions (cycle:ALC-6)."""
     for key, gang in outcome.gangs_by_task.items():
         # What this cycle had decided for the task before no longer holds.
-        session.nominations.pop(key, None)
-        if session.binds.pop(key, None) is not None and gang.key in session.started and not _holds_node(gang):
-            del session.started[gang.key]
+        decisions.nominations.pop(key, None)
+        if decisions.binds.pop(key, None) is not None and gang.key in decisions.started and not _holds_node(gang):
+            del decisions.started[gang.key]
             gang.started_before = False
-        if (eviction := session.evictions.get(key)) is not None:
-            session.evictions[key] = replace(eviction, moves_to="")
-    node_names = session.snapshot.nodes.names
+        if (eviction := decisions.evictions.get(key)) is not None:
+            decisions.evictions[key] = replace(eviction, moves_to="")
+    node_names = state.snapshot.nodes.names
     has_pipelined: dict[str, bool] = {}
     for gang, task, placement in outcome.placed:
         node = node_names[placement.row]
         is_pipelined = placement.status is TaskStatus.PIPELINED
         has_pipelined[gang.key] = is_pipelined or has_pipelined.get(gang.key, False)
         if is_pipelined:
-            session.nominations[task.key] = Nominate(
+            decisions.nominations[task.key] = Nominate(
                 task.namespace,
                 task.name,
                 task.uid,
                 gang.key,
                 node,
                 placement.gpu_groups,
-                session.start_refusals.get(gang.key) if cause is None else None,
+                decisions.start_refusals.get(gang.key) if cause is None else None,
             )
         else:
-            session.binds[task.key] = _bind(session, gang, task, placement, node)
+            decisions.binds[task.key] = _bind(state, rules, gang, task, placement, node)
     for gang, _, _ in outcome.placed:
         if not has_pipelined[gang.key] and not gang.started_before:
             gang.started_before = True
-            session.started[gang.key] = None
+            decisions.started[gang.key] = None
     if cause is None:
         return
     for gang, task, placement in outcome.evicted:
-        session.evicted_groups.add(gang.key)
-        target = session.nominations.get(task.key)
-        session.evictions[task.key] = Evict(
+        decisions.evicted_groups.add(gang.key)
+        target = decisions.nominations.get(task.key)
+        decisions.evictions[task.key] = Evict(
             namespace=task.namespace,
             pod=task.name,
             uid=task.uid,
@@ -102,7 +174,7 @@ def record_decisions(session: Session, outcome: CommitResult, cause: EvictionCau
             node=node_names[placement.row],
             action=cause.action,
             gang_size=len(outcome.evicted),
-            message=cause.message(gang, task),
+            message=cause.text(gang, task),
             preemptor=cause.preemptor,
             preemptor_uid=cause.preemptor_uid,
             moves_to=target.node if target is not None else "",
@@ -116,10 +188,10 @@ def _holds_node(gang: Gang) -> bool:
 
 
 # The bind names the GPU groups that were chosen (gpu:F-11).
-def _bind(session: Session, gang: Gang, task: Task, placement: Placement, node: str) -> Bind:
-    received = _received_resources(session, task.shape, placement.row)
+def _bind(state: State, rules: Rules, gang: Gang, task: Task, placement: Placement, node: str) -> Bind:
+    received = _received_resources(state, task.shape, placement.row)
     annotations: dict[str, str] = {}
-    for annotate in session.rules.bind_annotations:
+    for annotate in rules.bind_annotations:
         annotations.update(annotate(task, node))
     return Bind(
         task.namespace,

@@ -12,16 +12,16 @@ rollback it is the version of the mark again, so "nothing changed since" is one 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.cycle.journal import (
+    AllocationHolder,
     CommitResult,
     Converted,
-    DiscreteLedger,
     Dropped,
     Evicted,
     Grant,
@@ -32,6 +32,7 @@ from pykai.core.cycle.journal import (
     Placement,
     Vacated,
 )
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.model.axes import PODS, BoolArray, IntArray
 from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.shapes import HostPort, Shape, count_ports
@@ -50,6 +51,31 @@ from pykai.core.model.status import ACTIVE_ALLOCATED, TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
 from pykai.core.queueing.queueledger import CapacityRefusal, QueueLedger
+
+
+class DiscreteLedger(AllocationHolder, Protocol):
+    """Something nodes give to tasks one by one that is no column: devices of claims, NUMA zones, volumes.
+
+    A ledger serves one cycle.  It starts with what tasks held before; like the columns it tells what is idle (nobody
+    holds it) from what is free (leavers still hold it, so it can only be promised).
+    """
+
+    def concerns(self, shape: Shape) -> bool:
+        """Whether tasks of this shape hold anything of it."""
+
+    def held(self, task: Task) -> object | None:
+        """What a task holds on its node since before the cycle, None when nothing."""
+
+    def grant(self, state: State, request: PlacementRequest, row: int, *, idle: bool) -> object | None:
+        """What a task would get on a node, of what is idle or of what is free; None when it cannot."""
+
+
+#: Whether the queues of a gang may take on some amounts.
+QuotaGate = Callable[["State", Gang, QueueAmounts], CapacityRefusal | None]
+#: How a plugin rates a shared GPU (None = a whole one) for a task on a node.
+GpuScore = Callable[["State", PlacementRequest, int, DeviceUse | None], float]
+#: [node] where a task may go as far as no eviction can change it.
+AllowedNodes = Callable[["State", PlacementRequest], BoolArray]
 
 
 class State:
@@ -87,7 +113,17 @@ class State:
         "work",
     )
 
-    def __init__(self, snapshot: Snapshot, ledger: QueueLedger) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        ledger: QueueLedger,
+        *,
+        observers: tuple[Observer, ...] = (),
+        discrete_ledgers: tuple[DiscreteLedger, ...] = (),
+        quota_gate: QuotaGate | None = None,
+        gpu_scores: tuple[GpuScore, ...] = (),
+        allowed_nodes: AllowedNodes | None = None,
+    ) -> None:
         self.snapshot = snapshot
         self.ledger = ledger
         #: [axis, node] what nodes offer
@@ -122,16 +158,14 @@ class State:
         self.decided_evictions: set[str] = set()
         #: tasks of semi-preemptible gangs that count as non-preemptible (queues:Q-415), placed in this cycle
         self.protected_keys: set[str] = set()
-        self.observers: list[Observer] = []
+        self.observers = observers
         #: what nodes give out besides columns and shared GPUs
-        self.discrete_ledgers: tuple[DiscreteLedger, ...] = ()
-        #: whether the queues of a gang may take on some amounts; None = nobody asks
-        self.quota_gate: Callable[[State, Gang, QueueAmounts], CapacityRefusal | None] | None = None
-        #: [node] where a task (`hooks.PlacementRequest`) may go as far as no eviction can change it; None = nobody
-        #: tells
-        self.allowed_nodes: Callable[[State, Any], BoolArray] | None = None
-        #: how plugins rate a shared GPU (None = a whole one) for a task: (state, ask, row, device)
-        self.gpu_scores: tuple[Callable[[State, Any, int, DeviceUse | None], float], ...] = ()
+        self.discrete_ledgers = discrete_ledgers
+        #: None = every queue may take on everything
+        self.quota_gate = quota_gate
+        #: None = every node is allowed
+        self.allowed_nodes = allowed_nodes
+        self.gpu_scores = gpu_scores
         #: node rows changed, in order, undo included
         self.changed_rows: list[int] = []
         #: names the content; equal versions are equal states
@@ -180,7 +214,7 @@ class State:
         held = ((book, book.held(task)) for book in self.discrete_ledgers if book.concerns(task.shape))
         return tuple(Grant(book, content) for book, content in held if content is not None)
 
-    def grants_on(self, request: Any, row: int, *, idle: bool) -> tuple[Grant, ...] | None:
+    def grants_on(self, request: PlacementRequest, row: int, *, idle: bool) -> tuple[Grant, ...] | None:
         """What a task would be given on a node out of all books, None when one of them has too little."""
         grants: list[Grant] = []
         for ledger in self.discrete_ledgers:

@@ -13,8 +13,11 @@ import numpy as np
 
 from pykai.api import names
 from pykai.core.cluster.groupindex import GroupIndex
-from pykai.core.cycle.journal import DiscreteLedger, Grant
-from pykai.core.cycle.session import Session
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.cyclegangs import CycleGangs
+from pykai.core.cycle.gangs import TaskKey
+from pykai.core.cycle.journal import Grant
+from pykai.core.cycle.state import DiscreteLedger, State
 from pykai.core.ledgers.claims.ledger import ClaimLedger
 from pykai.core.model.axes import PODS
 from pykai.core.model.protected import protected_tasks
@@ -42,26 +45,26 @@ def _expect(same: bool, what: str) -> None:
         raise StateMismatch(what)
 
 
-def check_state(session: Session) -> None:
-    """Raise Disagreement if a column, device, port, counter or queue figure is not the sum of its tasks."""
-    _check_group_index(session)
-    _check_nodes(session)
-    _check_discrete_ledgers(session)
-    _check_queues(session)
-    _check_terminating(session)
-    _check_gangs(session)
+def check_state(state: State, gangs: CycleGangs) -> None:
+    """Raise StateMismatch if a column, device, port, counter or queue figure is not the sum of its tasks."""
+    _check_group_index(state.snapshot)
+    _check_nodes(state)
+    _check_discrete_ledgers(state)
+    _check_queues(state, gangs.task_order)
+    _check_terminating(state)
+    _check_gangs(state, gangs)
 
 
-def _check_group_index(session: Session) -> None:
-    groups = session.snapshot.group_entries
+def _check_group_index(snapshot: Snapshot) -> None:
+    groups = snapshot.group_entries
     counted = GroupIndex()
     counted.refresh({key: replace(entry) for key, entry in groups.items()}, groups)
     for part, expected in counted.as_comparable().items():
-        _expect(session.snapshot.group_index.as_comparable()[part] == expected, f"the census is wrong about {part}")
+        _expect(snapshot.group_index.as_comparable()[part] == expected, f"the census is wrong about {part}")
 
 
-def _check_nodes(session: Session) -> None:
-    state, snapshot = session.state, session.snapshot
+def _check_nodes(state: State) -> None:
+    snapshot = state.snapshot
     nodes, axes = snapshot.nodes, snapshot.axes
     columns = np.zeros((PLANES, *state.allocatable.shape), dtype=np.int64)
     columns[IDLE] = state.allocatable
@@ -69,7 +72,7 @@ def _check_nodes(session: Session) -> None:
     devices: dict[int, dict[str, DeviceUse]] = {}
     ports: dict[int, dict[HostPort, int]] = {}
     terminating_ports: dict[int, dict[HostPort, int]] = {}
-    for task, status, row, groups in _holders(session):
+    for task, status, row, groups in _holders(state):
         vector = snapshot.vectors[task.shape]
         facts = nodes.facts[row]
         axis = axes.index[facts.shared_resource] if groups and facts.shared_resource else -1
@@ -92,7 +95,7 @@ def _check_nodes(session: Session) -> None:
             columns[IDLE, PODS, row] += node_devices[group].idle_gpus
             columns[RELEASING, PODS, row] += node_devices[group].releasing_gpus
             columns[FREE, PODS, row] += node_devices[group].idle_gpus + node_devices[group].releasing_gpus
-    for ledger, holders in _holders_by_ledger(session):
+    for ledger, holders in _holders_by_ledger(state):
         if isinstance(ledger, ClaimLedger):
             columns += ledger.column_charges(holders)
     _expect(bool((columns == state.columns).all()), "node columns differ from the sum of their tasks")
@@ -115,10 +118,10 @@ def _check_nodes(session: Session) -> None:
             _expect(held_mib <= facts.gpu_mib, f"GPU {group} of node {facts.name} is over-filled")
 
 
-def _holders(session: Session) -> Iterator[tuple[Task, TaskStatus, int, tuple[str, ...]]]:
+def _holders(state: State) -> Iterator[tuple[Task, TaskStatus, int, tuple[str, ...]]]:
     """Every task on every node it holds: one that is moved holds two."""
-    state, rows = session.state, session.snapshot.nodes.rows
-    for key, task in session.snapshot.task_records.items():
+    snapshot, rows = state.snapshot, state.snapshot.nodes.rows
+    for key, task in snapshot.task_records.items():
         placement, evicted_from = state.placements.get(key), state.evicted_from.get(key)
         if evicted_from is not None:
             yield task, TaskStatus.RELEASING, evicted_from.row, evicted_from.gpu_groups
@@ -137,11 +140,11 @@ class VerifiableLedger(Protocol):
         """Whether the books are what these hold: (node row, content, how it is held)."""
 
 
-def _holders_by_ledger(session: Session) -> Iterator[tuple[DiscreteLedger, list[tuple[int, object, int]]]]:
+def _holders_by_ledger(state: State) -> Iterator[tuple[DiscreteLedger, list[tuple[int, object, int]]]]:
     """What all tasks hold, by books: node row, content, how."""
-    state, rows = session.state, session.snapshot.nodes.rows
+    snapshot, rows = state.snapshot, state.snapshot.nodes.rows
     held: list[tuple[Grant, int, int]] = []
-    for key, task in session.snapshot.task_records.items():
+    for key, task in snapshot.task_records.items():
         placement, evicted_from = state.placements.get(key), state.evicted_from.get(key)
         if evicted_from is not None:
             held.extend((grant, evicted_from.row, holding_of(TaskStatus.RELEASING)) for grant in evicted_from.grants)
@@ -154,37 +157,37 @@ def _holders_by_ledger(session: Session) -> Iterator[tuple[DiscreteLedger, list[
         yield ledger, [(row, grant.allocation, holding) for grant, row, holding in held if grant.ledger is ledger]
 
 
-def _check_discrete_ledgers(session: Session) -> None:
-    for ledger, holders in _holders_by_ledger(session):
+def _check_discrete_ledgers(state: State) -> None:
+    for ledger, holders in _holders_by_ledger(state):
         if isinstance(ledger, VerifiableLedger):
             _expect(ledger.agrees(holders), f"{type(ledger).__name__} differ from what the tasks hold")
 
 
-def _check_queues(session: Session) -> None:
-    state, tree = session.state, session.snapshot.tree
+def _check_queues(state: State, task_order: TaskKey) -> None:
+    snapshot, tree = state.snapshot, state.snapshot.tree
     allocated = [[0.0, 0.0, 0.0] for _ in tree.names]
     allocated_non_preemptible = [[0.0, 0.0, 0.0] for _ in tree.names]
-    for entry in session.snapshot.group_entries.values():
+    for entry in snapshot.group_entries.values():
         group = entry.group
         if group is None or group.queue not in tree.rows or not group.in_cycle:
             continue
-        preemptible = session.snapshot.is_preemptible(group, session.snapshot.priority_of(group))
+        preemptible = snapshot.is_preemptible(group, snapshot.priority_of(group))
         semi_preemptible = group.preemptibility == names.SEMI_PREEMPTIBLE
         protected_keys = (
-            {task.key for task in protected_tasks(group, entry.tasks.values(), session.task_order)}
+            {task.key for task in protected_tasks(group, entry.tasks.values(), task_order)}
             if semi_preemptible
             else set()
         )
         for key, task in entry.tasks.items():
             placement = state.placements.get(key)
             if placement is None:
-                row = session.snapshot.nodes.rows.get(task.node, -1)
+                row = snapshot.nodes.rows.get(task.node, -1)
                 is_charged = QUEUE_ALLOCATED[task.status]
             else:
                 row, is_charged = placement.row, placement.status not in (TaskStatus.RELEASING, TaskStatus.PENDING)
             if not is_charged:
                 continue
-            vector = session.snapshot.vectors[task.shape]
+            vector = snapshot.vectors[task.shape]
             amounts = (
                 state.amounts_on(task.shape, row)
                 if row >= 0
@@ -207,8 +210,8 @@ def _check_queues(session: Session) -> None:
             _expect(same, f"queue {name} {what} {recorded[queue]}, its tasks add up to {sums[queue]}")
 
 
-def _check_terminating(session: Session) -> None:
-    snapshot, terminating = session.snapshot, session.state.ledger.terminating
+def _check_terminating(state: State) -> None:
+    snapshot, terminating = state.snapshot, state.ledger.terminating
     tree = snapshot.tree
     totals = [[[0.0, 0.0, 0.0] for _ in tree.names] for _ in range(2)]
     for entry in snapshot.group_entries.values():
@@ -236,11 +239,11 @@ def _check_terminating(session: Session) -> None:
     _expect(terminating is not None or holds_nothing, "pods in deletion hold something, and the ledger has nothing")
 
 
-def _check_gangs(session: Session) -> None:
-    status_of = session.state.status_of
-    for gang in session.waiting_gangs():
+def _check_gangs(state: State, gangs: CycleGangs) -> None:
+    status_of, snapshot = state.status_of, state.snapshot
+    for gang in gangs.waiting():
         statuses: dict[str, list[TaskStatus]] = {leaf.name: [] for leaf in gang.leaves}
-        for task in session.snapshot.group_entries[gang.key].tasks.values():
+        for task in snapshot.group_entries[gang.key].tasks.values():
             if task.subgroup in statuses:
                 statuses[task.subgroup].append(status_of(task))
         for leaf in gang.leaves:

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf
 
+from pykai.core.cycle.context import CycleContext
+from pykai.core.cycle.cyclegangs import total_amounts
 from pykai.core.cycle.gangs import Batch, Gang
-from pykai.core.cycle.session import Session
-from pykai.core.eviction.trial import total_free_gpus
+from pykai.core.cycle.state import State
+from pykai.core.eviction.freegpus import total_free_gpus
 from pykai.core.eviction.victims import EvictableTask
 from pykai.core.model.axes import CPU, MEMORY
 from pykai.core.model.shapes import GpuKind, Shape
@@ -28,14 +30,16 @@ class ResourceBalance:
 
     __slots__ = ("_losing_leaves", "_missing", "_one_size")
 
-    def __init__(self, session: Session, batches: list[Batch], losing_leaves: frozenset[int] | None) -> None:
+    def __init__(
+        self, context: CycleContext, state: State, batches: list[Batch], losing_leaves: frozenset[int] | None
+    ) -> None:
         self._losing_leaves = losing_leaves
-        self._one_size = session.smallest_gpu_mib == session.largest_gpu_mib
+        self._one_size = context.smallest_gpu_mib == context.largest_gpu_mib
         self._missing = [-inf, -inf, -inf]
         if losing_leaves is None:
             return
-        requested = session.total_amounts(batches, session.largest_gpu_mib)
-        free = _free_amounts(session)
+        requested = total_amounts(context.snapshot.vectors, batches, context.largest_gpu_mib)
+        free = _free_amounts(state)
         self._missing = [requested[resource] - free[resource] for resource in range(3)]
         if not all(_has_comparable_gpus(task.shape) for batch in batches for task in batch.tasks):
             self._missing[2] = -inf
@@ -83,9 +87,8 @@ def _has_comparable_gpus(shape: Shape) -> bool:
     return shape.gpu.kind is not GpuKind.MIG and not shape.claims and not shape.dra_backed_spec
 
 
-def _free_amounts(session: Session) -> tuple[float, float, float]:
+def _free_amounts(state: State) -> tuple[float, float, float]:
     """What is free or being released on nodes that may start pods."""
-    state, snapshot = session.state, session.snapshot
-    ready = snapshot.nodes.ready
+    ready = state.snapshot.nodes.ready
     cpu, memory = (float(state.free[axis][ready].clip(0).sum()) for axis in (CPU, MEMORY))
-    return cpu, memory, total_free_gpus(session)
+    return cpu, memory, total_free_gpus(state)

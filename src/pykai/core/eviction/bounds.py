@@ -16,14 +16,17 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Batch, BranchState, Gang, LeafState, leaves_of
-from pykai.core.cycle.session import Session
+from pykai.core.cycle.request import PlacementRequest
+from pykai.core.cycle.state import State
 from pykai.core.eviction.victims import EvictableTask
-from pykai.core.hooks import ALL_NODES, PlacementRequest
+from pykai.core.hooks import ALL_NODES, Rules
 from pykai.core.model.axes import IntArray
 from pykai.core.model.shapes import Shape
 from pykai.core.placing.claimamounts import claimed_amounts
 from pykai.core.placing.fit import device_fits_request, fits_plane, shared_axes
+from pykai.core.placing.ranking import Rankings
 from pykai.core.placing.topology import active_rows, levels_of, pinned_nodes, topology_tree
 
 #: As good as any number of tasks.
@@ -35,11 +38,11 @@ class _TaskKind:
 
     __slots__ = ("_allowed", "_claimed", "allowed", "base", "claimed", "count", "requested", "total")
 
-    def __init__(self, session: Session, request: PlacementRequest, count: int) -> None:
-        state = session.state
-        ranking = session.rankings.ranking_for(state, request, ALL_NODES)
+    def __init__(self, state: State, rankings: Rankings, request: PlacementRequest, count: int) -> None:
+        ranking = rankings.ranking_for(state, request, ALL_NODES)
         self.count = count
-        gpus = {*session.snapshot.axes.gpu_axes, *session.snapshot.axes.mig_axes}
+        axes = state.snapshot.axes
+        gpus = {*axes.gpu_axes, *axes.mig_axes}
         requested = [(axis, amount) for axis, amount in request.vector.requested if amount > 0]
         #: GPUs first, because they are what is short
         self.requested = sorted(requested, key=lambda item: (item[0] not in gpus, item[0]))
@@ -128,10 +131,10 @@ class _DomainRequirement:
 
 
 def _requirements(
-    session: Session, gang: Gang, batches: list[Batch], numbers: dict[int, int]
+    state: State, rules: Rules, gang: Gang, batches: list[Batch], numbers: dict[int, int]
 ) -> Iterator[tuple[IntArray, int, dict[int, int]]]:
     """Domains by node, their number, and what is needed in one of them, for every subgroup with a required level."""
-    if not gang.group.names_topology or not session.rules.node_set_makers(gang):
+    if not gang.group.names_topology or not rules.node_set_makers(gang):
         return
     tasks = {batch.leaf.name: batch.tasks for batch in batches}
     nodes: list[BranchState | LeafState] = [gang.root]
@@ -143,12 +146,12 @@ def _requirements(
         constraint = node.topology
         if constraint is None or not constraint.topology or not needs:
             continue
-        tree = topology_tree(session.snapshot, constraint.topology)
+        tree = topology_tree(state.snapshot, constraint.topology)
         levels = levels_of(tree, constraint, node.name) if tree is not None else ""
         if tree is None or isinstance(levels, str) or not levels.required:
             continue
         codes = np.where(tree.member, tree.codes[levels.required] - tree.level_starts[levels.required], -1)
-        rows = active_rows(session.state, gang, node)
+        rows = active_rows(state, gang, node)
         if rows is not None:
             codes = np.where(pinned_nodes(tree, levels.required, rows), codes, -1)
         yield codes, len(tree.domains_of_level(levels.required)), dict(needs)
@@ -157,27 +160,27 @@ def _requirements(
 class CapacityBounds:
     """What would have to be free for some tasks of a gang; holds for one state."""
 
-    def __init__(self, session: Session, gang: Gang, batches: list[Batch]) -> None:
-        self._session = session
+    def __init__(self, state: State, rules: Rules, rankings: Rankings, gang: Gang, batches: list[Batch]) -> None:
+        self._state = state
         kinds: dict[int, tuple[PlacementRequest, int]] = {}
         for batch in batches:
             for task in batch.tasks:
                 seen = kinds.get(task.shape.id)
                 if seen is None:
-                    seen = (PlacementRequest(task, gang, batch.leaf, session.snapshot.vectors[task.shape]), 0)
+                    seen = (PlacementRequest(task, gang, batch.leaf, state.snapshot.vectors[task.shape]), 0)
                 kinds[task.shape.id] = (seen[0], seen[1] + 1)
-        self.kinds = [_TaskKind(session, ask, count) for ask, count in kinds.values()]
+        self.kinds = [_TaskKind(state, rankings, request, count) for request, count in kinds.values()]
         #: node row -> what is free there, as a list
         self._free: dict[int, list[int]] = {}
         numbers = {shape: number for number, shape in enumerate(kinds)}
         self.requirements = [
             _DomainRequirement(codes, domains, needs, self.kinds)
-            for codes, domains, needs in _requirements(session, gang, batches, numbers)
+            for codes, domains, needs in _requirements(state, rules, gang, batches, numbers)
         ]
 
     def is_unsatisfiable(self, evictable: IntArray) -> bool:
         """Not even everyone's eviction would suffice."""
-        free = self._session.state.free + evictable
+        free = self._state.free + evictable
         places = [kind.count_by_node(free) for kind in self.kinds]
         if any(int(found.sum()) < kind.count for kind, found in zip(self.kinds, places, strict=True)):
             return True
@@ -187,7 +190,7 @@ class CapacityBounds:
         """What is free on a node, by axis."""
         free = self._free.get(row)
         if free is None:
-            free = self._free[row] = self._session.state.free[:, row].tolist()
+            free = self._free[row] = self._state.free[:, row].tolist()
         return free
 
 
@@ -197,10 +200,10 @@ class FreedCapacity:
     Statements: cycle:SOL-8.
     """
 
-    __slots__ = ("_bounds", "_counts", "_enough", "_free", "_in_domains", "_missing", "_session")
+    __slots__ = ("_bounds", "_counts", "_enough", "_free", "_in_domains", "_missing", "_snapshot")
 
-    def __init__(self, session: Session, bounds: CapacityBounds) -> None:
-        self._session = session
+    def __init__(self, snapshot: Snapshot, bounds: CapacityBounds) -> None:
+        self._snapshot = snapshot
         self._bounds = bounds
         self._free: dict[int, list[int]] = {}
         #: kind -> tasks for which there is no room yet
@@ -213,7 +216,7 @@ class FreedCapacity:
 
     def copy(self) -> FreedCapacity:
         """The same, to go on from here."""
-        copied = FreedCapacity(self._session, self._bounds)
+        copied = FreedCapacity(self._snapshot, self._bounds)
         copied._free = {row: free.copy() for row, free in self._free.items()}
         copied._missing = self._missing.copy()
         copied._counts = {row: counts.copy() for row, counts in self._counts.items()}
@@ -239,7 +242,7 @@ class FreedCapacity:
                 free = self._free[row] = self._bounds.free_at(row).copy()
                 self._counts[row] = [kind.base[row] for kind in kinds]
             shape = member.task.shape
-            for axis, amount in self._session.snapshot.vectors[shape].taken:
+            for axis, amount in self._snapshot.vectors[shape].taken:
                 free[axis] += amount
             for axis, amount in member.claimed:
                 free[axis] += amount
@@ -269,7 +272,7 @@ class FreedCapacity:
 
     def _add_devices(self, free: list[int], shape: Shape, row: int) -> None:
         """A tenant gone may mean a whole device free; assume so."""
-        snapshot = self._session.snapshot
+        snapshot = self._snapshot
         axis = snapshot.axes.index.get(snapshot.nodes.facts[row].shared_resource)
         if axis is not None:
             free[axis] += shape.gpu.devices

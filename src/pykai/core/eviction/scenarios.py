@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pykai.core.cycle.session import Session
+from pykai.core.cycle.context import CycleContext
+from pykai.core.cycle.state import State
 from pykai.core.eviction.balance import ResourceBalance
 from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
-from pykai.core.eviction.trial import Preemptor, Victim, free_gpus
+from pykai.core.eviction.freegpus import free_gpus
+from pykai.core.eviction.trial import Preemptor, Victim
 from pykai.core.eviction.victimorder import VictimOrder
 from pykai.core.eviction.victims import EvictableTask, EvictionUnit
 from pykai.core.model.shapes import Shape
@@ -25,24 +27,26 @@ VictimList = list[Victim]
 class ScenarioInput:
     """What scenarios are made of."""
 
-    __slots__ = ("balance", "freed", "order", "preemptor", "recorded", "recorded_keys", "session")
+    __slots__ = ("balance", "context", "freed", "order", "preemptor", "recorded", "recorded_keys", "state")
 
     def __init__(
         self,
-        session: Session,
+        context: CycleContext,
+        state: State,
         preemptor: Preemptor,
         order: VictimOrder,
         bounds: CapacityBounds,
         balance: ResourceBalance,
         recorded: VictimList,
     ) -> None:
-        self.session = session
+        self.context = context
+        self.state = state
         self.preemptor = preemptor
         self.order = order
         self.recorded = recorded
         self.recorded_keys = {victim.member.task.key for victim in recorded}
         #: what the recorded ones free
-        self.freed = FreedCapacity(session, bounds)
+        self.freed = FreedCapacity(context.snapshot, bounds)
         self.freed.add(victim.member for victim in recorded)
         #: what they lose for good, against what is asked for
         self.balance = balance
@@ -106,9 +110,9 @@ def multi_node(scenario_input: ScenarioInput) -> Iterator[VictimList]:
     """Clear several nodes at once (cycle:SOL-10)."""
     if scenario_input.recorded and scenario_input.freed.suffices:
         yield list(scenario_input.recorded)
-    session = scenario_input.session
+    smallest_gpu_mib = scenario_input.context.smallest_gpu_mib
     requested = [
-        _requested_gpu_hundredths(session, task.shape)
+        _requested_gpu_hundredths(task.shape, smallest_gpu_mib)
         for batch in scenario_input.preemptor.batches
         for task in batch.tasks
     ]
@@ -157,10 +161,10 @@ def _fewest_nodes(nodes: list[int], missing: float, node_gpus: _NodeGpus) -> int
     return None
 
 
-def _requested_gpu_hundredths(session: Session, shape: Shape) -> float:
-    """What a task asks for in hundredths of a GPU."""
-    if shape.gpu.memory_mib and session.smallest_gpu_mib:
-        return 100.0 * shape.gpu.devices * shape.gpu.memory_mib / session.smallest_gpu_mib
+def _requested_gpu_hundredths(shape: Shape, gpu_mib: int) -> float:
+    """What a task asks for in hundredths of a GPU; `gpu_mib` converts gpu-memory."""
+    if shape.gpu.memory_mib and gpu_mib:
+        return 100.0 * shape.gpu.devices * shape.gpu.memory_mib / gpu_mib
     return float(shape.gpu_hundredths)
 
 
@@ -169,7 +173,7 @@ class _NodeGpus:
 
     def __init__(self, scenario_input: ScenarioInput) -> None:
         self._feasible = scenario_input.preemptor.feasible
-        self._base: list[float] = free_gpus(scenario_input.session).tolist()
+        self._base: list[float] = free_gpus(scenario_input.state).tolist()
         self._recorded = {victim.member.row for victim in scenario_input.recorded}
         for victim in scenario_input.recorded:
             self._base[victim.member.row] += victim.member.amounts[2]

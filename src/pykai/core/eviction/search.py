@@ -13,24 +13,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pykai.core.cycle.context import CycleContext
+from pykai.core.cycle.cyclegangs import CycleGangs, total_amounts
 from pykai.core.cycle.gangs import Batch, Gang
-from pykai.core.cycle.session import Session
+from pykai.core.cycle.state import State
 from pykai.core.eviction.balance import ResourceBalance
 from pykai.core.eviction.bounds import CapacityBounds
+from pykai.core.eviction.freegpus import feasible_nodes
 from pykai.core.eviction.scenarios import GENERATORS, ScenarioInput, VictimList
-from pykai.core.eviction.trial import Preemptor, feasible_nodes, fits_in_next_cycle, losses_of, run_trial
+from pykai.core.eviction.tables import EvictionTables
+from pykai.core.eviction.trial import Preemptor, TrialRunner, losses_of
 from pykai.core.eviction.victimorder import VictimOrder
-from pykai.core.eviction.victims import victim_table_of
-from pykai.core.eviction.waitinglines import waiting_lines_of
 from pykai.core.hooks import EvictionProposal, Loss
 from pykai.core.model.status import TaskStatus
+from pykai.core.placing.ranking import Rankings
 from pykai.core.policy import SearchBudgets
+from pykai.core.report.evictions import MOVED_BACK
 
 
 class VictimPolicy(NamedTuple):
     """What an action is after, besides the gang it searches for."""
 
-    action: str
     #: leaves to take from
     leaf_queues: list[int]
     #: whether a gang may lose something
@@ -46,15 +49,15 @@ class VictimPolicy(NamedTuple):
 class ActionBudget:
     """Work left for an action."""
 
-    def __init__(self, session: Session, limits: SearchBudgets, action: str) -> None:
-        self._session = session
+    def __init__(self, state: State, limits: SearchBudgets, action: str) -> None:
+        self._state = state
         self._limits = limits
         limit = limits.action_units(action)
-        self._end = None if limit is None else session.state.work + limit
+        self._end = None if limit is None else state.work + limit
 
     def job_deadline(self) -> int | None:
         """Work at which the search of one job ends; None = no end; at or below the present = not to be begun."""
-        limits, spent = self._limits, self._session.state.work
+        limits, spent = self._limits, self._state.work
         ends = [end for end in (self._end, None if limits.job is None else spent + limits.job) if end is not None]
         if not ends:
             return None
@@ -73,46 +76,65 @@ class SearchResult:
     objection: str = ""
 
 
-def find_victims(session: Session, gang: Gang, victim_policy: VictimPolicy, budget: ActionBudget) -> SearchResult:
-    """Look for victims; when solved, the trial that succeeded is still in the journal."""
-    state = session.state
-    batches = session.next_tasks(gang)
-    if not batches:
-        return SearchResult("generators_exhausted")
-    end = budget.job_deadline()
-    if end is not None and end <= state.work:
-        return SearchResult("not_attempted")
-    generators = [way for way in session.rules.scenarios if way in GENERATORS]
-    if not generators:
-        return SearchResult("no_generator")
-    victim_table = victim_table_of(session)
-    leaf_queues = [leaf for leaf in victim_policy.leaf_queues if victim_table.units_of(leaf)]
-    if not leaf_queues or CapacityBounds(session, gang, batches).is_unsatisfiable(victim_table.evictable):
-        return SearchResult("hopeless")
-    if (
-        not victim_policy.losing_leaves
-        and victim_policy.losing_leaves is not None
-        and ResourceBalance(session, batches, victim_policy.losing_leaves).is_unsatisfiable
-    ):
-        return SearchResult("hopeless")
-    attempt = _VictimSearch(
-        session,
-        gang,
-        batches,
-        victim_policy,
-        VictimOrder(session, victim_table, leaf_queues, victim_policy.accepts, victim_policy.max_gangs),
-        end,
-    )
-    if attempt.order.unit_at(0) is None:
-        return SearchResult("hopeless")
-    result = SearchResult("generators_exhausted")
-    for generator in generators:
-        limit = session.policy.search_budgets.generator_units(generator)
-        attempt.end = _earlier(end, None if limit is None else state.work + limit)
-        result = attempt.run_generator(generator)
-        if result.outcome == "solved" or (result.outcome == "deadline_exhausted" and attempt.end == end):
-            break
-    return result
+class VictimFinder:
+    """Searches for victims."""
+
+    __slots__ = ("context", "gangs", "rankings", "state", "tables", "trials")
+
+    def __init__(
+        self,
+        context: CycleContext,
+        gangs: CycleGangs,
+        rankings: Rankings,
+        tables: EvictionTables,
+        trials: TrialRunner,
+    ) -> None:
+        self.context = context
+        self.state = tables.state
+        self.gangs = gangs
+        self.rankings = rankings
+        self.tables = tables
+        self.trials = trials
+
+    def bounds_of(self, gang: Gang, batches: list[Batch]) -> CapacityBounds:
+        """What would have to be free for these tasks."""
+        return CapacityBounds(self.state, self.context.rules, self.rankings, gang, batches)
+
+    def find(self, gang: Gang, victim_policy: VictimPolicy, budget: ActionBudget) -> SearchResult:
+        """Look for victims; when solved, the trial that succeeded is still in the journal."""
+        state, rules = self.state, self.context.rules
+        batches = self.gangs.next_tasks(gang)
+        if not batches:
+            return SearchResult("generators_exhausted")
+        end = budget.job_deadline()
+        if end is not None and end <= state.work:
+            return SearchResult("not_attempted")
+        generators = [generator for generator in rules.scenarios if generator in GENERATORS]
+        if not generators:
+            return SearchResult("no_generator")
+        victim_table = self.tables.victims()
+        leaf_queues = [leaf for leaf in victim_policy.leaf_queues if victim_table.units_of(leaf)]
+        if not leaf_queues or self.bounds_of(gang, batches).is_unsatisfiable(victim_table.evictable):
+            return SearchResult("hopeless")
+        losing_leaves = victim_policy.losing_leaves
+        if (
+            not losing_leaves
+            and losing_leaves is not None
+            and ResourceBalance(self.context, state, batches, losing_leaves).is_unsatisfiable
+        ):
+            return SearchResult("hopeless")
+        order = VictimOrder(state, rules, victim_table, leaf_queues, victim_policy.accepts, victim_policy.max_gangs)
+        attempt = _VictimSearch(self, gang, batches, victim_policy, order, end)
+        if attempt.order.unit_at(0) is None:
+            return SearchResult("hopeless")
+        result = SearchResult("generators_exhausted")
+        for generator in generators:
+            limit = self.context.policy.search_budgets.generator_units(generator)
+            attempt.end = _earlier(end, None if limit is None else state.work + limit)
+            result = attempt.run_generator(generator)
+            if result.outcome == "solved" or (result.outcome == "deadline_exhausted" and attempt.end == end):
+                break
+        return result
 
 
 def _earlier(end: int | None, other: int | None) -> int | None:
@@ -124,26 +146,28 @@ class _VictimSearch:
 
     def __init__(
         self,
-        session: Session,
+        finder: VictimFinder,
         gang: Gang,
         batches: list[Batch],
         victim_policy: VictimPolicy,
         order: VictimOrder,
         end: int | None,
     ) -> None:
-        self.session = session
+        state = finder.state
+        self.finder = finder
+        self.state = state
         self.gang = gang
         self.batches = batches
         self.victim_policy = victim_policy
         self.order = order
         self.end = end
         self.size = sum(len(batch.tasks) for batch in batches)
-        self.feasible = feasible_nodes(session, batches)
+        self.feasible = feasible_nodes(state, batches)
         #: [queue][resource] before anyone is evicted; rows are replaced, never changed
-        self.allocated = list(session.state.ledger.allocated)
-        self.allocated_non_preemptible = list(session.state.ledger.allocated_non_preemptible)
+        self.allocated = list(state.ledger.allocated)
+        self.allocated_non_preemptible = list(state.ledger.allocated_non_preemptible)
         self.non_preemptible = gang.next_task_non_preemptible
-        self.waiting_lines = waiting_lines_of(session)
+        self.waiting_lines = finder.tables.waiting_lines()
         self.objection = ""
         #: sets that failed, with the number of tasks they failed for
         self.failed: set[tuple[int, frozenset[str]]] = set()
@@ -182,15 +206,15 @@ class _VictimSearch:
 
         Statements: cycle:SOL-2.
         """
-        session, state = self.session, self.session.state
+        state, context = self.state, self.finder.context
         batches = _first_tasks(self.batches, count)
-        required = session.total_amounts(batches, session.smallest_gpu_mib)
+        required = total_amounts(context.snapshot.vectors, batches, context.smallest_gpu_mib)
         preemptor = Preemptor(self.gang, batches, required, self.feasible, self.waiting_lines)
         bounds = self.bounds.get(count)
         if bounds is None:
-            bounds = self.bounds[count] = CapacityBounds(session, self.gang, batches)
-        balance = ResourceBalance(session, batches, self.victim_policy.losing_leaves)
-        scenario_input = ScenarioInput(session, preemptor, self.order, bounds, balance, recorded)
+            bounds = self.bounds[count] = self.finder.bounds_of(self.gang, batches)
+        balance = ResourceBalance(context, state, batches, self.victim_policy.losing_leaves)
+        scenario_input = ScenarioInput(context, state, preemptor, self.order, bounds, balance, recorded)
         for victims in GENERATORS[generator](scenario_input):
             if self.end is not None and state.work >= self.end:
                 return "deadline"
@@ -212,10 +236,10 @@ class _VictimSearch:
 
     def _try_victims(self, preemptor: Preemptor, victims: VictimList, journal_mark: int) -> VictimList | None:
         """The victims that are really lost, None when the set does not suffice or is not fair (queues:Q-276)."""
-        session = self.session
-        if not victims or not run_trial(session, preemptor, victims):
+        state, trials = self.state, self.finder.trials
+        if not victims or not trials.run(preemptor, victims):
             return None
-        losses = losses_of(session, victims)
+        losses = losses_of(state, victims)
         if any(_splits_minimum(gang, found) for gang, found in losses):
             # Victims recorded for a part of the preemptor may be a part of a gang, whose rest must then go too.
             return None
@@ -226,7 +250,7 @@ class _VictimSearch:
             allocated=self.allocated,
             allocated_non_preemptible=self.allocated_non_preemptible,
             non_preemptible=self.non_preemptible,
-            moving_is_free=session.policy.allow_consolidating_reclaim,
+            moving_is_free=self.finder.context.policy.allow_consolidating_reclaim,
         )
         objection = self.victim_policy.objection(proposal)
         if objection is not None:
@@ -235,13 +259,13 @@ class _VictimSearch:
         keys = {loss.task.key for _, found in losses for loss in found}
         lost = [victim for victim in victims if victim.member.task.key in keys]
         if any(loss.moves for _, found in losses for loss in found):
-            session.state.rollback(journal_mark)
-            fits_later = fits_in_next_cycle(session, preemptor, lost)
-            session.state.rollback(journal_mark)
+            state.rollback(journal_mark)
+            fits_later = trials.fits_in_next_cycle(preemptor, lost)
+            state.rollback(journal_mark)
             if not fits_later:
-                self.objection = "those who move would come back"
+                self.objection = MOVED_BACK
                 return None
-            run_trial(session, preemptor, victims)
+            trials.run(preemptor, victims)
         return lost
 
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import Batch, Gang
 from pykai.core.cycle.reuse import SignatureNumbers
-from pykai.core.cycle.session import Session
+from pykai.core.cycle.state import State
 from pykai.core.model.shapes import Shape
 from pykai.core.model.tasks import Task
 
@@ -35,15 +36,17 @@ class GangSignature(NamedTuple):
 class FailedGangs:
     """What failed in one action."""
 
-    def __init__(self, session: Session, *, by_queue: bool) -> None:
-        self._session = session
+    def __init__(self, state: State, gangs: CycleGangs, *, by_queue: bool, reuse_failures: bool = True) -> None:
+        self._state = state
+        self._gangs = gangs
         self._by_queue = by_queue
+        self._reuse_failures = reuse_failures
         self._seen: dict[Hashable, tuple[str, list[dict[str, int]]]] = {}
-        self._numbers = session.reuse.signature_numbers
+        self._numbers = gangs.reuse.signature_numbers
 
     def failed_alike(self, gang: Gang) -> str | None:
         """The group whose failure tells that this one fails too, None when it must be tried."""
-        if not self._session.policy.reuse_failures:
+        if not self._reuse_failures:
             return None
         kind, requests = self._signature(gang)
         easiest_failed = self._seen.get(kind)
@@ -60,7 +63,7 @@ class FailedGangs:
 
     def _signature(self, gang: Gang) -> tuple[Hashable, list[dict[str, int]]]:
         """The kind of a gang and what its open tasks ask for."""
-        state, signature = self._session.state, gang.signature
+        state, signature = self._state, gang.signature
         if (
             signature is None
             or signature.numbers is not self._numbers
@@ -70,7 +73,7 @@ class FailedGangs:
         return (gang.queue if self._by_queue else -1, signature.kind), signature.requests
 
     def _compute_signature(self, gang: Gang) -> tuple[Hashable, list[dict[str, int]]]:
-        is_unplaced = self._session.state.is_unplaced
+        is_unplaced = self._state.is_unplaced
         by_leaf = []
         requests = []
         for leaf in gang.leaves:
@@ -82,7 +85,7 @@ class FailedGangs:
         if len(requests) > 1:
             requests.sort(key=lambda request: tuple(request[name] for name in sorted(request)))
         # One that can start with fewer of its tasks is easier.
-        batches = self._session.next_tasks(gang)
+        batches = self._gangs.next_tasks(gang)
         next_task_count = sum(len(batch.tasks) for batch in batches)
         kind = (
             gang.priority,

@@ -7,20 +7,20 @@ not happen.  A victim that finds its own place again is kept and never notices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-import numpy as np
-
+from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import Batch, Gang
-from pykai.core.cycle.session import Session
+from pykai.core.cycle.state import State
+from pykai.core.eviction.freegpus import total_free_gpus
 from pykai.core.eviction.victims import EvictableTask
-from pykai.core.eviction.waitinglines import EMPTY_LINE, TrialLine, WaitingLines, waiting_lines_of
+from pykai.core.eviction.waitinglines import EMPTY_LINE, TrialLine, WaitingLines
 from pykai.core.hooks import ALL_NODES, Loss, NodeSet
-from pykai.core.model.axes import BoolArray, FloatArray
+from pykai.core.model.axes import BoolArray
 from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.status import TaskStatus
-from pykai.core.placing.gang import try_place_tasks
+from pykai.core.placing.gang import GangPlacer
 from pykai.core.queueing.queuewalk import GangLine, QueueWalk
 
 
@@ -44,135 +44,144 @@ class Preemptor(NamedTuple):
     waiting_lines: WaitingLines
 
 
-def fits_in_next_cycle(session: Session, preemptor: Preemptor, victims: list[Victim]) -> bool:
-    """Whether the preemptor would find a place once the victims are gone, too.
+class TrialRunner:
+    """Tries sets of victims in the journal."""
 
-    In a trial a victim avoids the place it is leaving, because that is not idle yet.  When it comes back the place is
-    idle, and if it then prefers it, the move was in vain and would be repeated for ever.  Nor may a gang too large for
-    what is free settle where the movers were before they come back.
-    """
-    rivals = _rivals(session, victims)
-    if rivals:
-        rivals |= _assume_all_gone(session, {victim.member.task.key for victim in victims})
-        rivals.pop(preemptor.gang.key, None)
-    return run_trial(session, preemptor, victims, next_cycle=True, rivals=rivals)
+    __slots__ = ("_gangs", "_placer", "_state", "_waiting_lines")
 
+    def __init__(
+        self, state: State, gangs: CycleGangs, placer: GangPlacer, waiting_lines: Callable[[], WaitingLines]
+    ) -> None:
+        self._state = state
+        self._gangs = gangs
+        self._placer = placer
+        #: gives the waiting gangs in line for the present state
+        self._waiting_lines = waiting_lines
 
-def _rivals(session: Session, victims: list[Victim]) -> dict[str, Gang]:
-    """Waiting gangs that ask for more GPUs than are free, but for no more than will be while everyone moves."""
-    state = session.state
-    lines = waiting_lines_of(session)
-    free = total_free_gpus(session)
-    if lines.largest_gpu_request() <= free:
-        return {}
-    moving = sum(victim.member.amounts[2] for victim in victims)
-    for key, placement in state.placements.items():
-        if placement.status is TaskStatus.PIPELINED:
-            moving += state.amounts_on(session.snapshot.tasks[key].shape, placement.row)[2]
-    return {
-        gang.key: gang
-        for line in lines.lines.values()
-        for gang, ask in zip(line.gangs, line.requests, strict=True)
-        if free < ask[2] <= free + moving and not gang.unsupported and not gang.group.tree_error
-    }
+    def fits_in_next_cycle(self, preemptor: Preemptor, victims: list[Victim]) -> bool:
+        """Whether the preemptor would find a place once the victims are gone, too.
 
+        In a trial a victim avoids the place it is leaving, because that is not idle yet.  When it comes back the place
+        is idle, and if it then prefers it, the move was in vain and would be repeated for ever.  Nor may a gang too
+        large for what is free settle where the movers were before they come back.
+        """
+        rivals = self._rivals(victims)
+        if rivals:
+            rivals |= self._assume_all_gone({victim.member.task.key for victim in victims})
+            rivals.pop(preemptor.gang.key, None)
+        return self.run(preemptor, victims, next_cycle=True, rivals=rivals)
 
-def _assume_all_gone(session: Session, victims: set[str]) -> dict[str, Gang]:
-    """Look ahead: whoever was told to leave is gone, and no promise holds; the gangs concerned.
+    def _rivals(self, victims: list[Victim]) -> dict[str, Gang]:
+        """Waiting gangs that ask for more GPUs than are free, but for no more than will be while everyone moves."""
+        state = self._state
+        lines = self._waiting_lines()
+        free = total_free_gpus(state)
+        if lines.largest_gpu_request() <= free:
+            return {}
+        moving = sum(victim.member.amounts[2] for victim in victims)
+        for key, placement in state.placements.items():
+            if placement.status is TaskStatus.PIPELINED:
+                moving += state.amounts_on(state.snapshot.tasks[key].shape, placement.row)[2]
+        return {
+            gang.key: gang
+            for line in lines.lines.values()
+            for gang, request in zip(line.gangs, line.requests, strict=True)
+            if free < request[2] <= free + moving and not gang.unsupported and not gang.group.tree_error
+        }
 
-    The victims of the trial itself are left to it.
-    """
-    state = session.state
-    gangs: dict[str, Gang] = {}
-    for key, placement in list(state.placements.items()):
-        if key in victims or (placement.status is not TaskStatus.PIPELINED and key not in state.evicted_from):
-            continue
-        task = session.snapshot.tasks[key]
-        entry = session.snapshot.groups[task.group_key]
-        gang = session.gang(entry)
-        leaf = gang.leaves[gang.group.leaf_index[task.subgroup]]
-        if placement.status is TaskStatus.PIPELINED:
-            state.evict(gang, leaf, task)
-        if key in state.evicted_from:
-            state.assume_gone(gang, leaf, task)
-        gangs[gang.key] = gang
-    return gangs
+    def _assume_all_gone(self, victims: set[str]) -> dict[str, Gang]:
+        """Look ahead: every evicted task is gone, and no promise holds; the gangs concerned.
 
+        The victims of the trial itself are left to it.
+        """
+        state, snapshot = self._state, self._state.snapshot
+        gangs: dict[str, Gang] = {}
+        for key, placement in list(state.placements.items()):
+            if key in victims or (placement.status is not TaskStatus.PIPELINED and key not in state.evicted_from):
+                continue
+            task = snapshot.tasks[key]
+            entry = snapshot.groups[task.group_key]
+            gang = self._gangs.gang(entry)
+            leaf = gang.leaves[gang.group.leaf_index[task.subgroup]]
+            if placement.status is TaskStatus.PIPELINED:
+                state.evict(gang, leaf, task)
+            if key in state.evicted_from:
+                state.assume_gone(gang, leaf, task)
+            gangs[gang.key] = gang
+        return gangs
 
-def run_trial(
-    session: Session,
-    preemptor: Preemptor,
-    victims: Iterable[Victim],
-    *,
-    next_cycle: bool = False,
-    rivals: Mapping[str, Gang] | None = None,
-) -> bool:
-    """Evict, and serve victims and preemptor again; False when the preemptor finds no place.
+    def run(
+        self,
+        preemptor: Preemptor,
+        victims: Iterable[Victim],
+        *,
+        next_cycle: bool = False,
+        rivals: Mapping[str, Gang] | None = None,
+    ) -> bool:
+        """Evict, and serve victims and preemptor again; False when the preemptor finds no place.
 
-    With `gone` it is the next cycle that is tried: victims have left and everyone starts anew, `rivals` too.  The
-    caller has set a mark and rolls back.
+        With `next_cycle` it is the next cycle that is tried: victims have left and everyone starts anew, `rivals` too.
+        The caller has set a mark and rolls back.
 
-    Statements: topo:T-50, T-51.
-    """
-    state = session.state
-    gangs: dict[str, Gang] = {}
-    rows: set[int] = set()
-    for victim, member in victims:
-        state.work += 1
-        state.evict(victim, member.leaf, member.task)
-        if next_cycle and member.task.key in state.evicted_from:
-            state.assume_gone(victim, member.leaf, member.task)
-        gangs[victim.key] = victim
-        rows.add(member.row)
-    nodes = _nodes_for_cpu_victims(session, preemptor, rows)
+        Statements: topo:T-50, T-51.
+        """
+        state = self._state
+        gangs: dict[str, Gang] = {}
+        rows: set[int] = set()
+        for victim, member in victims:
+            state.work += 1
+            state.evict(victim, member.leaf, member.task)
+            if next_cycle and member.task.key in state.evicted_from:
+                state.assume_gone(victim, member.leaf, member.task)
+            gangs[victim.key] = victim
+            rows.add(member.row)
+        nodes = _nodes_for_cpu_victims(preemptor, rows)
 
-    served = False
-    outstanding = len({*gangs, preemptor.gang.key})
-    walk = _trial_walk(session, preemptor, {**(rivals or {}), **gangs})
-    while outstanding and (gang := walk.pop()) is not None:
-        takes_part = gang is preemptor.gang or gang.key in gangs
-        outstanding -= takes_part
-        if gang is preemptor.gang:
-            if not try_place_tasks(session, gang, preemptor.batches, pipeline_only=not next_cycle):
-                return False
-            served = True
-            continue
-        batches = session.next_tasks(gang)
-        where = nodes if nodes is not None and batches and batches[0].tasks[0].shape.cpu_only else ALL_NODES
-        if (
-            batches
-            and try_place_tasks(session, gang, batches, where, pipeline_only=not next_cycle)
-            and _has_unplaced_victims(session, gang)
-        ):
-            # An elastic victim may get back more than one pod (cycle:SOL-14, Do better).
-            walk.push(gang)
-            outstanding += takes_part
-    return served
+        served = False
+        outstanding = len({*gangs, preemptor.gang.key})
+        walk = self._trial_walk(preemptor, {**(rivals or {}), **gangs})
+        while outstanding and (gang := walk.pop()) is not None:
+            takes_part = gang is preemptor.gang or gang.key in gangs
+            outstanding -= takes_part
+            if gang is preemptor.gang:
+                if not self._placer.try_place_tasks(gang, preemptor.batches, pipeline_only=not next_cycle):
+                    return False
+                served = True
+                continue
+            batches = self._gangs.next_tasks(gang)
+            where = nodes if nodes is not None and batches and batches[0].tasks[0].shape.cpu_only else ALL_NODES
+            if (
+                batches
+                and self._placer.try_place_tasks(gang, batches, where, pipeline_only=not next_cycle)
+                and self._has_unplaced_victims(gang)
+            ):
+                # An elastic victim may get back more than one pod (cycle:SOL-14, Do better).
+                walk.push(gang)
+                outstanding += takes_part
+        return served
 
+    def _has_unplaced_victims(self, gang: Gang) -> bool:
+        """Whether some victim of a gang has no place yet."""
+        return any(self._state.is_unplaced(task) for leaf in gang.leaves for task in leaf.evicted)
 
-def _has_unplaced_victims(session: Session, gang: Gang) -> bool:
-    """Whether some victim of a gang has no place yet."""
-    return any(session.state.is_unplaced(task) for leaf in gang.leaves for task in leaf.evicted)
-
-
-def _trial_walk(session: Session, preemptor: Preemptor, victims: dict[str, Gang]) -> QueueWalk:
-    """The fair order of those who take part."""
-    tree = session.snapshot.tree
-    waiting = preemptor.waiting_lines.lines
-    requests = {preemptor.gang.key: preemptor.required}
-    by_leaf: dict[int, dict[str, Gang]] = {}
-    for gang in {**victims, preemptor.gang.key: preemptor.gang}.values():
-        by_leaf.setdefault(gang.queue, {})[gang.key] = gang
-    leaves = list(by_leaf)
-    if len(leaves) == 1:
-        # Queues need not be compared, and whoever takes no part is passed over.
-        return session.queue_walk({leaf: TrialLine(session, EMPTY_LINE, by_leaf[leaf], requests) for leaf in leaves})
-    top = _common_ancestor(tree.chains, leaves)
-    lines: dict[int, GangLine] = {
-        leaf: TrialLine(session, waiting.get(leaf, EMPTY_LINE), by_leaf.get(leaf, {}), requests)
-        for leaf in _relevant_leaves(tree.chains, leaves, top, waiting)
-    }
-    return session.queue_walk(lines, top)
+    def _trial_walk(self, preemptor: Preemptor, victims: dict[str, Gang]) -> QueueWalk:
+        """The fair order of those who take part."""
+        gangs, tree = self._gangs, self._state.snapshot.tree
+        waiting = preemptor.waiting_lines.lines
+        requests = {preemptor.gang.key: preemptor.required}
+        by_leaf: dict[int, dict[str, Gang]] = {}
+        for gang in {**victims, preemptor.gang.key: preemptor.gang}.values():
+            by_leaf.setdefault(gang.queue, {})[gang.key] = gang
+        leaves = list(by_leaf)
+        if len(leaves) == 1:
+            # Queues need not be compared, and gangs that take no part are passed over.
+            return gangs.queue_walk({leaf: TrialLine(gangs, EMPTY_LINE, by_leaf[leaf], requests) for leaf in leaves})
+        top = _common_ancestor(tree.chains, leaves)
+        lines: dict[int, GangLine] = {
+            leaf: TrialLine(gangs, waiting.get(leaf, EMPTY_LINE), by_leaf.get(leaf, {}), requests)
+            for leaf in _relevant_leaves(tree.chains, leaves, top, waiting)
+        }
+        return gangs.queue_walk(lines, top)
 
 
 def _common_ancestor(chains: list[tuple[int, ...]], leaves: list[int]) -> int:
@@ -195,7 +204,7 @@ def _relevant_leaves(chains: list[tuple[int, ...]], leaves: list[int], top: int,
     return sorted({*leaves, *others})
 
 
-def _nodes_for_cpu_victims(session: Session, preemptor: Preemptor, rows: set[int]) -> NodeSet | None:
+def _nodes_for_cpu_victims(preemptor: Preemptor, rows: set[int]) -> NodeSet | None:
     if preemptor.feasible is None:
         return None
     mask = preemptor.feasible.copy()
@@ -203,9 +212,8 @@ def _nodes_for_cpu_victims(session: Session, preemptor: Preemptor, rows: set[int
     return NodeSet(mask)
 
 
-def losses_of(session: Session, victims: Iterable[Victim]) -> list[tuple[Gang, list[Loss]]]:
+def losses_of(state: State, victims: Iterable[Victim]) -> list[tuple[Gang, list[Loss]]]:
     """What the victims lose now that everyone was served; those that are kept lose nothing."""
-    state = session.state
     losses_by_gang: dict[str, tuple[Gang, list[Loss]]] = {}
     for gang, member in victims:
         if member.task.key not in state.evicted_from and state.status_of(member.task) is not TaskStatus.PENDING:
@@ -215,37 +223,3 @@ def losses_of(session: Session, victims: Iterable[Victim]) -> list[tuple[Gang, l
     for gang, losses in losses_by_gang.values():
         losses.sort(key=lambda loss: gang.task_key(loss.task))
     return list(losses_by_gang.values())
-
-
-def total_free_gpus(session: Session) -> float:
-    """GPUs idle or being released on nodes that may start pods, in hundredths."""
-    free = free_gpus(session)
-    return float(free[session.snapshot.nodes.ready].clip(0).sum())
-
-
-def free_gpus(session: Session) -> FloatArray:
-    """[node] GPUs idle or being released, in hundredths, the rest of shared ones included (gpu:C-10)."""
-    state, snapshot = session.state, session.snapshot
-    free: FloatArray = 100.0 * state.free[snapshot.axes.gpu_axes].sum(axis=0)
-    for row, devices in state.devices.items():
-        mib = snapshot.nodes.facts[row].gpu_mib
-        for device in devices.values():
-            if device.live or device.releasing != device.pipelined:
-                free[row] += 100.0 * max(0, mib - device.allocated_mib + device.releasing_mib) / mib
-    return free
-
-
-def feasible_nodes(session: Session, batches: list[Batch]) -> BoolArray | None:
-    """[node] nodes with a GPU to give, if all tasks want one (cycle:SOL-4; gpu:C-13; topo:T-52)."""
-    if any(task.shape.cpu_only for batch in batches for task in batch.tasks):
-        return None
-    state = session.state
-    axes = [*session.snapshot.axes.gpu_axes, *session.snapshot.axes.mig_axes]
-    free: BoolArray = np.zeros(len(session.snapshot.nodes), dtype=np.bool_)
-    for axis in axes:
-        free |= state.free[axis] > 0
-    for row, devices in state.devices.items():
-        mib = session.snapshot.nodes.facts[row].gpu_mib
-        if any(device.used_mib < mib or device.releasing for device in devices.values()):
-            free[row] = True
-    return free

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pykai.core.cycle.gangs import Gang
-from pykai.core.cycle.session import Session
+from pykai.core.cycle.state import State
 from pykai.core.eviction.victims import EvictionUnit, UnitLine, VictimTable
+from pykai.core.hooks import Rules
 from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.queueing.queuewalk import RankedSiblings
 
@@ -59,14 +60,16 @@ class VictimOrder:
 
     def __init__(
         self,
-        session: Session,
+        state: State,
+        rules: Rules,
         victim_table: VictimTable,
         leaves: list[int],
         accepts: Callable[[Gang], bool],
         max_gangs: int = -1,
     ) -> None:
-        """`most` bounds how many gangs are handed out, -1 = all."""
-        self._session = session
+        """`max_gangs` bounds how many gangs are handed out, -1 = all."""
+        self._state = state
+        self._rules = rules
         self._max_gangs = max_gangs
         self._gangs: set[str] = set()
         self._units: list[EvictionUnit] = []
@@ -75,7 +78,7 @@ class VictimOrder:
             source = _LeafVictims(victim_table.units_of(leaf), accepts)
             if source.unit is not None:
                 self._sources[leaf] = source
-        self._roots = RankedSiblings(session.rules.queue_tie_in(session.state))
+        self._roots = RankedSiblings(rules.queue_tie_in(state))
         self._children: dict[int, RankedSiblings] = {}
         #: queue -> what the gangs handed out so far cost it
         self._lost: dict[int, QueueAmounts] = {}
@@ -114,7 +117,7 @@ class VictimOrder:
         assert unit is not None
         loss = source.next_loss
         source.seen.add(unit.gang.key)
-        for queue in self._session.snapshot.tree.chains[row]:
+        for queue in self._state.snapshot.tree.chains[row]:
             self._lost[queue] = _sum(self._lost.get(queue, _NOTHING), loss)
         source.advance()
         self._rank(row)
@@ -122,8 +125,8 @@ class VictimOrder:
 
     def _rank(self, leaf: int) -> None:
         """Give a leaf and its ancestors their present places: by what they have lost, and what they would lose next."""
-        session = self._session
-        tree, key = session.snapshot.tree, session.rules.victim_queue_key
+        state, key = self._state, self._rules.victim_queue_key
+        tree = state.snapshot.tree
         for row in tree.chains[leaf]:
             siblings = self._siblings(tree.parents[row])
             source_leaf: int | None = leaf if row == leaf else self._worst_leaf(row)
@@ -131,7 +134,7 @@ class VictimOrder:
                 siblings.discard(row)
                 continue
             lost = _sum(self._lost.get(row, _NOTHING), self._sources[source_leaf].next_loss)
-            siblings.update(row, key(session.state, row, lost) if key is not None else ())
+            siblings.update(row, key(state, row, lost) if key is not None else ())
 
     def _worst_leaf(self, row: int) -> int | None:
         """The leaf below a queue that would give next, None when none is left."""
@@ -146,5 +149,5 @@ class VictimOrder:
             return self._roots
         siblings = self._children.get(parent)
         if siblings is None:
-            siblings = self._children[parent] = RankedSiblings(self._session.rules.queue_tie_in(self._session.state))
+            siblings = self._children[parent] = RankedSiblings(self._rules.queue_tie_in(self._state))
         return siblings

@@ -16,8 +16,9 @@ import numpy as np
 
 from pykai.api import names
 from pykai.core.cluster.groupindex import QueueGroups
+from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState, SubgroupKey
-from pykai.core.cycle.session import Session
+from pykai.core.cycle.state import State
 from pykai.core.model.axes import IntArray
 from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.status import TaskStatus
@@ -125,8 +126,10 @@ def _tasks_below(node: BranchState | LeafState, active: dict[str, list[Task]]) -
 class VictimTable:
     """The units of all gangs that may lose something, by leaf queue; a line is made when somebody reads it."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, state: State, gangs: CycleGangs, subgroup_key: SubgroupKey) -> None:
+        self._state = state
+        self._gangs = gangs
+        self._subgroup_key = subgroup_key
         #: leaf queue -> (key, -place in its gang, unit), best first; the worst is at the end
         self._lines: dict[int, list[tuple[UnitKey, int, EvictionUnit]]] = {}
         #: leaf queues whose lines have been made, empty ones included
@@ -134,37 +137,36 @@ class VictimTable:
         self._items_by_gang: dict[str, list[tuple[UnitKey, int, EvictionUnit]]] = {}
         self._evictable: IntArray | None = None
         #: the state for which everything here holds
-        self.version = session.state.version
+        self.version = state.version
 
     def leaf_queues(self) -> list[int]:
         """Leaf queues that may have victims, in order of their rows."""
-        tree = self._session.snapshot.tree
-        queues = {tree.rows.get(name, -1) for name in self._session.snapshot.group_index.queues}
+        snapshot = self._state.snapshot
+        tree = snapshot.tree
+        queues = {tree.rows.get(name, -1) for name in snapshot.group_index.queues}
         return sorted(queue for queue in queues if queue >= 0 and not tree.children[queue])
 
     def units_of(self, queue: int) -> UnitLine:
         """The units of a leaf queue, worst last."""
         if queue not in self._listed_queues:
             self._listed_queues.add(queue)
-            for gang in self._gangs(queue):
+            for gang in self._evictable_gangs(queue):
                 if gang.key not in self._items_by_gang:
                     self._list_gang(gang)
             if queue in self._lines:
                 self._lines[queue].sort(key=_sort_key)
         return self._lines.get(queue, ())
 
-    def _gangs(self, queue: int) -> Iterator[Gang]:
+    def _evictable_gangs(self, queue: int) -> Iterator[Gang]:
         """Gangs of a leaf queue that may be evicted: those that ran before the cycle, and those it placed."""
-        session, snapshot = self._session, self._session.snapshot
+        snapshot, gangs = self._state.snapshot, self._gangs
         count = snapshot.group_index.queues.get(snapshot.tree.names[queue], _NO_GROUPS)
         for kind in count.running:
             if kind.preemptibility == names.SEMI_PREEMPTIBLE or snapshot.is_kind_preemptible(kind):
-                yield from (session.gang(entry) for entry in snapshot.running_groups(count, kind))
-        if session.state.placements:
+                yield from (gangs.gang(entry) for entry in snapshot.running_groups(count, kind))
+        if self._state.placements:
             yield from (
-                gang
-                for gang in session.waiting_gangs()
-                if gang.queue == queue and (gang.preemptible or gang.semi_preemptible)
+                gang for gang in gangs.waiting() if gang.queue == queue and (gang.preemptible or gang.semi_preemptible)
             )
 
     @property
@@ -179,7 +181,7 @@ class VictimTable:
         """[axis, node] what evicting everyone would free; shared GPUs count as whole ones."""
         if self._evictable is None:
             lines = self.units_by_leaf_queue
-            self._evictable = np.zeros_like(self._session.state.allocatable)
+            self._evictable = np.zeros_like(self._state.allocatable)
             for line in lines.values():
                 for _, _, unit in line:
                     self._count_evictable(unit, 1)
@@ -216,8 +218,8 @@ class VictimTable:
 
         A gang that has given something back stands better than before, so places only get better.
         """
-        session, state = self._session, self._session.state
-        rows = session.snapshot.nodes.rows
+        state = self._state
+        rows = state.snapshot.nodes.rows
         members: dict[str, EvictableTask] = {}
         active = gang.active_tasks(state.status_of)
         by_name = {leaf.name: leaf for leaf in gang.leaves}
@@ -244,10 +246,10 @@ class VictimTable:
                 if gang.semi_preemptible
                 else gang.protected_keys
             )
-            steps = eviction_batches(gang, active, session.rules.subgroup_key, protected)
+            steps = eviction_batches(gang, active, self._subgroup_key, protected)
             while True:
                 # The key is that of the gang before the batch is taken.
-                key = session.compute_order_key(gang)
+                key = self._gangs.compute_order_key(gang)
                 batch = next(steps, None)
                 if batch is None:
                     break
@@ -268,8 +270,7 @@ class VictimTable:
         evictable = self._evictable
         if evictable is None:
             return
-        state = self._session.state
-        snapshot = state.snapshot
+        snapshot = self._state.snapshot
         for member in unit.members:
             shape = member.task.shape
             evictable[:, member.row] += sign * snapshot.vectors[shape].charge
@@ -286,17 +287,9 @@ def _sort_key(item: tuple[UnitKey, int, EvictionUnit]) -> tuple[UnitKey, int]:
     return item[0], item[1]
 
 
-def victim_table_of(session: Session) -> VictimTable:
-    """The table of this cycle, made anew when someone else has changed the state."""
-    table: VictimTable | None = session.memo.get(VictimTable)
-    if table is None or table.version != session.state.version:
-        table = session.memo[VictimTable] = VictimTable(session)
-    return table
-
-
-def was_placed_in_cycle(session: Session, gang: Gang) -> bool:
+def was_placed_in_cycle(state: State, gang: Gang) -> bool:
     """Whether the cycle has promised or given a place to a task of the gang."""
-    placements = session.state.placements
+    placements = state.placements
     return any(
         task.key in placements and placements[task.key].status is not TaskStatus.RELEASING
         for task in gang.entry.tasks.values()

@@ -11,8 +11,9 @@ from bisect import bisect_left, bisect_right
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import Gang
-from pykai.core.cycle.session import Session
+from pykai.core.cycle.state import State
 from pykai.core.model.queuetree import QueueAmounts
 
 WaitingKey = tuple[Any, ...]
@@ -59,15 +60,15 @@ EMPTY_LINE = WaitingLine()
 class WaitingLines:
     """Waiting gangs by leaf queue."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, state: State, gangs: CycleGangs) -> None:
+        self._gangs = gangs
         self.lines: dict[int, WaitingLine] = {}
         self._keys: dict[str, WaitingKey] = {}
-        tree = session.snapshot.tree
+        tree = state.snapshot.tree
         waiting = [
-            (session.compute_order_key(gang), gang)
-            for gang in session.waiting_gangs()
-            if gang.queue >= 0 and not tree.children[gang.queue] and session.next_tasks(gang)
+            (gangs.compute_order_key(gang), gang)
+            for gang in gangs.waiting()
+            if gang.queue >= 0 and not tree.children[gang.queue] and gangs.next_tasks(gang)
         ]
         waiting.sort(key=lambda item: item[0])
         for key, gang in waiting:
@@ -75,8 +76,9 @@ class WaitingLines:
             line = self.lines.setdefault(gang.queue, WaitingLine())
             line.keys.append(key)
             line.gangs.append(gang)
-            line.requests.append(session.requested_amounts(gang))
-        self.version = session.state.version
+            line.requests.append(gangs.requested_amounts(gang))
+        #: the state for which the lines hold
+        self.version = state.version
 
     def largest_gpu_request(self) -> float:
         """The most GPUs (hundredths) that anyone asks for at once."""
@@ -87,44 +89,36 @@ class WaitingLines:
         before = self._keys.pop(gang.key, None)
         if before is not None:
             self.lines[gang.queue].remove(before)
-        if gang.unplaced and self._session.next_tasks(gang):
-            key = self._keys[gang.key] = self._session.compute_order_key(gang)
+        if gang.unplaced and self._gangs.next_tasks(gang):
+            key = self._keys[gang.key] = self._gangs.compute_order_key(gang)
             line = self.lines.setdefault(gang.queue, WaitingLine())
-            line.insert(key, gang, self._session.requested_amounts(gang))
-
-
-def waiting_lines_of(session: Session) -> WaitingLines:
-    """The lines of this cycle, made anew when someone else has changed the state."""
-    lines: WaitingLines | None = session.memo.get(WaitingLines)
-    if lines is None or lines.version != session.state.version:
-        lines = session.memo[WaitingLines] = WaitingLines(session)
-    return lines
+            line.insert(key, gang, self._gangs.requested_amounts(gang))
 
 
 class TrialLine:
     """The line of one leaf in a trial: those who take part, among those who only stand there."""
 
-    __slots__ = ("_line", "_next", "_participant_heap", "_participants", "_request_overrides", "_session")
+    __slots__ = ("_gangs", "_line", "_next", "_participant_heap", "_participants", "_request_overrides")
 
     def __init__(
         self,
-        session: Session,
+        gangs: CycleGangs,
         line: WaitingLine,
         participants: dict[str, Gang],
         request_overrides: dict[str, QueueAmounts],
     ) -> None:
         """`asks` overrides what some of those who take part ask for."""
-        self._session = session
+        self._gangs = gangs
         self._line = line
         self._participants = participants
         self._request_overrides = request_overrides
         self._next = 0
-        self._participant_heap = [(session.compute_order_key(gang), gang) for gang in participants.values()]
+        self._participant_heap = [(gangs.compute_order_key(gang), gang) for gang in participants.values()]
         heapify(self._participant_heap)
 
     def push(self, gang: Gang) -> None:
         """Put one who takes part back."""
-        heappush(self._participant_heap, (self._session.compute_order_key(gang), gang))
+        heappush(self._participant_heap, (self._gangs.compute_order_key(gang), gang))
 
     def _first_bystander(self) -> int | None:
         """The place of the best of the others if it stands before all who take part."""
@@ -146,7 +140,7 @@ class TrialLine:
             return None
         gang = self._participant_heap[0][1]
         request = self._request_overrides.get(gang.key)
-        return request if request is not None else self._session.requested_amounts(gang)
+        return request if request is not None else self._gangs.requested_amounts(gang)
 
     def pop(self) -> Gang | None:
         """Take the best gang out, None for bystanders; those who ask for the same go together."""

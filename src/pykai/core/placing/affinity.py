@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import PlacementRequest
 from pykai.core.model.affinityterms import AffinityTerm, Anchor, NamespaceScope, anchors_of, selector_matches
 from pykai.core.model.axes import BoolArray, FloatArray, IntArray, Rows
 from pykai.core.model.shapes import Shape

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import PlacementRequest
 from pykai.core.model.axes import IntArray, Rows
 from pykai.core.model.queuetree import GPU, RESOURCE_NAMES, QueueAmounts, QueueTree
 from pykai.core.model.sharedgpus import quota_hundredths

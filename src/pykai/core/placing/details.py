@@ -9,8 +9,9 @@ from functools import partial
 
 import numpy as np
 
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import PlacementRequest, Rules
+from pykai.core.hooks import Rules
 from pykai.core.model.axes import PODS, is_gpu, is_mig
 from pykai.core.model.shapes import GpuKind
 from pykai.core.placing.fit import device_fits_request, devices_with_room, whole_gpus

@@ -15,8 +15,8 @@ import numpy as np
 
 from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import PlacementRequest
 from pykai.core.model.axes import BoolArray, IntArray, Rows, row_numbers
 from pykai.core.model.shapes import GpuRequest, Shape
 from pykai.core.model.sharedgpus import fits_device, tenant_mib

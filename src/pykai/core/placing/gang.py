@@ -7,142 +7,156 @@ one with its own names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 from msgspec.structs import replace
 
+from pykai.core.cycle.context import CycleContext
+from pykai.core.cycle.cyclegangs import CycleGangs, total_amounts
 from pykai.core.cycle.gangs import Batch, Gang
-from pykai.core.cycle.session import PlacementFailure, Session
-from pykai.core.cycle.state import State
-from pykai.core.hooks import ALL_NODES, NodeSet
-from pykai.core.model.queuetree import QueueAmounts
+from pykai.core.cycle.recording import Decisions
+from pykai.core.hooks import ALL_NODES, NodeSet, Rules
 from pykai.core.placing.capacity import over_capacity
+from pykai.core.placing.failures import PlacementFailure
 from pykai.core.placing.subgroups import place_subgroups
-from pykai.core.placing.task import PlacementMode, place_batch, request_for_task
-from pykai.core.queueing.queueledger import CapacityRefusal as Over
+from pykai.core.placing.task import PlacementMode, TaskPlacer, request_for_task
 from pykai.core.report.decisions import NoDomain, NoPlace
 
 
-def place_gang(session: Session, gang: Gang) -> bool:
-    """Place the next tasks of a gang, or nothing; a failure is recorded as the gang's refusal (queues:Q-203)."""
-    for prepare in session.rules.before_gang:
-        prepare(session.state, gang)
-    batches = session.next_tasks(gang)
-    if not batches:
-        return False
-    if session.rules.quota_gate is not None:
-        amounts = session.next_task_amounts(gang, session.largest_gpu_mib)
-        refusal = session.rules.quota_gate(session.state, gang, amounts)
+class GangPlacer:
+    """Places the tasks of gangs, all of them or none."""
+
+    __slots__ = ("_context", "_decisions", "_failures", "_gangs", "_rules", "_state", "_tasks")
+
+    def __init__(self, context: CycleContext, gangs: CycleGangs, tasks: TaskPlacer, decisions: Decisions) -> None:
+        self._context = context
+        self._rules = context.rules
+        self._state = tasks.state
+        self._gangs = gangs
+        self._tasks = tasks
+        self._decisions = decisions
+        #: equal attempts that failed, by what they ask for
+        self._failures: dict[Hashable, PlacementFailure] = {}
+
+    def place_gang(self, gang: Gang) -> bool:
+        """Place the next tasks of a gang, or nothing; a failure is recorded as the gang's refusal (queues:Q-203)."""
+        state, rules = self._state, self._rules
+        for prepare in rules.before_gang:
+            prepare(state, gang)
+        batches = self._gangs.next_tasks(gang)
+        if not batches:
+            return False
+        if rules.quota_gate is not None:
+            amounts = self._gangs.least_amounts(gang)
+            refusal = rules.quota_gate(state, gang, amounts)
+            if refusal is not None:
+                record = over_capacity(state.snapshot.tree, refusal, amounts, gang.preemptible)
+                self._decisions.record_refusal(gang, record)
+                return False
+        self._record_start_hold(gang)
+        failure = self._attempt(gang, batches, ALL_NODES, pipeline_only=False)
+        if failure is not None:
+            self._refuse(gang, batches, failure)
+        return failure is None
+
+    def _record_start_hold(self, gang: Gang) -> None:
+        """Note why the next tasks of a gang may not start yet; each of them is held back where it is placed."""
+        may_start = self._rules.start_gate
+        if may_start is None:
+            return
+        start_refusals = self._decisions.start_refusals
+        start_refusals.pop(gang.key, None)
+        amounts = self._gangs.least_amounts(gang)
+        refusal = may_start(self._state, gang, amounts)
         if refusal is not None:
-            session.record_refusal(gang, over_capacity(session.snapshot.tree, refusal, amounts, gang.preemptible))
-            return False
-    if session.rules.start_gate is not None:
-        _record_start_hold(session, gang, session.rules.start_gate)
-    failure = _attempt(session, gang, batches, ALL_NODES, False)
-    if failure is not None:
-        _refuse(session, gang, batches, failure)
-    return failure is None
+            tree = self._state.snapshot.tree
+            start_refusals[gang.key] = over_capacity(tree, refusal, amounts, gang.preemptible)
 
+    def try_place_tasks(
+        self, gang: Gang, batches: list[Batch], nodes: NodeSet = ALL_NODES, *, pipeline_only: bool = True
+    ) -> bool:
+        """Place these tasks of a gang, or nothing, in a trial: all on promises, and no refusal is recorded
+        (cycle:SOL-13, ALC-8)."""
+        state, rules = self._state, self._rules
+        for prepare in rules.before_gang:
+            prepare(state, gang)
+        if rules.quota_gate is not None:
+            amounts = total_amounts(state.snapshot.vectors, batches, self._context.largest_gpu_mib)
+            if rules.quota_gate(state, gang, amounts) is not None:
+                return False
+        return self._attempt(gang, batches, nodes, pipeline_only=pipeline_only) is None
 
-def _record_start_hold(
-    session: Session, gang: Gang, may_start: Callable[[State, Gang, QueueAmounts], Over | None]
-) -> None:
-    """Note why the next tasks of a gang may not start yet; each of them is held back where it is placed."""
-    session.start_refusals.pop(gang.key, None)
-    amounts = session.next_task_amounts(gang, session.largest_gpu_mib)
-    refusal = may_start(session.state, gang, amounts)
-    if refusal is not None:
-        session.start_refusals[gang.key] = over_capacity(session.snapshot.tree, refusal, amounts, gang.preemptible)
-
-
-def try_place_tasks(
-    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet = ALL_NODES, *, pipeline_only: bool = True
-) -> bool:
-    """Place these tasks of a gang, or nothing, in a trial: all on promises, and nobody is told why it failed
-    (cycle:SOL-13, ALC-8)."""
-    for prepare in session.rules.before_gang:
-        prepare(session.state, gang)
-    if session.rules.quota_gate is not None:
-        amounts = session.total_amounts(batches, session.largest_gpu_mib)
-        if session.rules.quota_gate(session.state, gang, amounts) is not None:
-            return False
-    return _attempt(session, gang, batches, nodes, pipeline_only) is None
-
-
-def _attempt(
-    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
-) -> PlacementFailure | None:
-    """Place all or nothing, unless an equal attempt has failed and nothing has changed since."""
-    state = session.state
-    seen = _seen_failure(session, gang, batches, nodes, pipeline_only)
-    if seen is not None:
-        return seen
-    mark = state.mark()
-    failure = _place_batches(session, gang, batches, nodes, PlacementMode(pipeline_only))
-    if failure is None:
-        return None
-    state.rollback(mark)
-    if any(task.shape.shared and task.shape.gpu.devices > 1 for batch in batches for task in batch.tasks):
-        # Packing may leave the last of several devices without a second; taking the emptiest never does.
-        if _place_batches(session, gang, batches, nodes, PlacementMode(pipeline_only, most_free_first=True)) is None:
+    def _attempt(
+        self, gang: Gang, batches: list[Batch], nodes: NodeSet, *, pipeline_only: bool
+    ) -> PlacementFailure | None:
+        """Place all or nothing, unless an equal attempt has failed and nothing has changed since."""
+        state = self._state
+        seen = self._seen_failure(gang, batches, nodes, pipeline_only)
+        if seen is not None:
+            return seen
+        mark = state.mark()
+        failure = self._place_batches(gang, batches, nodes, PlacementMode(pipeline_only))
+        if failure is None:
             return None
         state.rollback(mark)
-    failure = failure._replace(version=state.version)
-    session.failures[_attempt_key(session, gang, batches, nodes, pipeline_only)] = failure
-    return failure
+        if any(task.shape.shared and task.shape.gpu.devices > 1 for batch in batches for task in batch.tasks):
+            # Packing may leave the last of several devices without a second; taking the emptiest never does.
+            if self._place_batches(gang, batches, nodes, PlacementMode(pipeline_only, most_free_first=True)) is None:
+                return None
+            state.rollback(mark)
+        failure = failure._replace(version=state.version)
+        self._failures[self._attempt_key(gang, batches, nodes, pipeline_only)] = failure
+        return failure
 
+    def _seen_failure(
+        self, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
+    ) -> PlacementFailure | None:
+        if not self._failures or not self._context.policy.reuse_failures:
+            return None
+        seen = self._failures.get(self._attempt_key(gang, batches, nodes, pipeline_only))
+        return seen if seen is not None and seen.version == self._state.version else None
 
-def _seen_failure(
-    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
-) -> PlacementFailure | None:
-    if not session.failures or not session.policy.reuse_failures:
+    def _attempt_key(self, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool) -> Hashable:
+        """Everything an attempt depends on besides the state."""
+        checks, rankings = self._rules.request_checks, self._tasks.rankings
+        kinds = []
+        for batch in batches:
+            for task in batch.tasks:
+                request = request_for_task(self._state, gang, batch.leaf, task)
+                check_keys = tuple(
+                    check.key(request) if check.key else task.key for check in checks if check.applies(request)
+                )
+                kinds.append((rankings.request_key(request), check_keys))
+            kinds.append(((), ()))
+        return (tuple(kinds), nodes, pipeline_only, _node_set_key(self._rules, gang, batches))
+
+    def _place_batches(
+        self, gang: Gang, batches: list[Batch], nodes: NodeSet, mode: PlacementMode
+    ) -> PlacementFailure | None:
+        if self._rules.node_set_makers(gang):
+            return place_subgroups(self._tasks, gang, batches, nodes, mode)
+        for index, batch in enumerate(batches):
+            failure = self._tasks.place_batch(gang, batch, index, nodes, mode)
+            if failure is not None:
+                return failure
         return None
-    seen = session.failures.get(_attempt_key(session, gang, batches, nodes, pipeline_only))
-    return seen if seen is not None and seen.version == session.state.version else None
+
+    def _refuse(self, gang: Gang, batches: list[Batch], failure: PlacementFailure) -> None:
+        """Record a failure with the names of this gang."""
+        if not failure.refusals or failure.nodes:
+            self._decisions.record_refusal(gang, _no_place(gang, batches, failure))
+        for refusal in failure.refusals:
+            named = replace(refusal, group=gang.key) if isinstance(refusal, NoDomain) else refusal
+            self._decisions.record_refusal(gang, named)
 
 
-def _attempt_key(session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool) -> Hashable:
-    """Everything an attempt depends on besides the state."""
-    checks = session.rules.request_checks
-    kinds = []
-    for batch in batches:
-        for task in batch.tasks:
-            request = request_for_task(session, gang, batch.leaf, task)
-            check_keys = tuple(
-                check.key(request) if check.key else task.key for check in checks if check.applies(request)
-            )
-            kinds.append((session.rankings.request_key(request), check_keys))
-        kinds.append(((), ()))
-    return (tuple(kinds), nodes, pipeline_only, _node_set_key(session, gang, batches))
-
-
-def _node_set_key(session: Session, gang: Gang, batches: list[Batch]) -> Hashable:
+def _node_set_key(rules: Rules, gang: Gang, batches: list[Batch]) -> Hashable:
     """What node sets depend on besides the tasks: their subgroups, and where others of the gang are."""
-    if not session.rules.node_set_makers(gang):
+    if not rules.node_set_makers(gang):
         return ""
     if not gang.group.names_topology or any(leaf.active_allocated for leaf in gang.leaves):
         return gang.key
     return gang.tree_text, tuple(batch.leaf.name for batch in batches)
-
-
-def _place_batches(
-    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, mode: PlacementMode
-) -> PlacementFailure | None:
-    if session.rules.node_set_makers(gang):
-        return place_subgroups(session, gang, batches, nodes, mode)
-    for index, batch in enumerate(batches):
-        failure = place_batch(session, gang, batch, index, nodes, mode)
-        if failure is not None:
-            return failure
-    return None
-
-
-def _refuse(session: Session, gang: Gang, batches: list[Batch], failure: PlacementFailure) -> None:
-    """Record a failure with the names of this gang."""
-    if not failure.refusals or failure.nodes:
-        session.record_refusal(gang, _no_place(gang, batches, failure))
-    for refusal in failure.refusals:
-        session.record_refusal(gang, replace(refusal, group=gang.key) if isinstance(refusal, NoDomain) else refusal)
 
 
 def _no_place(gang: Gang, batches: list[Batch], failure: PlacementFailure) -> NoPlace:

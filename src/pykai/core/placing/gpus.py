@@ -12,8 +12,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import NamedTuple
 
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import PlacementRequest
 from pykai.core.model.axes import PODS
 from pykai.core.model.sharedgpus import DeviceUse, tenant_mib
 from pykai.core.placing.fit import fits_idle_row, shared_axes

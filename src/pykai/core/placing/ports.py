@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import PlacementRequest
 from pykai.core.model.axes import IntArray, Rows, row_numbers
 from pykai.core.model.shapes import HostPort
 

@@ -13,8 +13,9 @@ from math import inf
 
 import numpy as np
 
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import NodeSet, PlacementRequest, Planes, Rules, Scope
+from pykai.core.hooks import ALL_NODES, NodeSet, Planes, Rules, Scope
 from pykai.core.model.axes import BoolArray, FloatArray, Rows
 from pykai.core.model.vectors import FREE, fits_amounts
 from pykai.core.placing.fit import fits_plane
@@ -159,3 +160,11 @@ class Rankings:
         else:
             ranking.refresh(state)
         return ranking
+
+    def allowed_nodes(self, state: State, request: PlacementRequest) -> BoolArray:
+        """[node] where a request may go as far as no eviction can change it."""
+        return self.ranking_for(state, request, ALL_NODES).allowed
+
+    def clear(self) -> None:
+        """Forget all: rankings refer to the state, which refers to them."""
+        self._rankings.clear()

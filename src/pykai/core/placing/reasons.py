@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import NodeSet, PlacementRequest, Rules
+from pykai.core.hooks import NodeSet, Rules
 from pykai.core.model.axes import PODS, BoolArray, is_gpu, is_mig
 from pykai.core.model.shapes import GpuKind, Shape
 from pykai.core.placing.fit import device_fits_request, devices_with_room, whole_gpus

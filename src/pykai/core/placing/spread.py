@@ -32,8 +32,9 @@ from pykai.api.meta import LabelSelector, LabelSelectorRequirement
 from pykai.core.cluster.nodematching import eligible_nodes, has_untolerated_taint, matches_node_selector
 from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import NodeSet, PlacementRequest
+from pykai.core.hooks import NodeSet
 from pykai.core.model.affinityterms import selector_matches
 from pykai.core.model.axes import BoolArray, FloatArray, IntArray, Rows
 from pykai.core.model.shapes import HARD_SPREAD, SOFT_SPREAD, Shape

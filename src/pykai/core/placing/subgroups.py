@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pykai.core.cycle.gangs import Batch, BranchState, Gang, LeafState, by_subgroup_order
-from pykai.core.cycle.session import PlacementFailure, Session
 from pykai.core.hooks import NodeSet, NoNodeSets
 from pykai.core.model.tasks import Task
-from pykai.core.placing.task import PlacementMode, place_batch
+from pykai.core.placing.failures import PlacementFailure
+from pykai.core.placing.task import PlacementMode, TaskPlacer
 from pykai.core.placing.topology import narrowing_of
 from pykai.core.report.decisions import DomainSearchStopped
 
@@ -27,15 +27,15 @@ MAX_RETRIES = 256
 
 
 def place_subgroups(
-    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, mode: PlacementMode
+    placer: TaskPlacer, gang: Gang, batches: list[Batch], nodes: NodeSet, mode: PlacementMode
 ) -> PlacementFailure | None:
     """Place all tasks or tell why not; the caller rolls back."""
-    search = _SubgroupSearch(session, gang, batches, mode, 0)
+    search = _SubgroupSearch(placer, gang, batches, mode, 0)
     if search.place_all(nodes):
         return None
     if not search.budget_spent:
         return search.failure
-    retry_search = _SubgroupSearch(session, gang, batches, mode, MAX_RETRIES)
+    retry_search = _SubgroupSearch(placer, gang, batches, mode, MAX_RETRIES)
     if retry_search.place_all(nodes):
         return None
     if retry_search.is_exhaustive:
@@ -46,8 +46,10 @@ def place_subgroups(
 class _SubgroupSearch:
     """One walk over the subgroups."""
 
-    def __init__(self, session: Session, gang: Gang, batches: list[Batch], mode: PlacementMode, retries: int) -> None:
-        self._session = session
+    def __init__(self, placer: TaskPlacer, gang: Gang, batches: list[Batch], mode: PlacementMode, retries: int) -> None:
+        self._placer = placer
+        self._state = placer.state
+        self._rules = placer.rules
         self._gang = gang
         self._batches = {id(batch.leaf): (index, batch) for index, batch in enumerate(batches)}
         self._mode = mode
@@ -81,7 +83,7 @@ class _SubgroupSearch:
         if not tasks:
             yield True
             return
-        state = self._session.state
+        state = self._state
         counts: Counter[str] = Counter()
         for candidate in self._node_sets(node, tasks, nodes):
             mark = state.mark()
@@ -116,7 +118,7 @@ class _SubgroupSearch:
         """How far the leaves are narrowed, in the order in which they are placed, and by which topologies."""
         if not self._tasks_below(node):
             return
-        topology, depth = narrowing_of(self._session.snapshot, node)
+        topology, depth = narrowing_of(self._state.snapshot, node)
         if depth:
             topologies.add(topology)
         if isinstance(node, LeafState):
@@ -127,25 +129,25 @@ class _SubgroupSearch:
 
     # Subgroup order, unless retries put the narrowest first (topo:T-36).
     def _placement_order(self, node: BranchState) -> list[LeafState | BranchState]:
-        order = by_subgroup_order(node.children, self._session.rules.subgroup_key)
+        order = by_subgroup_order(node.children, self._rules.subgroup_key)
         if not self._retries:
             return order
         return sorted(order, key=lambda child: (-self._deepest_narrowing(child), -len(self._tasks_below(child))))
 
     def _deepest_narrowing(self, node: BranchState | LeafState) -> int:
         """How far a subgroup or one below it is narrowed."""
-        own = narrowing_of(self._session.snapshot, node)[1]
+        own = narrowing_of(self._state.snapshot, node)[1]
         return max([own, *map(self._deepest_narrowing, node.children)]) if isinstance(node, BranchState) else own
 
     def _node_sets(
         self, node: BranchState | LeafState, tasks: list[Task], nodes: NodeSet, position: int = 0
     ) -> Iterator[NodeSet]:
         """The node sets of a subgroup, those of one plugin inside those of the one before it (topo:T-39)."""
-        set_makers = self._session.rules.node_set_makers(self._gang)
+        set_makers = self._rules.node_set_makers(self._gang)
         if position == len(set_makers):
             yield nodes
             return
-        offered = set_makers[position](self._session.state, self._gang, node, tasks, nodes)
+        offered = set_makers[position](self._state, self._gang, node, tasks, nodes)
         if isinstance(offered, NoNodeSets):
             self.failure = PlacementFailure(0, self._first_batch(tasks), 0, "", {}, False, offered.refusals)
             return
@@ -166,7 +168,7 @@ class _SubgroupSearch:
             yield from self._child_placements(self._placement_order(node), 0, candidate)
             return
         index, batch = self._batches[id(node)]
-        failure = place_batch(self._session, self._gang, batch, index, candidate, self._mode)
+        failure = self._placer.place_batch(self._gang, batch, index, candidate, self._mode)
         if failure is None:
             yield True
         else:

@@ -14,8 +14,9 @@ from typing import ClassVar
 import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, NodeCheck, NodeScore, NodeSet, PlacementRequest, Planes, PreFailure, Scope
+from pykai.core.hooks import Hooks, NodeCheck, NodeScore, NodeSet, Planes, PreFailure, Scope
 from pykai.core.ledgers.claims.ledger import NO_DEVICES, UNREACHABLE, ClaimLedger
 from pykai.core.model.axes import FloatArray, IntArray, Rows
 from pykai.core.model.claimrequests import ClaimRefusal, allows_admin_access

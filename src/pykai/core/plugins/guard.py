@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.cycle.journal import DiscreteLedger, Observer
-from pykai.core.cycle.state import State
+from pykai.core.cycle.journal import Observer
+from pykai.core.cycle.request import PlacementRequest
+from pykai.core.cycle.state import DiscreteLedger, State
 from pykai.core.eviction.scenarios import GENERATORS
-from pykai.core.hooks import Hooks, NodeCheck, NodeScore, NodeSet, NoNodeSets, PlacementRequest, Plugin, PreFailure
+from pykai.core.hooks import Hooks, NodeCheck, NodeScore, NodeSet, NoNodeSets, Plugin, PreFailure
 from pykai.core.model.axes import Rows
 from pykai.core.model.problems import Problem, ProblemReporter
 from pykai.core.model.shapes import Shape

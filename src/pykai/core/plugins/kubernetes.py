@@ -19,8 +19,9 @@ import numpy as np
 
 from pykai.core.cluster.nodematching import eligible_nodes, has_soft_taints, preferred_weights, soft_taint_counts
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, NodeScore, PlacementRequest, Scope
+from pykai.core.hooks import Hooks, NodeScore, Scope
 from pykai.core.model.axes import FloatArray, Rows
 from pykai.core.model.shapes import SOFT_SPREAD
 from pykai.core.placing.spread import DomainLoad, spread_index

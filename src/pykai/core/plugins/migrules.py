@@ -8,8 +8,9 @@ import numpy as np
 
 from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import NodeCheck, PlacementRequest, Scope
+from pykai.core.hooks import NodeCheck, Scope
 from pykai.core.model.axes import BoolArray, IntArray, Rows
 from pykai.core.model.shapes import GpuKind
 

@@ -15,8 +15,9 @@ from typing import ClassVar
 import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, NodeCheck, NodeScore, PlacementRequest
+from pykai.core.hooks import Hooks, NodeCheck, NodeScore
 from pykai.core.ledgers.numa.ledger import INFEASIBLE, UNACCOUNTED, ZoneLedger
 from pykai.core.model.axes import FloatArray, IntArray, Rows
 from pykai.core.plugins.arguments import ArgumentReader, read_flag, read_list

@@ -14,8 +14,9 @@ import numpy as np
 
 from pykai.core.cluster.nodematching import has_untolerated_taint, matches_node_selector
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, NodeCheck, Observers, PlacementRequest, Scope
+from pykai.core.hooks import Hooks, NodeCheck, Observers, Scope
 from pykai.core.model.axes import PODS, BoolArray, IntArray, Rows, row_numbers
 from pykai.core.model.shapes import GpuKind
 from pykai.core.placing.affinity import AFFINITY_TEXTS, affinity_index

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from pykai.api.names import DRA_GPU
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import PlacementRequest, PreFailure
+from pykai.core.hooks import PreFailure
 from pykai.core.ledgers.claims.feasible import minimum_devices
 from pykai.core.model.axes import amount, is_gpu, is_mig
 from pykai.core.model.shapes import Shape

@@ -13,8 +13,9 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, NodeScore, NodeSet, PlacementRequest, Planes, Scope
+from pykai.core.hooks import Hooks, NodeScore, NodeSet, Planes, Scope
 from pykai.core.model.axes import CPU, BoolArray, FloatArray, IntArray, Rows
 from pykai.core.model.shapes import GpuKind
 from pykai.core.model.sharedgpus import DeviceUse

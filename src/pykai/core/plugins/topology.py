@@ -17,8 +17,9 @@ import numpy as np
 from pykai.api.scheduling import TopologyConstraint
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, NodeSet, NoNodeSets, PlacementRequest
+from pykai.core.hooks import Hooks, NodeSet, NoNodeSets
 from pykai.core.model.axes import BoolArray, FloatArray, IntArray
 from pykai.core.model.shapes import Shape
 from pykai.core.model.tasks import Task

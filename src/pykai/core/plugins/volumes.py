@@ -15,8 +15,9 @@ import numpy as np
 from pykai.api import names
 from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, NodeCheck, PlacementRequest, PreFailure, Scope
+from pykai.core.hooks import Hooks, NodeCheck, PreFailure, Scope
 from pykai.core.ledgers.volumes.candidates import in_volume_zones, reaches_bound_volumes
 from pykai.core.ledgers.volumes.ledger import AttachmentLedger, VolumeLedger
 from pykai.core.model.axes import BoolArray, IntArray, Rows

@@ -60,8 +60,8 @@ def test_partitions_are_no_gpus_and_take_none_gpu_d6() -> None:
     assert gpus_of(world.tables()) == {"node-0": 1}
     result = world.gang("a", template=[device_request(1, "mig")]).schedule()
     assert result.allocated_devices("a-0") == {"devices": ["node-0/m"]}
-    axis = result.session.snapshot.axes.index[GPUS]
-    assert result.session.state.idle[axis, 0] == 1
+    axis = result.cycle.context.snapshot.axes.index[GPUS]
+    assert result.cycle.state.idle[axis, 0] == 1
 
 
 def test_gpus_of_both_kinds_add_up_gpu_d6() -> None:

@@ -9,11 +9,10 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from pykai.core.cycle.gangs import Gang, LeafState
-from pykai.core.cycle.session import Session
 from pykai.core.cycle.validate import StateMismatch, check_state
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
-from pykai.core.placing.gang import try_place_tasks
+from pykai.core.opencycle import Cycle
 from pykai.core.schedule import run_actions
 from tests.core.builders import Cluster, numa_record, placement_request_of
 from tests.core.numaclusters import GPU, amounts_of, built_in_and_numa, left_in, numa, only_numa, zoned, zones_in
@@ -22,8 +21,8 @@ PREDICTED = "kai.scheduler/numa-placement-predicted"
 FOUR = (amounts_of(cpu=4), amounts_of(cpu=4))
 
 
-def cores(session: Session, *, idle: bool = True) -> list[int]:
-    return [amount // 1000 for amount in left_in(session, idle=idle)]
+def cores(cycle: Cycle, *, idle: bool = True) -> list[int]:
+    return [amount // 1000 for amount in left_in(cycle, idle=idle)]
 
 
 def holding(zone: int, cpu: int) -> dict[str, Any]:
@@ -36,11 +35,11 @@ def test_t109_what_is_left_follows_from_the_records_not_from_what_the_daemon_say
     found.pod("runs", **holding(1, 2)).pod("promised", **holding(0, 2)).assume("promised", TaskStatus.PIPELINED)
     found.pod("unrecorded", on="n", cpu=2, qos="Guaranteed")
     found.pod("waits", cpu=2, qos="Guaranteed", annotations={PREDICTED: numa_record({"zone-0": amounts_of(cpu=2)})})
-    assert cores(found.session()) == [2, 2]
+    assert cores(found.cycle()) == [2, 2]
 
 
 def test_n16_pods_of_other_schedulers_count_too() -> None:
-    assert cores(zoned(*FOUR).pod("theirs", scheduler="default-scheduler", **holding(0, 3)).session()) == [1, 4]
+    assert cores(zoned(*FOUR).pod("theirs", scheduler="default-scheduler", **holding(0, 3)).cycle()) == [1, 4]
 
 
 @pytest.mark.parametrize(
@@ -48,18 +47,18 @@ def test_n16_pods_of_other_schedulers_count_too() -> None:
 )
 def test_n16_every_pod_that_goes_on_holding_its_node_counts(status: TaskStatus) -> None:
     found = zoned(*FOUR).pod("p", **holding(0, 3)).assume("p", status)
-    assert cores(found.session()) == cores(found.session(), idle=False) == [1, 4]
+    assert cores(found.cycle()) == cores(found.cycle(), idle=False) == [1, 4]
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_n16_a_pod_that_has_ended_holds_nothing(phase: str) -> None:
-    assert cores(zoned(*FOUR).pod("p", phase=phase, **holding(0, 3)).session()) == [4, 4]
+    assert cores(zoned(*FOUR).pod("p", phase=phase, **holding(0, 3)).cycle()) == [4, 4]
 
 
 def test_n16_a_leaver_holds_its_zone_until_it_is_gone() -> None:
     found = zoned(*FOUR).pod("p", **holding(0, 3)).assume("p", TaskStatus.RELEASING)
-    assert cores(found.session()) == [1, 4]
-    assert cores(found.session(), idle=False) == [4, 4]
+    assert cores(found.cycle()) == [1, 4]
+    assert cores(found.cycle(), idle=False) == [4, 4]
 
 
 def test_n16_nobody_starts_in_a_zone_that_is_still_held_but_it_can_be_promised() -> None:
@@ -67,7 +66,7 @@ def test_n16_nobody_starts_in_a_zone_that_is_still_held_but_it_can_be_promised()
     found = zoned(*FOUR).pod("leaver", **holding(0, 3)).assume("leaver", TaskStatus.RELEASING)
     result = found.pod("stays", **holding(1, 3)).gang("j", cpu=3, qos="Guaranteed").schedule()
     assert (result.bound("j"), result.pipelined("j")) == (0, 1)
-    assert zones_in(result.session.state.placements["default/j-0"]) == [0]
+    assert zones_in(result.cycle.state.placements["default/j-0"]) == [0]
 
 
 def test_n16_who_can_start_in_an_empty_zone_does_although_a_lower_one_will_be_free() -> None:
@@ -86,28 +85,28 @@ def test_n16_what_is_promised_is_not_given_to_another_although_it_is_idle() -> N
 def test_n16_the_figure_of_the_daemon_is_the_start_where_the_configuration_says_so() -> None:
     found = zoned(*FOUR, available=(amounts_of(cpu=1), amounts_of(cpu=3)), arguments={"reconstructAvailable": "false"})
     found.pod("runs", **holding(0, 3))
-    assert cores(found.session()) == [1, 3]
+    assert cores(found.cycle()) == [1, 3]
     found.assume("runs", TaskStatus.RELEASING)
-    assert cores(found.session()) == [1, 3]
-    assert cores(found.session(), idle=False) == [4, 3]
+    assert cores(found.cycle()) == [1, 3]
+    assert cores(found.cycle(), idle=False) == [4, 3]
 
 
 def test_n16_the_daemon_has_not_counted_a_pod_that_is_still_on_its_way() -> None:
     found = zoned(*FOUR, available=FOUR, arguments={"reconstructAvailable": "false"})
     found.pod("p", cpu=3, qos="Guaranteed").bind_request("p", "n", numa={"zone-0": amounts_of(cpu=3)})
-    assert cores(found.session()) == [1, 4]
+    assert cores(found.cycle()) == [1, 4]
 
 
 def test_n17_the_next_pod_of_a_cycle_finds_what_the_last_one_left() -> None:
     result = zoned(*FOUR).gang("a", 3, min=1, cpu=3, qos="Guaranteed").schedule()
     assert [result.zones_of(f"a-{index}") for index in range(3)] == [((0, {"cpu": 3000}),), ((1, {"cpu": 3000}),), ()]
-    assert cores(result.session) == [1, 1]
+    assert cores(result.cycle) == [1, 1]
 
 
 def test_n17_a_gang_that_does_not_fit_as_a_whole_leaves_no_trace() -> None:
     result = zoned(*FOUR).gang("a", 3, cpu=3, qos="Guaranteed").schedule()
     assert result.bound("a") == 0
-    assert cores(result.session) == [4, 4]
+    assert cores(result.cycle) == [4, 4]
 
 
 def two_victims() -> Cluster:
@@ -116,57 +115,57 @@ def two_victims() -> Cluster:
     return found.gang("preemptor", cpu=3, qos="Guaranteed")
 
 
-def member(session: Session, name: str) -> tuple[Gang, LeafState, Task]:
-    task = session.snapshot.tasks[f"default/{name}-0"]
-    gang = session.gang(session.snapshot.groups[task.group_key])
+def member(cycle: Cycle, name: str) -> tuple[Gang, LeafState, Task]:
+    task = cycle.context.snapshot.tasks[f"default/{name}-0"]
+    gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
     return gang, gang.leaves[0], task
 
 
-def evict(session: Session, *names: str) -> None:
+def evict(cycle: Cycle, *names: str) -> None:
     for name in names:
-        session.state.evict(*member(session, name))
+        cycle.state.evict(*member(cycle, name))
 
 
-def serve(session: Session, name: str) -> bool:
-    gang, _, _ = member(session, name)
-    return try_place_tasks(session, gang, session.next_tasks(gang))
+def serve(cycle: Cycle, name: str) -> bool:
+    gang, _, _ = member(cycle, name)
+    return cycle.placer.try_place_tasks(gang, cycle.gangs.next_tasks(gang))
 
 
 def test_t111_a_victim_whose_zone_is_taken_moves_to_the_other_zone_of_its_node() -> None:
     """gpu:N-17: it is no longer where it was, so it does not simply stay."""
-    session = two_victims().session()
-    mark = session.state.mark()
-    assert cores(session, idle=False) == [1, 1]
-    evict(session, "victim0", "victim1")
-    assert cores(session, idle=False) == [4, 4]
-    assert serve(session, "preemptor")
-    assert serve(session, "victim0")
-    assert not serve(session, "victim1")
-    state = session.state
+    cycle = two_victims().cycle()
+    mark = cycle.state.mark()
+    assert cores(cycle, idle=False) == [1, 1]
+    evict(cycle, "victim0", "victim1")
+    assert cores(cycle, idle=False) == [4, 4]
+    assert serve(cycle, "preemptor")
+    assert serve(cycle, "victim0")
+    assert not serve(cycle, "victim1")
+    state = cycle.state
     assert zones_in(state.placements["default/preemptor-0"]) == [0]
     assert zones_in(state.placements["default/victim0-0"]) == [1]
-    assert state.status_of(member(session, "victim0")[2]) is TaskStatus.PIPELINED
+    assert state.status_of(member(cycle, "victim0")[2]) is TaskStatus.PIPELINED
     assert zones_in(state.evicted_from["default/victim0-0"]) == [0]
-    assert cores(session, idle=False) == [1, 1]
-    assert cores(session) == [1, 1]
-    check_state(session)
+    assert cores(cycle, idle=False) == [1, 1]
+    assert cores(cycle) == [1, 1]
+    check_state(cycle.state, cycle.gangs)
     state.rollback(mark)
-    assert cores(session, idle=False) == [1, 1]
-    assert cores(session) == [1, 1]
+    assert cores(cycle, idle=False) == [1, 1]
+    assert cores(cycle) == [1, 1]
     assert not state.placements
     assert not state.evicted_from
-    check_state(session)
+    check_state(cycle.state, cycle.gangs)
 
 
 def test_t111_a_victim_whose_zone_is_still_free_stays_and_never_notices() -> None:
-    session = two_victims().session()
-    evict(session, "victim0", "victim1")
-    assert serve(session, "victim1")
-    assert "default/victim1-0" not in session.state.evicted_from
-    assert "default/victim1-0" not in session.state.placements
-    assert serve(session, "preemptor")
-    assert zones_in(session.state.placements["default/preemptor-0"]) == [0]
-    check_state(session)
+    cycle = two_victims().cycle()
+    evict(cycle, "victim0", "victim1")
+    assert serve(cycle, "victim1")
+    assert "default/victim1-0" not in cycle.state.evicted_from
+    assert "default/victim1-0" not in cycle.state.placements
+    assert serve(cycle, "preemptor")
+    assert zones_in(cycle.state.placements["default/preemptor-0"]) == [0]
+    check_state(cycle.state, cycle.gangs)
 
 
 def test_n17_a_victim_stays_with_what_its_record_says_even_if_it_would_be_given_something_else() -> None:
@@ -174,19 +173,19 @@ def test_n17_a_victim_stays_with_what_its_record_says_even_if_it_would_be_given_
     found = zoned(*FOUR).gang(
         "v", on="n", cpu=2, qos="Guaranteed", numa={"zone-0": amounts_of(cpu=1), "zone-1": amounts_of(cpu=1)}
     )
-    session = found.gang("w", cpu=1, qos="Guaranteed").session()
-    evict(session, "v")
-    assert serve(session, "v")
-    assert not session.state.evicted_from
-    assert cores(session) == [3, 3]
+    cycle = found.gang("w", cpu=1, qos="Guaranteed").cycle()
+    evict(cycle, "v")
+    assert serve(cycle, "v")
+    assert not cycle.state.evicted_from
+    assert cores(cycle) == [3, 3]
 
 
 def test_n15_a_victim_without_a_record_stays_unaccounted() -> None:
-    session = zoned(*FOUR).gang("v", on="n", cpu=2, qos="Guaranteed").gang("w", cpu=1, qos="Guaranteed").session()
-    evict(session, "v")
-    assert serve(session, "v")
-    assert not session.state.evicted_from
-    assert cores(session) == [4, 4]
+    cycle = zoned(*FOUR).gang("v", on="n", cpu=2, qos="Guaranteed").gang("w", cpu=1, qos="Guaranteed").cycle()
+    evict(cycle, "v")
+    assert serve(cycle, "v")
+    assert not cycle.state.evicted_from
+    assert cores(cycle) == [4, 4]
 
 
 def with_preemption(found: Cluster) -> Cluster:
@@ -203,7 +202,7 @@ def test_t111_preempting_takes_the_least_victim_and_its_zone() -> None:
     result = found.schedule()
     assert result.evicted_pods() == ["new-0"]
     assert result.pipelined("urgent") == 1
-    assert zones_in(result.session.state.placements["default/urgent-0"]) == [1]
+    assert zones_in(result.cycle.state.placements["default/urgent-0"]) == [1]
 
 
 def test_n17_a_job_that_asks_for_more_may_take_back_where_one_that_asks_for_less_could_not() -> None:
@@ -241,31 +240,31 @@ def test_n4_the_plugin_is_off_unless_it_is_named() -> None:
     assert found.schedule().bound("j") == 0
     found.configuration = None
     assert found.schedule().bound("j") == 1
-    assert not found.session().state.discrete_ledgers
+    assert not found.cycle().state.discrete_ledgers
 
 
 def test_without_any_zones_the_plugin_adds_nothing() -> None:
-    session = numa().node("n").gang("j", cpu=6, qos="Guaranteed").session()
-    assert not session.state.discrete_ledgers
-    assert [check.name for check in session.rules.checks].count("numa") == 0
-    assert [score.name for score in session.rules.scores].count("numa") == 0
+    cycle = numa().node("n").gang("j", cpu=6, qos="Guaranteed").cycle()
+    assert not cycle.state.discrete_ledgers
+    assert [check.name for check in cycle.context.rules.checks].count("numa") == 0
+    assert [score.name for score in cycle.context.rules.scores].count("numa") == 0
 
 
 def test_n4_mistakes_in_the_arguments_are_reported_and_the_default_stays() -> None:
     found = numa().configured(only_numa(reconstructAvailable="maybe"))
     found.node("n", cpu=100).zones("n", *FOUR, available=(amounts_of(cpu=99), amounts_of(cpu=99)))
-    assert cores(found.session()) == [4, 4]
+    assert cores(found.cycle()) == [4, 4]
 
 
 @pytest.mark.parametrize("plane", ["idle", "free"])
 def test_validation_notices_zones_that_are_not_what_their_holders_leave(plane: str) -> None:
-    session = two_victims().session()
-    run_actions(session)
-    check_state(session)
-    (books,) = session.state.discrete_ledgers
+    cycle = two_victims().cycle()
+    run_actions(cycle)
+    check_state(cycle.state, cycle.gangs)
+    (books,) = cycle.state.discrete_ledgers
     getattr(books.planes(), plane)[0, 0, 0] -= 1  # type: ignore[attr-defined]
     with pytest.raises(StateMismatch, match="ZoneLedger"):
-        check_state(session)
+        check_state(cycle.state, cycle.gangs)
 
 
 def test_nodes_of_different_make_keep_their_own_zones() -> None:
@@ -277,10 +276,10 @@ def test_nodes_of_different_make_keep_their_own_zones() -> None:
         .zones("b", amounts_of(gpu=1, cpu=8))
     )
     found.node("c").pod("p", on="a", cpu=1, qos="Guaranteed", numa={"zone-2": amounts_of(cpu=1)})
-    session = found.session()
-    assert left_in(session, node="a") == [2000, 2000, 1000]
-    assert left_in(session, node="b") == [8000, 0, 0]
-    assert left_in(session, GPU, node="b") == [1, 0, 0]
+    cycle = found.cycle()
+    assert left_in(cycle, node="a") == [2000, 2000, 1000]
+    assert left_in(cycle, node="b") == [8000, 0, 0]
+    assert left_in(cycle, GPU, node="b") == [1, 0, 0]
     assert found.gang("j", cpu=7, qos="Guaranteed").schedule().zones_of("j-0") in ((), ((0, {"cpu": 7000}),))
 
 
@@ -293,9 +292,9 @@ CONTENTS = st.lists(
 def test_whatever_is_held_and_given_back_the_books_are_what_the_holders_leave(
     steps: list[tuple[int, int, int, int]], kept: int
 ) -> None:
-    session = numa().node("a").zones("a", *FOUR).node("b").zones("b", *FOUR).gang("j", qos="Guaranteed").session()
-    (books,) = session.state.discrete_ledgers
-    task = placement_request_of(session, "j-0").task
+    cycle = numa().node("a").zones("a", *FOUR).node("b").zones("b", *FOUR).gang("j", qos="Guaranteed").cycle()
+    (books,) = cycle.state.discrete_ledgers
+    task = placement_request_of(cycle, "j-0").task
     before = [plane.copy() for plane in books.planes()]  # type: ignore[attr-defined]
     held: list[tuple[int, object, int]] = []
     for row, zone, amount, how in steps:

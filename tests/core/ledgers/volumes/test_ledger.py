@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from pykai.core.cycle.session import Session
-from pykai.core.hooks import PlacementRequest
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.ledgers.volumes.ledger import VolumeLedger, VolumeShare
-from pykai.core.placing.gang import try_place_tasks
+from pykai.core.opencycle import Cycle
 from tests.core.builders import Cluster, cluster, placement_request_of
 
 DRIVER = "csi.example.com"
 
 
-def books_of(session: Session) -> VolumeLedger:
-    (book,) = (book for book in session.state.discrete_ledgers if isinstance(book, VolumeLedger))
+def books_of(cycle: Cycle) -> VolumeLedger:
+    (book,) = (book for book in cycle.state.discrete_ledgers if isinstance(book, VolumeLedger))
     return book
 
 
@@ -34,27 +33,27 @@ def with_leaver(room: str, own: str, asked: str) -> Cluster:
     )
 
 
-def evict(session: Session, ask: PlacementRequest) -> None:
-    session.state.evict(ask.gang, ask.leaf, ask.task)
+def evict(cycle: Cycle, ask: PlacementRequest) -> None:
+    cycle.state.evict(ask.gang, ask.leaf, ask.task)
 
 
-def promise(session: Session, ask: PlacementRequest, row: int = 0) -> None:
-    grants = session.state.grants_on(ask, row, idle=False)
+def promise(cycle: Cycle, ask: PlacementRequest, row: int = 0) -> None:
+    grants = cycle.state.grants_on(ask, row, idle=False)
     assert grants is not None
-    session.state.place(ask.gang, ask.leaf, ask.task, row, (), grants, pipelined=True)
+    cycle.state.place(ask.gang, ask.leaf, ask.task, row, (), grants, pipelined=True)
 
 
 def test_room_of_a_pod_told_to_leave_can_be_promised_and_not_given() -> None:
     """cycle:NOD-7."""
-    session = with_leaver("1Gi", "4Gi", "5Gi").session()
+    cycle = with_leaver("1Gi", "4Gi", "5Gi").cycle()
     books, state, old, job = (
-        books_of(session),
-        session.state,
-        placement_request_of(session, "old-0"),
-        placement_request_of(session, "job-0"),
+        books_of(cycle),
+        cycle.state,
+        placement_request_of(cycle, "old-0"),
+        placement_request_of(cycle, "job-0"),
     )
     assert books.grant(state, job, 0, idle=False) is None
-    evict(session, old)
+    evict(cycle, old)
     assert books.grant(state, job, 0, idle=True) is None
     assert books.grant(state, job, 0, idle=False) == (
         VolumeShare("default/job-0#0", "fast", pool="csi/pool", size=5 << 30, row=0),
@@ -62,46 +61,46 @@ def test_room_of_a_pod_told_to_leave_can_be_promised_and_not_given() -> None:
 
 
 def test_a_pod_told_to_leave_may_stay_until_its_room_is_promised() -> None:
-    session = with_leaver("1Gi", "4Gi", "5Gi").session()
-    books, state, old = books_of(session), session.state, placement_request_of(session, "old-0")
-    evict(session, old)
+    cycle = with_leaver("1Gi", "4Gi", "5Gi").cycle()
+    books, state, old = books_of(cycle), cycle.state, placement_request_of(cycle, "old-0")
+    evict(cycle, old)
     assert books.grant(state, old, 0, idle=True) == books.held(old.task)
-    promise(session, placement_request_of(session, "job-0"))
+    promise(cycle, placement_request_of(cycle, "job-0"))
     assert books.grant(state, old, 0, idle=True) is None
     assert books.grant(state, old, 0, idle=False) is None
 
 
 def test_a_pod_told_to_leave_may_stay_when_there_is_room_for_both() -> None:
-    session = with_leaver("9Gi", "4Gi", "5Gi").session()
-    books, state, old = books_of(session), session.state, placement_request_of(session, "old-0")
-    evict(session, old)
-    promise(session, placement_request_of(session, "job-0"))
+    cycle = with_leaver("9Gi", "4Gi", "5Gi").cycle()
+    books, state, old = books_of(cycle), cycle.state, placement_request_of(cycle, "old-0")
+    evict(cycle, old)
+    promise(cycle, placement_request_of(cycle, "job-0"))
     assert books.grant(state, old, 0, idle=False) == books.held(old.task)
 
 
 def test_what_is_promised_is_not_given_to_one_who_starts_now() -> None:
     world = with_leaver("5Gi", "4Gi", "5Gi").claim("late", size="5Gi").gang("next", claims=("late",))
-    session = world.session()
-    books, state = books_of(session), session.state
-    promise(session, placement_request_of(session, "job-0"))
-    assert books.grant(state, placement_request_of(session, "next-0"), 0, idle=True) is None
+    cycle = world.cycle()
+    books, state = books_of(cycle), cycle.state
+    promise(cycle, placement_request_of(cycle, "job-0"))
+    assert books.grant(state, placement_request_of(cycle, "next-0"), 0, idle=True) is None
 
 
 def test_a_volume_that_a_leaver_was_to_get_is_promised_and_not_given() -> None:
     """The leaver is on its way to the node and its claim still waits."""
     world = cluster(nodes=1).queue("q").storage_class().volume("pv").claim("a").claim("b")
     world.gang("first", claims=("a",)).bind_request("first-0", "node-0").gang("job", claims=("b",))
-    session = world.session()
+    cycle = world.cycle()
     books, state, first, job = (
-        books_of(session),
-        session.state,
-        placement_request_of(session, "first-0"),
-        placement_request_of(session, "job-0"),
+        books_of(cycle),
+        cycle.state,
+        placement_request_of(cycle, "first-0"),
+        placement_request_of(cycle, "job-0"),
     )
     assert books.held(first.task) == (VolumeShare("default/first-0#0", "fast", volume="pv"),)
-    evict(session, first)
+    evict(cycle, first)
     assert books.grant(state, job, 0, idle=True) is None
-    promise(session, job)
+    promise(cycle, job)
     assert books.grant(state, first, 0, idle=False) is None
 
 
@@ -110,47 +109,47 @@ def test_a_shared_volume_of_leavers_goes_to_one_claim_of_a_pod() -> None:
         cluster(nodes=1).queue("q").storage_class().volume("pv").claim("large", size="2Gi").claim("small", size="1Gi")
     )
     world.gang("old", claims=("large",)).bind_request("old-0", "node-0").gang("job", claims=("large", "small"))
-    session = world.session()
-    evict(session, placement_request_of(session, "old-0"))
-    assert books_of(session).grant(session.state, placement_request_of(session, "job-0"), 0, idle=False) is None
+    cycle = world.cycle()
+    evict(cycle, placement_request_of(cycle, "old-0"))
+    assert books_of(cycle).grant(cycle.state, placement_request_of(cycle, "job-0"), 0, idle=False) is None
 
 
 def test_a_volume_that_is_to_move_with_nobody_stays_with_its_pod() -> None:
     world = cluster(nodes=1).queue("q").storage_class().volume("a").volume("b").claim("x")
     world.gang("first", claims=("x",)).bind_request("first-0", "node-0")
-    session = world.session()
-    first = placement_request_of(session, "first-0")
-    evict(session, first)
-    assert books_of(session).grant(session.state, first, 0, idle=True) == books_of(session).held(first.task)
+    cycle = world.cycle()
+    first = placement_request_of(cycle, "first-0")
+    evict(cycle, first)
+    assert books_of(cycle).grant(cycle.state, first, 0, idle=True) == books_of(cycle).held(first.task)
 
 
 def test_a_pod_whose_claim_is_being_deleted_may_stay_and_not_move() -> None:
     """cycle:FLT-9: it runs in spite of it, and a trial that evicts it need not mean it."""
     world = cluster(nodes=3).queue("q").volume("pv", claim="a").claim("a", bound_to="pv", deleted=True)
-    session = world.gang("old", claims=("a",), on="node-1", cpu=60).session()
-    old = placement_request_of(session, "old-0")
-    evict(session, old)
-    assert try_place_tasks(session, old.gang, session.next_tasks(old.gang))
-    assert not session.state.evicted_from
-    session = world.gang("big", cpu=60).session()
-    old, big = placement_request_of(session, "old-0"), placement_request_of(session, "big-0")
-    evict(session, old)
-    session.state.place(big.gang, big.leaf, big.task, 1, (), pipelined=True)
-    assert not try_place_tasks(session, old.gang, session.next_tasks(old.gang))
+    cycle = world.gang("old", claims=("a",), on="node-1", cpu=60).cycle()
+    old = placement_request_of(cycle, "old-0")
+    evict(cycle, old)
+    assert cycle.placer.try_place_tasks(old.gang, cycle.gangs.next_tasks(old.gang))
+    assert not cycle.state.evicted_from
+    cycle = world.gang("big", cpu=60).cycle()
+    old, big = placement_request_of(cycle, "old-0"), placement_request_of(cycle, "big-0")
+    evict(cycle, old)
+    cycle.state.place(big.gang, big.leaf, big.task, 1, (), pipelined=True)
+    assert not cycle.placer.try_place_tasks(old.gang, cycle.gangs.next_tasks(old.gang))
 
 
 def test_a_look_at_all_nodes_follows_what_is_given_and_undone() -> None:
     world = cluster(nodes=100).queue("q").storage_class().volume("pv", on="node-7").claim("a").claim("b")
-    session = world.gang("first", claims=("a",)).gang("job", claims=("b",)).session()
-    books, state, job = books_of(session), session.state, placement_request_of(session, "job-0")
-    row = session.snapshot.nodes.rows["node-7"]
+    cycle = world.gang("first", claims=("a",)).gang("job", claims=("b",)).cycle()
+    books, state, job = books_of(cycle), cycle.state, placement_request_of(cycle, "job-0")
+    row = cycle.context.snapshot.nodes.rows["node-7"]
 
     def open_rows() -> list[int]:
         return np.flatnonzero(books.refusal_codes(state, job, slice(None)) == 0).tolist()
 
     assert open_rows() == [row]
     mark = state.mark()
-    promise(session, placement_request_of(session, "first-0"), row)
+    promise(cycle, placement_request_of(cycle, "first-0"), row)
     assert open_rows() == []
     state.rollback(mark)
     assert open_rows() == [row]
@@ -158,4 +157,4 @@ def test_a_look_at_all_nodes_follows_what_is_given_and_undone() -> None:
 
 def test_clusters_without_waiting_claims_keep_no_books() -> None:
     world = cluster(nodes=1).queue("q").volume("pv", claim="a").claim("a", bound_to="pv").gang("job", claims=("a",))
-    assert not [book for book in world.session().state.discrete_ledgers if isinstance(book, VolumeLedger)]
+    assert not [book for book in world.cycle().state.discrete_ledgers if isinstance(book, VolumeLedger)]

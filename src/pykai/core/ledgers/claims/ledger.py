@@ -24,6 +24,7 @@ from pykai.api.scheduling import ExtendedResourceClaimAllocation
 from pykai.core.cluster.claims.inventory import DeviceId, Inventory
 from pykai.core.cluster.nodematching import matches_any_term
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
 from pykai.core.ledgers.claims.allocator import ClaimAllocation, allocation_result, are_available
 from pykai.core.ledgers.claims.feasible import (
@@ -279,7 +280,7 @@ class ClaimLedger:
 
     # -- what a task would get --------------------------------------------------------------------------------------
 
-    def grant(self, state: State, request: Any, row: int, *, idle: bool) -> object | None:
+    def grant(self, state: State, request: PlacementRequest, row: int, *, idle: bool) -> object | None:
         """Devices for the claims of a task on a node, those it has there already if it may stay."""
         task, shape = request.task, request.shape
         evicted_from = state.evicted_from.get(task.key) if state.evicted_from else None

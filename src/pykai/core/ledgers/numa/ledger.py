@@ -21,6 +21,7 @@ import numpy as np
 
 from pykai.api.quantity import SATURATED
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
 from pykai.core.ledgers.numa.alignment import NeedVector, align_zones
 from pykai.core.model.axes import BoolArray, IntArray, Rows
@@ -274,7 +275,7 @@ class ZoneLedger:
         )
         return tuple(part for part in parts if part[1])
 
-    def grant(self, state: State, request: Any, row: int, *, idle: bool) -> ZoneAllocation | None:
+    def grant(self, state: State, request: PlacementRequest, row: int, *, idle: bool) -> ZoneAllocation | None:
         """The zones a pod would get; one that was told to leave keeps its own if it can (gpu:N-17)."""
         number = int(self._layout_of[row])
         plan = self._plan(request.shape, number) if number >= 0 else None

@@ -21,8 +21,8 @@ import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.storage import CapacityPool, VolumeFacts
+from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.hooks import PlacementRequest
 from pykai.core.ledgers.volumes.candidates import ClassSupply, VolumeCandidates, accessible_rows
 from pykai.core.model.axes import IntArray, Rows, row_numbers
 from pykai.core.model.shapes import Shape

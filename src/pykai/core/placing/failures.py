@@ -1,0 +1,20 @@
+"""Why an attempt to place tasks failed, and the failures that equal attempts need not repeat."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pykai.core.report.decisions import Refusal
+
+
+class PlacementFailure(NamedTuple):
+    """Where an attempt failed and why, without the names of the pods (see `placing/gang.py`)."""
+
+    version: int
+    batch: int
+    position: int
+    base: str
+    nodes: dict[str, int]
+    unresolvable: bool
+    #: instead of all that: why no set of nodes was worth trying, without the name of the group
+    refusals: tuple[Refusal, ...] = ()
