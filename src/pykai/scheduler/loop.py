@@ -36,11 +36,14 @@ from pykai.observe.logs import log_context
 from pykai.scheduler.config.configfile import ConfigurationFile
 from pykai.scheduler.flags import Flags
 from pykai.scheduler.gccontrol import freeze_long_lived, gc_paused
+from pykai.scheduler.intake.groupfeed import GroupStage
 from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.intake.operations import TableOperation
 from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.planlisteners import PlanListeners
 from pykai.scheduler.problemevents import ProblemEvents
 from pykai.scheduler.sinks import PlanSink, StatusSink
+from pykai.scheduler.status.conditionedgroups import ConditionedGroups
 from pykai.scheduler.status.startstamps import longest_min_runtime_ns
 from pykai.scheduler.status.statusdiff import StatusTracker
 from pykai.scheduler.status.statusevents import now_ns
@@ -110,19 +113,17 @@ class Loop:
         #: of the last cycle
         self.plan: Plan | None = None
         #: told of every plan once it is being carried out
-        self.plan_listeners: list[Callable[[Plan], None]] = []
+        self.plan_listeners = PlanListeners(metrics.count_failed_listener)
         self._status_tracker = StatusTracker()
         self._cycle_requested = asyncio.Event()
         self._last_duration_s = 0.0
         self._failures = 0
         self._cycle_numbers = itertools.count(1)
         self._thread = ThreadPoolExecutor(1, "engine")
-        #: groups with scheduling conditions; replaced when it changes
-        self._groups_with_conditions: frozenset[str] = frozenset()
-        self._groups_with_conditions_now: set[str] = set()
-        self._conditions_changed = False
+        self._conditioned_groups = ConditionedGroups()
         metrics.set_search_budgets(self.policy)
-        intake.groups.subscribe(self._on_group)
+        intake.group_feed.subscribe(GroupStage.STATUS, self._conditioned_groups.on_group_change)
+        intake.group_feed.subscribe(GroupStage.STATUS, self._forget_group)
         intake.queue.request_cycle = self.request_cycle
 
     @property
@@ -214,8 +215,7 @@ class Loop:
         self._promised = frozenset(item.group for item in plan.nominations)
         self._plan_sink.delete_dead_requests(engine_result.dead_requests)
         await self._plan_sink.dispatch(plan, seen_generation)
-        for listener in self.plan_listeners:
-            listener(plan)
+        self.plan_listeners.publish(plan)
         self._metrics.observe_cycle(
             open_s=engine_result.open_s, total_s=engine_result.total_s, changes=engine_result.operation_count
         )
@@ -225,14 +225,11 @@ class Loop:
             plan.problems,
         )
         began_s = loop.time()
-        if self._conditions_changed:
-            self._groups_with_conditions = frozenset(self._groups_with_conditions_now)
-            self._conditions_changed = False
         compute_diff = partial(
             self._status_tracker.diff,
             plan,
             engine_result.snapshot,
-            self._groups_with_conditions,
+            self._conditioned_groups.current(),
             groups_backing_off | self._plan_sink.groups_backing_off(),
             protected_ns=longest_min_runtime_ns(self.policy, engine_result.snapshot),
         )
@@ -292,15 +289,7 @@ class Loop:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _on_group(self, change: Change[PodGroup]) -> None:
-        had_conditions = change.key in self._groups_with_conditions_now
-        if change.new is not None and change.new.status.scheduling_conditions:
-            if not had_conditions:
-                self._groups_with_conditions_now.add(change.key)
-                self._conditions_changed = True
-        elif had_conditions:
-            self._groups_with_conditions_now.discard(change.key)
-            self._conditions_changed = True
+    def _forget_group(self, change: Change[PodGroup]) -> None:
         if change.new is None:
             self._metrics.forget_group(change.key)
 

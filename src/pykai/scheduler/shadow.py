@@ -31,8 +31,9 @@ from pykai.kube.clock import Clock
 from pykai.kube.store import Change
 from pykai.kube.yielding import yielding_to_loop
 from pykai.scheduler.dispatch.bindrequests import assumed_request, request_spec
-from pykai.scheduler.dispatch.gangbinding import EngineQuery
 from pykai.scheduler.dispatch.gangplans import binder_gave_up
+from pykai.scheduler.enginequery import EngineQuery
+from pykai.scheduler.intake.groupfeed import GroupStage
 from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.intake.pendingevictions import preemptor_reference
 from pykai.scheduler.metrics import SchedulerMetrics
@@ -92,7 +93,7 @@ class Shadow:
         self._logged_reasons: dict[str, str] = {}
         intake.pods.subscribe(self._on_pod)
         intake.requests.subscribe(self._on_request)
-        intake.groups.subscribe(self._on_group)
+        intake.group_feed.subscribe(GroupStage.DISPATCH, self._on_group)
 
     # -- decisions --------------------------------------------------------------------------------------------------
 

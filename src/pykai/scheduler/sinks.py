@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from pykai.core.report.decisions import Plan
-from pykai.scheduler.dispatch.gangbinding import EngineQuery
+from pykai.scheduler.enginequery import EngineQuery
 from pykai.scheduler.status.statusdiff import StatusDiff
 
 

@@ -222,7 +222,7 @@ async def test_a_server_in_trouble_is_no_failure_of_the_pod(code: int) -> None:
         lab.faults.refuse("POST", r"/binding$", refusal(code, "Unauthorized" if code == 401 else "Later"), times=48)
         await lab.gang("job", pods=1, gpu=1)
         scheduler = lab.make_scheduler()
-        scheduler.dispatcher._binding._pause = _at_once  # type: ignore[attr-defined]
+        scheduler.dispatcher._pod_binding._writer._pause = _at_once  # type: ignore[attr-defined]
         stop = asyncio.Event()
         life = asyncio.create_task(scheduler.run(stop))
         await lab.wait_for_event("FailedBinding", "job-0")

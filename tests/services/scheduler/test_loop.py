@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from pykai.core.cluster import tables as core_tables
+from pykai.core.report.decisions import Plan
 from pykai.kube import resources
+from pykai.kube.store import Change
 from pykai.scheduler.config.configuration import ConfigurationError
+from pykai.scheduler.intake.groupfeed import GroupFeed, GroupStage
 from tests.servers import ensure_namespace
 from tests.services.scheduler.schedulercluster import running, scheduler_cluster
 
@@ -95,6 +98,40 @@ async def test_a_cycle_that_fails_is_followed_by_another(caplog: pytest.LogCaptu
         assert failures == 3
         assert scheduler.intake.tables is not tables
         assert "the tables contradict themselves" in caplog.text
+
+
+async def test_a_listener_that_fails_fails_no_cycle(caplog: pytest.LogCaptureFixture) -> None:
+    async with scheduler_cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("job", pods=1, gpu=1)
+        scheduler = lab.make_scheduler(schedule_period="1ms")
+        told = 0
+
+        def broken(_: Plan) -> None:
+            raise RuntimeError("nobody looks at this display" if told % 2 else "nor at this one")
+
+        def counting(_: Plan) -> None:
+            nonlocal told
+            told += 1
+
+        scheduler.loop.plan_listeners.append(broken)
+        scheduler.loop.plan_listeners.append(counting)
+        async with running(scheduler):
+            await lab.until_bound("job", 1)
+            while told < 3:
+                await asyncio.sleep(0.001)
+    registry = scheduler.metrics.registry
+    assert registry.get_sample_value("kai_plan_listener_failures_total") == told
+    assert not registry.get_sample_value("kai_scheduling_cycles_total", {"result": "failed"})
+    assert sum(record.name == "pykai.scheduler.planlisteners" for record in caplog.records) == 1
+
+
+async def test_changes_of_pod_groups_are_told_in_the_order_of_the_stages() -> None:
+    feed, heard = GroupFeed(), list[str]()
+    for stage in reversed(GroupStage):
+        feed.subscribe(stage, lambda _, name=stage.name: heard.append(name))  # type: ignore[misc]
+    feed.publish(Change("default/g", None, None))
+    assert heard == ["INTAKE", "DISPATCH", "STATUS"]
 
 
 async def test_a_change_that_cannot_be_taken_in_is_told_and_the_others_are() -> None:

@@ -28,9 +28,8 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -40,8 +39,8 @@ from pykai.api.core import Container, Pod, PodSpec
 from pykai.api.scheduling import PodGroup
 from pykai.core.report.decisions import FreeRoomOnly
 from pykai.kube.store import Change
-from pykai.scheduler.dispatch.gangbinding import group_key as key_of_group
-from pykai.scheduler.dispatch.gangplans import GangPlan
+from pykai.scheduler.dispatch.backgroundtasks import BackgroundTasks
+from pykai.scheduler.dispatch.gangplans import group_key as key_of_group
 from pykai.scheduler.dispatch.records import FAILED_BINDS, HandoverRecord, HandoverRecords
 from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.status.statusevents import WARNING, StatusEvents, is_waiting
@@ -116,12 +115,12 @@ class FailedBinds:
         records: HandoverRecords,
         intake: Intake,
         status_events: StatusEvents,
-        start_task: Callable[[Coroutine[Any, Any, object], str], object],
+        tasks: BackgroundTasks,
     ) -> None:
         self._records = records
         self._intake = intake
         self._status_events = status_events
-        self._start_task = start_task
+        self._tasks = tasks
         #: PodGroup key -> its failures
         self._failing: dict[str, _FailingGroup] = {}
         #: pods read so far to tell whom they are like
@@ -143,7 +142,7 @@ class FailedBinds:
                 log.warning("the failed binds of %s are forgotten: %s", record.group, error)
                 group = None
             if group is None or group.metadata.uid != record.uid or content.spec != _digest(group.spec):
-                self._start_task(self._records.remove(record.name), f"end of record {record.name}")
+                self._tasks.start(self._records.remove(record.name), f"end of record {record.name}")
                 continue
             failing = _FailingGroup(record.group, record.uid, content, self._waiting_by_fingerprint(record.group))
             self._failing[failing.key] = failing
@@ -155,17 +154,26 @@ class FailedBinds:
             self._update_confinement(failing)
 
     def count_failure(
-        self, pod: Pod, group_key: str, why: str, node: str, plan: GangPlan | None, request_uid: str = ""
+        self,
+        pod: Pod,
+        group_key: str,
+        why: str,
+        node: str,
+        counted_causes: set[str] | None,
+        request_uid: str = "",
     ) -> None:
-        """A bind has failed: the API server refused it, or the binder has given up on this BindRequest."""
+        """A bind has failed: the API server refused it, or the binder has given up on this BindRequest.
+
+        `counted_causes`: what binds of its gang have failed for, each counted once.
+        """
         group = self._intake.groups.get(group_key)
         if group is None:
             return
         cause = normalise_cause(why, pod, node)
-        if plan is not None:
-            if cause in plan.counted_causes:
+        if counted_causes is not None:
+            if cause in counted_causes:
                 return
-            plan.counted_causes.add(cause)
+            counted_causes.add(cause)
         failing = self._failing.get(group_key)
         if failing is None or failing.uid != group.metadata.uid:
             failures_record = _FailedBindsRecord(_digest(group.spec), [])
@@ -259,7 +267,7 @@ class FailedBinds:
         failing.version += 1
         if not failing.record.failures and self._failing.get(failing.key) is failing:
             del self._failing[failing.key]
-        self._start_task(self._write_record(failing), f"record of failed binds of {failing.key}")
+        self._tasks.start(self._write_record(failing), f"record of failed binds of {failing.key}")
 
     async def _write_record(self, failing: _FailingGroup) -> None:
         """Write what is known by now; what others have written meanwhile is not written again."""

@@ -1,13 +1,10 @@
-"""Binds of gangs: the plan before the first of them, its end after the last, and what another scheduler left behind.
+"""Binds of gangs: the plan before the first of them, and its end after the last.
 
 Several binds of one group are a gang: its plan is kept in a record before the first of them (`records`, `bindplan`,
 `gangplans`), and deleted when all are settled.  If a gang cannot reach its minimum any more, because a bind was refused
 for good, the part that was bound is evicted, with an event.
 
-`take_over` goes on with the plans that another scheduler left behind, before the first cycle.  A plan is only a hint
-there: the engine decides again whether each pod may be bound to its node (`core.resume`), and what cannot is lost.
-
-The binds themselves are the dispatcher's, which stands behind `Carrier` here.
+`podbinding` makes each bind; `gangtakeover` goes on with the plans that another scheduler left behind.
 
 Statements: cycle:STM.
 """
@@ -16,68 +13,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeVar
-
-import msgspec
 
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
 from pykai.api.timestamp import format_timestamp
-from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.policy import Policy
-from pykai.core.report.decisions import Bind
-from pykai.core.resume import PlannedBind, ResumedBinds, UnfinishedBinds, resume
 from pykai.kube.clock import Clock
 from pykai.kube.resources import split_key
 from pykai.kube.store import Change
-from pykai.kube.yielding import yielding_to_loop
-from pykai.scheduler.dispatch.bindplan import BindPlanError, PendingBind, decode_plan
-from pykai.scheduler.dispatch.bindrequests import assumed_request
+from pykai.scheduler.dispatch.backgroundtasks import BackgroundTasks
+from pykai.scheduler.dispatch.bindplan import BindPlanError, PendingBind
+from pykai.scheduler.dispatch.bindwriter import BindOutcome, BindResult
 from pykai.scheduler.dispatch.deletions import Deletions
-from pykai.scheduler.dispatch.gangplans import GangPlan, binder_gave_up, is_bound_and_active, reaches_minimum
+from pykai.scheduler.dispatch.gangplans import GangPlan, binder_gave_up, group_key, is_bound_and_active, reaches_minimum
 from pykai.scheduler.dispatch.noderecheck import NodeRecheck
-from pykai.scheduler.dispatch.records import BIND_PLAN, HandoverRecord, HandoverRecords
+from pykai.scheduler.dispatch.podbinding import PodBinding
+from pykai.scheduler.dispatch.records import BIND_PLAN, HandoverRecords
 from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.sanitising.requestverifier import owner_uid
 from pykai.scheduler.status.statusevents import WARNING, StatusEvents, now_ns
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
-_QUEUE = "queue"
-_PODS = "pods"
-
-
-class BindStarter(Protocol):
-    """Who writes the binds."""
-
-    def start_task(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
-        """Work in the background; what it raises is logged."""
-        ...
-
-    def start_bind(self, namespace: str, entry: PendingBind, plan: GangPlan | None, seen_generation: int) -> None:
-        """Start the write that binds a pod."""
-        ...
-
-    def make_pending_bind(self, bind: Bind) -> PendingBind | None:
-        """How a bind is to be written; None when the pod has gone or was bound since it was decided."""
-        ...
-
-    def back_off(self, key: str, uid: str) -> None:
-        """Keep a pod out of the cycles for a while."""
-        ...
-
-
-class EngineQuery(Protocol):
-    """Asks the engine about the cluster as it is now; also how many arrivals it has seen (`room`)."""
-
-    def __call__(self, query: Callable[[Snapshot, Policy], T], /) -> Awaitable[tuple[T, int]]:
-        """The answer."""
-        ...
+#: fields of the record of a plan
+RECORD_QUEUE = "queue"
+RECORD_PODS = "pods"
+#: cluster seconds for a pod of a gang to find another place when others took its own
+_SECOND_CHANCE_S = 5.0
 
 
 class GangBinding:
@@ -92,7 +55,8 @@ class GangBinding:
         deletions: Deletions,
         recheck: NodeRecheck,
         clock: Clock,
-        bind_starter: BindStarter,
+        tasks: BackgroundTasks,
+        pod_binding: PodBinding,
     ) -> None:
         self._records = records
         self._intake = intake
@@ -101,7 +65,8 @@ class GangBinding:
         self._deletions = deletions
         self._recheck = recheck
         self._clock = clock
-        self._bind_starter = bind_starter
+        self._tasks = tasks
+        self._pod_binding = pod_binding
         self._plans: dict[str, GangPlan] = {}
         #: PodGroup key -> held while its record is written
         self._record_locks: dict[str, asyncio.Lock] = {}
@@ -111,6 +76,10 @@ class GangBinding:
 
     def __contains__(self, key: str) -> bool:
         return key in self._plans
+
+    def adopt(self, plan: GangPlan) -> None:
+        """Go on with a plan that another scheduler left."""
+        self._plans[plan.key] = plan
 
     def stop(self) -> None:
         """Forget what is under way: it is for the next leader to finish."""
@@ -133,7 +102,7 @@ class GangBinding:
         if plan is None:
             plan = self._plans[key] = GangPlan(key, group.metadata.uid)
         plan.add(entries)
-        self._bind_starter.start_task(self._persist_and_bind(plan, entries, seen_generation), f"plan of gang {key}")
+        self._tasks.start(self._persist_and_bind(plan, entries, seen_generation), f"plan of gang {key}")
 
     async def _persist_and_bind(self, plan: GangPlan, entries: list[PendingBind], seen_generation: int) -> None:
         """Persist the plan, then bind."""
@@ -150,13 +119,37 @@ class GangBinding:
             key = f"{plan.namespace}/{entry.pod}"
             if not why:
                 if plan.in_flight.get(entry.pod) is entry:
-                    self._bind_starter.start_bind(plan.namespace, entry, plan, seen_generation)
+                    self.bind_pod(plan, entry, seen_generation)
                 continue
             plan.mark_failed(entry, why)
             self._intake.binds.give_up_to(key, entry.uid, entry.node)
             self._status_events.binding_failed(key, entry.uid, entry.node, why)
-            self._bind_starter.back_off(key, entry.uid)
+            self._pod_binding.back_off(key, entry.uid)
         if why:
+            self.finish_if_settled(plan)
+
+    def bind_pod(self, plan: GangPlan, entry: PendingBind, seen_generation: int) -> None:
+        """Start the write that binds a pod of a plan."""
+        plan.unwritten.discard(entry.pod)
+        on_result = partial(self._on_bind_result, plan, entry)
+        self._pod_binding.start(plan.namespace, entry, seen_generation, plan.counted_causes, on_result)
+
+    def _on_bind_result(self, plan: GangPlan, entry: PendingBind, result: BindResult) -> None:
+        if result.outcome is BindOutcome.OVERTAKEN:
+            # Others were quicker: the pod has some time to find another place.
+            wait_s = self._clock.wall_s(_SECOND_CHANCE_S)
+            asyncio.get_running_loop().call_later(wait_s, self._fail_if_unplaced, plan, entry, result.why)
+            return
+        if result.outcome is BindOutcome.PLACED:
+            # The watch may have been quicker than the answer.
+            plan.on_pod(entry.pod, self._intake.pods.get(f"{plan.namespace}/{entry.pod}"))
+        else:
+            plan.mark_failed(entry, result.why)
+        self.finish_if_settled(plan)
+
+    def _fail_if_unplaced(self, plan: GangPlan, entry: PendingBind, why: str) -> None:
+        if self._plans.get(plan.key) is plan and plan.in_flight.get(entry.pod) is entry:
+            plan.mark_failed(entry, why)
             self.finish_if_settled(plan)
 
     async def _persist(self, plan: GangPlan) -> str:
@@ -173,7 +166,7 @@ class GangBinding:
                 return ""
             # What failed may be there all the same: an earlier try without an answer was carried out.
             plan.may_be_recorded = True
-            data = {_QUEUE: group.spec.queue, _PODS: text}
+            data = {RECORD_QUEUE: group.spec.queue, RECORD_PODS: text}
             why = await self._records.put(BIND_PLAN, plan.key, plan.uid, data)
             if not why:
                 plan.recorded_text = text
@@ -183,7 +176,7 @@ class GangBinding:
         """Finish a plan of which nothing is open."""
         if plan.is_settled and self._plans.get(plan.key) is plan:
             del self._plans[plan.key]
-            self._bind_starter.start_task(self._finish(plan), f"end of the plan of gang {plan.key}")
+            self._tasks.start(self._finish(plan), f"end of the plan of gang {plan.key}")
 
     async def _finish(self, plan: GangPlan) -> None:
         """Give back what was bound if the gang is not whole, then delete the record."""
@@ -219,105 +212,6 @@ class GangBinding:
             self._intake.statuses.assume_eviction(_key(pod), pod.metadata.uid)
         await asyncio.gather(*(self._deletions.delete_pod(_key(pod), pod.metadata.uid, text) for pod in bound))
 
-    # -- plans of others --------------------------------------------------------------------------------------------
-
-    async def take_over(self, records: Iterable[HandoverRecord], query_engine: EngineQuery) -> None:
-        """Go on with the plans that another scheduler left, as far as the engine finds them right now."""
-        plans: list[GangPlan] = []
-        unfinished: list[UnfinishedBinds] = []
-        async for record in yielding_to_loop(records):
-            plan_and_places = self._read_plan(record)
-            if plan_and_places is None:
-                self._bind_starter.start_task(self._records.remove(record.name), f"end of record {record.name}")
-                continue
-            plan, places = plan_and_places
-            log.info("gang %s: going on with a plan of %d pods", plan.key, len(plan.in_flight))
-            plans.append(plan)
-            # At once, so that what happens while the engine is asked is not missed.
-            self._plans[plan.key] = plan
-            if places:
-                unfinished.append(UnfinishedBinds(plan.key, plan.uid, record.data.get(_QUEUE, ""), places))
-        resumed, seen_generation = ResumedBinds((), {}), 0
-        if unfinished:
-            try:
-                resumed, seen_generation = await query_engine(partial(resume, unfinished=unfinished))
-            except Exception:
-                log.exception("the plans that were left behind cannot be checked; none of their binds is made")
-        binds: dict[str, list[Bind]] = {}
-        for bind in resumed.binds:
-            binds.setdefault(bind.group, []).append(bind)
-        for plan in plans:
-            self._resume_plan(plan, binds.get(plan.key, ()), resumed.refused, seen_generation)
-
-    def _read_plan(self, record: HandoverRecord) -> tuple[GangPlan, tuple[PlannedBind, ...]] | None:
-        """The plan in a record, and the places of it that nothing was written for; None when it is of no use."""
-        group = self._intake.groups.get(record.group)
-        if group is None or group.metadata.uid != record.uid or not self._covers(group):
-            log.info("the plan of gang %s is deleted: there is no such PodGroup with uid %s", record.group, record.uid)
-            return None
-        try:
-            places = decode_plan(record.data.get(_PODS, ""))
-        except BindPlanError as error:
-            log.warning("the plan of gang %s is deleted: %s", record.group, error)
-            return None
-        plan = GangPlan(record.group, record.uid, may_be_recorded=True)
-        return plan, tuple(place for place in places if self._adopt_place(plan, place))
-
-    def _adopt_place(self, plan: GangPlan, place: PlannedBind) -> bool:
-        """Take a pod into a plan; whether it waits and nothing is under way for it."""
-        key = f"{plan.namespace}/{place.pod}"
-        request = self._intake.requests.get(key)
-        if request is not None and self._intake.binds.is_effective(request) and owner_uid(request) == place.uid:
-            entry = PendingBind(*place, request=msgspec.to_builtins(request.spec))
-            plan.add([entry])
-            plan.unwritten.discard(entry.pod)
-            plan.on_pod(entry.pod, self._intake.pods.get(key))
-            plan.on_request(request)
-            if request.spec.selected_node != place.node:
-                plan.mark_failed(entry, f"its BindRequest leads to node {request.spec.selected_node}")
-            return False
-        plan.add([PendingBind(*place)])
-        plan.on_pod(place.pod, self._intake.pods.get(key))
-        return place.pod in plan.in_flight
-
-    def _resume_plan(
-        self, plan: GangPlan, binds: Iterable[Bind], refused: Mapping[str, str], seen_generation: int
-    ) -> None:
-        """Bind what the engine has placed again, unless the gang cannot be whole with it."""
-        rebinds = {bind.pod: bind for bind in binds}
-        entries: list[PendingBind] = []
-        for name in sorted(plan.unwritten & plan.in_flight.keys()):
-            old = plan.in_flight[name]
-            bind = rebinds.get(name)
-            entry = self._bind_starter.make_pending_bind(bind) if bind is not None else None
-            if entry is None or bind is None:
-                why = refused.get(f"{plan.namespace}/{name}", "its place could not be checked")
-                log.warning("pod %s/%s of a plan is not bound to node %s: %s", plan.namespace, name, old.node, why)
-                plan.mark_failed(old, why)
-                continue
-            plan.add([entry])
-            self._intake.binds.assume(assumed_request(plan.namespace, entry.uid, entry.spec()))
-            entries.append(entry)
-        can_complete = not plan.failed or self._will_reach_minimum(plan)
-        loss = "without pod {} the gang is not whole: {}".format(*min(plan.failed.items())) if not can_complete else ""
-        for entry in entries:
-            if can_complete:
-                self._bind_starter.start_bind(plan.namespace, entry, plan, seen_generation)
-            else:
-                self._intake.binds.give_up_to(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
-                plan.mark_failed(entry, loss)
-        self.finish_if_settled(plan)
-
-    def _will_reach_minimum(self, plan: GangPlan) -> bool:
-        group = self._intake.groups.get(plan.key)
-        pods = self._intake.pods_of_group(plan.key)
-        return group is not None and reaches_minimum(group, pods, lambda pod: pod.metadata.name in plan.in_flight)
-
-    def _covers(self, group: PodGroup) -> bool:
-        return self._intake.tables.shard.covers(group.metadata)
-
-    # -- pods of plans ----------------------------------------------------------------------------------------------
-
     def plan_of_pod(self, pod_key: str) -> GangPlan | None:
         """The open plan of a pod's group."""
         pod = self._intake.pods.get(pod_key)
@@ -331,8 +225,6 @@ class GangBinding:
             if entry is not None and entry.request is not None:
                 plan.mark_failed(entry, why)
                 self.finish_if_settled(plan)
-
-    # -- what the watches bring -------------------------------------------------------------------------------------
 
     def on_pod_change(self, change: Change[Pod]) -> None:
         """News of any pod."""
@@ -360,9 +252,3 @@ class GangBinding:
 
 def _key(item: Pod | PodGroup) -> str:
     return f"{item.metadata.namespace}/{item.metadata.name}"
-
-
-def group_key(pod: Pod) -> str:
-    """namespace/name of the PodGroup of a pod, "" without one."""
-    name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION)
-    return f"{pod.metadata.namespace}/{name}" if name else ""

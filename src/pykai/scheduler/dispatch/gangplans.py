@@ -121,3 +121,9 @@ def reaches_minimum(
             active[pod.metadata.labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP] += 1
     root, _ = build_subgroup_tree(group)
     return has_minimum(root, active)
+
+
+def group_key(pod: Pod) -> str:
+    """namespace/name of the PodGroup of a pod, "" without one."""
+    name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION)
+    return f"{pod.metadata.namespace}/{name}" if name else ""

@@ -30,6 +30,7 @@ from pykai.kube.resources import Resource
 from pykai.kube.store import Change, Store
 from pykai.scheduler.intake.bindassumptions import BindAssumptions
 from pykai.scheduler.intake.changes import CHANGE_FILTERS, differs, is_record
+from pykai.scheduler.intake.groupfeed import GroupFeed, GroupStage
 from pykai.scheduler.intake.groupintake import GroupIntake
 from pykai.scheduler.intake.kinds import DRA_KINDS, OPTIONAL_KINDS, REQUIRED_KINDS
 from pykai.scheduler.intake.nodegenerations import NodeGenerations
@@ -73,6 +74,7 @@ class Intake:
         self.requests: Store[BindRequest] = caches.store(resources.BIND_REQUESTS, BindRequest)
         self.nodes: Store[Node] = caches.store(resources.NODES, Node)
         self.pods.index(PODS_BY_GROUP, _pod_group_keys)
+        self.group_feed = GroupFeed()
         queues: Store[Queue] = caches.store(resources.QUEUES, Queue)
         #: kind -> store
         self.stores: dict[str, Store[Any]] = {}
@@ -103,7 +105,9 @@ class Intake:
 
     def _subscribe(self, queues: Store[Queue]) -> None:
         self._add_store(self.pods).subscribe(self._on_pod)
-        self._add_store(self.groups).subscribe(self._on_group)
+        self._add_store(self.groups).subscribe(self.group_feed.publish)
+        self.group_feed.subscribe(GroupStage.INTAKE, self.group_intake.on_change)
+        self.group_feed.subscribe(GroupStage.INTAKE, self.pod_intake.on_group_change)
         self._add_store(self.requests).subscribe(self.binds.on_request_change)
         self._add_store(self.nodes).subscribe(self._on_node)
         # Whether they exist is all that scheduling needs; what they hold is their owners' business.
@@ -168,10 +172,6 @@ class Intake:
         affected_group = self._start_times.affected_group(change)
         if affected_group is not None:
             self.group_intake.apply(affected_group)
-
-    def _on_group(self, change: Change[PodGroup]) -> None:
-        self.group_intake.on_change(change)
-        self.pod_intake.on_group_change(change)
 
     def apply_operations(self, operations: Iterable[TableOperation]) -> ApplyResult:
         """Apply changes to the tables; the engine's thread calls this."""

@@ -1,0 +1,88 @@
+"""Evictions: a bound pod is deleted, by uid; one that is only on its way loses its BindRequest instead."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from pykai.api.core import Pod
+from pykai.api.scheduling import BindRequest
+from pykai.core.report.decisions import Evict
+from pykai.kube import resources
+from pykai.kube.resources import split_key
+from pykai.scheduler.dispatch.deletions import Deletions
+from pykai.scheduler.dispatch.gangbinding import GangBinding
+from pykai.scheduler.dispatch.podbinding import PodBinding
+from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.status.statusevents import StatusEvents
+
+log = logging.getLogger(__name__)
+
+
+class Evictions:
+    """Takes pods off their nodes."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        status_events: StatusEvents,
+        metrics: SchedulerMetrics,
+        deletions: Deletions,
+        pod_binding: PodBinding,
+        gang_binding: GangBinding,
+    ) -> None:
+        self._intake = intake
+        self._status_events = status_events
+        self._metrics = metrics
+        self._deletions = deletions
+        self._pod_binding = pod_binding
+        self._gang_binding = gang_binding
+
+    async def evict(self, eviction: Evict) -> None:
+        """Take a pod off its node (cycle:16.2, OUT-4)."""
+        key = f"{eviction.namespace}/{eviction.pod}"
+        write = self._pod_binding.write_of(key)
+        if write is not None:
+            await asyncio.wait([write])
+        pod = self._intake.pods.get(key)
+        if pod is None or pod.metadata.uid != eviction.uid or pod.status.phase in ("Succeeded", "Failed"):
+            log.info("received an eviction attempt for a terminated task: %s", key)
+            self._intake.statuses.forget(key)
+            return
+        self._status_events.pod_evicted(eviction)
+        self._metrics.count_eviction(eviction, self._intake.groups.get(eviction.group), self._status_events.node_pool)
+        if eviction.unbound and not pod.spec.node_name and await self._withdraw(key, eviction.uid):
+            self._intake.statuses.forget(key)
+            return
+        await self._deletions.delete_pod(key, eviction.uid, eviction.message)
+
+    async def _withdraw(self, key: str, uid: str) -> bool:
+        """Take a pod that is on its way back by its BindRequest; False when it is bound already."""
+        plan = self._gang_binding.plan_of_pod(key)
+        entry = plan.in_flight.get(split_key(key)[1]) if plan is not None else None
+        if plan is not None and entry is not None and entry.pod in plan.unwritten:
+            self._intake.binds.give_up_to(key, entry.uid, entry.node)
+            plan.mark_failed(entry, "it made room for others")
+            self._gang_binding.finish_if_settled(plan)
+            return True
+        request = self._intake.requests.get(key)
+        if request is None and self._intake.binds.is_assumed(key):
+            request = await self._deletions.read_live(resources.BIND_REQUESTS, key, BindRequest)
+            if request is None:
+                # Bound directly, and the watch has not shown it yet.
+                return False
+        if request is None:
+            return True
+        self._intake.binds.begin_withdrawal(key, request.metadata.uid)
+        if not await self._deletions.delete_request(key, request.metadata.uid):
+            self._intake.binds.keep_request(key)
+            return True
+        pod = await self._deletions.read_live(resources.PODS, key, Pod)
+        if pod is not None and pod.metadata.uid == uid and pod.spec.node_name:
+            # The binder was quicker, and the watch has not shown it yet.
+            return False
+        self._intake.binds.withdraw(key, request.metadata.uid)
+        self._intake.binds.give_up(key)
+        self._gang_binding.fail_pod(key, "its BindRequest was withdrawn")
+        return True

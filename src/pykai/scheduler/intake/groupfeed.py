@@ -1,0 +1,40 @@
+"""Changes of PodGroups, told to each part of the scheduler in turn.
+
+The store has one subscriber, this feed.  Its stages say who hears of a change first, whatever the order in which the
+parts were made: the tables, then what is being carried out, then what is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+
+from pykai.api.scheduling import PodGroup
+from pykai.kube.store import Change
+
+GroupHandler = Callable[[Change[PodGroup]], None]
+
+
+class GroupStage(IntEnum):
+    """Who hears of a change, first to last."""
+
+    INTAKE = 0
+    DISPATCH = 1
+    STATUS = 2
+
+
+class GroupFeed:
+    """Passes changes on."""
+
+    def __init__(self) -> None:
+        self._handlers: list[tuple[GroupStage, GroupHandler]] = []
+
+    def subscribe(self, stage: GroupStage, handler: GroupHandler) -> None:
+        """Hear of changes, after the earlier stages and those of the same stage that came before."""
+        self._handlers.append((stage, handler))
+        self._handlers.sort(key=lambda each: each[0])
+
+    def publish(self, change: Change[PodGroup]) -> None:
+        """A PodGroup has changed."""
+        for _, handler in self._handlers:
+            handler(change)

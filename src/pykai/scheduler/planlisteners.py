@@ -1,0 +1,38 @@
+"""Who is told of every plan: displays, recorders.  A listener that fails costs the scheduler nothing but a log line."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from pykai.core.report.decisions import Plan
+
+log = logging.getLogger(__name__)
+
+PlanListener = Callable[[Plan], None]
+
+
+class PlanListeners:
+    """Tells listeners of plans that are being carried out."""
+
+    def __init__(self, on_failure: Callable[[], None]) -> None:
+        self._listeners: list[PlanListener] = []
+        self._on_failure = on_failure
+        #: failures that are in the log already: the listener, and the type of what it raised
+        self._logged: set[tuple[PlanListener, type[Exception]]] = set()
+
+    def append(self, listener: PlanListener) -> None:
+        """Tell this one of every plan from now on."""
+        self._listeners.append(listener)
+
+    def publish(self, plan: Plan) -> None:
+        """A plan is being carried out."""
+        for listener in self._listeners:
+            try:
+                listener(plan)
+            except Exception as error:
+                self._on_failure()
+                failure = (listener, type(error))
+                if failure not in self._logged:
+                    self._logged.add(failure)
+                    log.exception("a plan listener failed; the next failures of this kind are counted only")
