@@ -222,7 +222,7 @@ def test_a_computed_name() -> None:
 # Mutants of `core`.
 
 [[mutant]]
-id = "x:A-1"
+id = "x:one"
 title = "nothing is taken"
 file = "src/pykai/core/gangs.py"
 old = '''        self.open -= number'''
@@ -230,7 +230,7 @@ new = '''        self.open -= 0'''
 tests = ["tests/core/test_census.py::test_count"]
 
 [[mutant]]
-id = "x:A-2"
+id = "x:two"
 title = "nothing is counted"
 file = "src/pykai/core/census.py"
 old = '''total += entry.size'''
