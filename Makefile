@@ -14,7 +14,7 @@ CLUSTER_ARGS ?=
 SOAK_ARGS ?=
 # More arguments for `make attack`, as in `make attack ATTACK_ARGS="--only 4 5"`.
 ATTACK_ARGS ?=
-# What `make mutants-all` changes: modules that differ from a revision or, as in `make mutants-all MODULES="core/place/*.py"`,
+# What `make mutants-all` changes: modules that differ from a revision or, as in `make mutants-all MODULES="core/placing/*.py"`,
 # those that fit patterns below src/pykai.
 BASE ?= origin/main
 MODULES ?=

@@ -1,7 +1,8 @@
 """Generates small changes of modules, and shows those that no test notices: `make mutants-all`.
 
     tools/mutate.py                         the modules that differ from origin/main (--base REV)
-    tools/mutate.py 'core/place/*.py'       these, below the package
+    tools/mutate.py 'core/placing/*.py'     these, below the package
+    tools/mutate.py --sample '**/*.py'      one change for each line instead of all
 
 Every change (`tools/operators.py`) is run as a listed mutant is (`tools/trees.py`), with the tests that call the
 changed function, the quickest first (`tools/touching.py`). Code that fails to import, or with which the tests do not
@@ -45,6 +46,8 @@ from tools.trees import CAUGHT, INVALID, SURVIVED, Broken, Result, Tree, copy_tr
 #: Tests that a changed function is shown to at most, and their seconds: what survives so many survives the rest. They
 #: must end well within the time limit, or slow tests would pass for an endless loop.
 MOST_TESTS, MOST_SECONDS = 300, 8.0
+#: A run is ended after this many times the seconds that its tests take on unchanged code, and a start of so many.
+_SLOWDOWN, _START_S = 4.0, 10.0
 _FIELDS = {"where", "old", "new", "nth", "reason"}
 
 
@@ -114,7 +117,7 @@ def tests_for(root: Path, files: Iterable[Path], sources: Sources) -> list[str]:
     return found or ["tests"]
 
 
-def of_function(change: Change, tests: Sequence[Touched]) -> tuple[str, ...]:
+def of_function(change: Change, tests: Sequence[Touched], most_s: float = MOST_SECONDS) -> tuple[Touched, ...]:
     """The tests that call the changed function, the quickest first; outside of functions those that use the module."""
     file, qualname = change.place.source.file, change.place.qualname
     lines = set()
@@ -124,13 +127,13 @@ def of_function(change: Change, tests: Sequence[Touched]) -> tuple[str, ...]:
         if not isinstance(node, ast.ClassDef):
             lines.add((file, min([node.lineno, *(each.lineno for each in node.decorator_list)])))
     found = [test for test in tests if (test.functions & lines if lines else _uses(test, file))]
-    chosen: list[str] = []
+    chosen: list[Touched] = []
     seconds = 0.0
     for test in sorted(found, key=lambda test: test.seconds)[:MOST_TESTS]:
         seconds += test.seconds
-        if chosen and seconds > MOST_SECONDS:
+        if chosen and seconds > most_s:
             break
-        chosen.append(test.test)
+        chosen.append(test)
     return tuple(chosen)
 
 
@@ -144,6 +147,9 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("modules", nargs="*", metavar="PATTERN", help="files below the package (* and ** allowed)")
     parser.add_argument("--base", metavar="REV", default="origin/main", help="without patterns: what differs from this")
     parser.add_argument("--tests", metavar="PATH", nargs="+", help="folders or files of tests (those of the package)")
+    parser.add_argument("--sample", action="store_true", help="one change for each line, the same in every run")
+    most = f"seconds of tests that a change is shown to ({MOST_SECONDS:g})"
+    parser.add_argument("--most-seconds", metavar="S", type=float, default=MOST_SECONDS, help=most)
     parser.add_argument("--list", action="store_true", help="list the changes and run nothing")
     jobs = os.cpu_count() or 1
     parser.add_argument("--jobs", metavar="N", type=int, default=jobs, help=f"workers ({jobs})")
@@ -167,7 +173,7 @@ def main(given: Sequence[str] | None = None) -> int:
         return 1
     sources = Sources(root)
     read = [source for source in (sources.get(sources.module(file)) for file in files) if source is not None]
-    generated = [change for source in read for change in changes(source)]
+    generated = [change for source in read for change in changes(source, one_per_line=options.sample)]
     say(f"{len(generated)} changes of {len(files)} modules")
     if options.list:
         for change in generated:
@@ -178,7 +184,7 @@ def main(given: Sequence[str] | None = None) -> int:
     except RuntimeError as error:
         say(f"error: {error}")
         return 1
-    return report(root, generated, results, untested, read, survivors, stale)
+    return report(root, generated, results, untested, read, survivors, stale, sample=options.sample)
 
 
 def _run(
@@ -191,10 +197,13 @@ def _run(
     broken: dict[Broken, Change] = {}
     untested: list[Change] = []
     for change in generated:
-        chosen = of_function(change, tests)
+        chosen = of_function(change, tests, options.most_seconds)
         name = f"{change.place.where}:{change.place.line} {change.title}"
         if chosen:
-            broken[Broken(name, change.place.source.file, change.after(), chosen)] = change
+            timeout_s = _START_S + _SLOWDOWN * sum(test.seconds for test in chosen)
+            names = tuple(test.test for test in chosen)
+            file, text = change.place.source.file, change.after()
+            broken[Broken(name, file, text, names, timeout_s=timeout_s)] = change
         else:
             untested.append(change)
     results: dict[Change, Result] = {}
@@ -220,8 +229,10 @@ def report(
     modules: Sequence[Source],
     survivors: Sequence[Survivor],
     stale: list[str],
+    *,
+    sample: bool = False,
 ) -> int:
-    """Show what survived; the exit status."""
+    """Show what survived; the exit status. A sample need not contain the accepted survivors."""
     given = {source.module for source in modules}
     accepted = {(survivor.file, survivor.after): survivor for survivor in survivors if survivor.module in given}
     left = dict(accepted)
@@ -239,14 +250,17 @@ def report(
         if left and result.verdict != SURVIVED and change.place.source.file in {file for file, _ in left}
     }
     for key, survivor in left.items():
-        stale.append(f"{survivor.name}: {'is caught now' if key in caught else 'is no longer generated'}")
+        if key in caught or not sample:
+            stale.append(f"{survivor.name}: {'is caught now' if key in caught else 'is no longer generated'}")
     for line in stale:
         say(f"stale: {line}")
     counts = Counter(result.verdict for result in results.values())
+    cpu_s = sum(result.cpu_s for result in results.values())
     endless = sum(result.note.startswith("the tests had not ended") for result in results.values())
     say(
-        f"\n{len(generated)} changes: {counts[CAUGHT]} caught, {counts[INVALID]} failed otherwise ({endless} without "
-        f"end), {counts[SURVIVED]} survived, {len(untested)} in code that no test calls; "
+        f"\n{len(generated)} changes in {cpu_s:.0f} s of processor time: {counts[CAUGHT]} caught, "
+        f"{counts[INVALID]} failed otherwise ({endless} without end), {counts[SURVIVED]} survived, "
+        f"{len(untested)} in code that no test calls; "
         f"{len(accepted) - len(left)} accepted, {new} to judge, {len(stale)} stale"
     )
     return 1 if new or stale else 0

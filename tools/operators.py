@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,16 @@ class Change:
     new: Sequence[ast.expr] | Sequence[ast.stmt]
     title: str
 
+    @property
+    def line(self) -> int:
+        """The line on which the changed code begins."""
+        return self.old[0].lineno
+
+    def digest(self) -> bytes:
+        """Orders the changes of a line at random, but the same way in every run and wherever the line stands."""
+        texts = [self.place.qualname, self.title, *(ast.unparse(node) for node in (*self.old, *self.new))]
+        return hashlib.blake2b("\0".join(texts).encode(), digest_size=8).digest()
+
     def after(self) -> str:
         """The text of the module with the change."""
         return spliced(self.place, self.new)
@@ -64,16 +75,23 @@ class Change:
         return {"where": self.place.where, "old": texts[0], "new": texts[1], **({"nth": nth} if nth else {})}
 
 
-def changes(source: Source) -> Iterator[Change]:
-    """All changes of a module, each text once."""
+def changes(source: Source, *, one_per_line: bool = False) -> Iterator[Change]:
+    """All changes of a module, each text once; with `one_per_line` a sample of one change for each line."""
     seen: set[str] = {source.text}
-    for change in _Walk(source).module():
+    sampled: set[int] = set()
+    generated: Iterable[Change] = _Walk(source).module()
+    if one_per_line:
+        generated = sorted(generated, key=Change.digest)
+    for change in generated:
+        if one_per_line and change.line in sampled:
+            continue
         try:
             text = change.after()
         except Unanchored:
             continue
         if text not in seen:
             seen.add(text)
+            sampled.add(change.line)
             yield change
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
 import py_compile
 import queue
@@ -59,6 +60,8 @@ class Broken:
     tests: tuple[str, ...]
     #: whose tests go first
     statement: str = ""
+    #: seconds that its tests may take, where that is less than the tree's limit
+    timeout_s: float = math.inf
 
     def patch(self, root: Path) -> str:
         """The change for readers."""
@@ -183,18 +186,19 @@ class Tree:
                 compile(broken.after, broken.file, "exec", dont_inherit=True)
         except SyntaxError as error:
             return Result(broken, INVALID, 0.0, 0.0, "", f"is not Python: {error}")
+        timeout_s = min(self.timeout_s, broken.timeout_s)
         target = self.path / broken.file
         original = target.read_bytes()
         began = time.monotonic()
         try:
             target.write_text(broken.after, encoding="utf-8", newline="")
             change = {"file": broken.file, "texts": {"before": original.decode(), "after": broken.after}}
-            answer = self._ask_collected(self.timeout_s, tests=broken.tests, statement=broken.statement, change=change)
+            answer = self._ask_collected(timeout_s, tests=broken.tests, statement=broken.statement, change=change)
             imported = answer.get("import", "")
             if imported:
                 if self._nursery is None:
                     self._nursery = Nursery(self.path, self.environment(write_caches=False))
-                answer = self._nursery.ask(arguments=self.arguments(broken.tests), timeout_s=self.timeout_s)
+                answer = self._nursery.ask(arguments=self.arguments(broken.tests), timeout_s=timeout_s)
         finally:
             target.write_bytes(original)
             shutil.rmtree(self.path / ".hypothesis", ignore_errors=True)
@@ -202,7 +206,7 @@ class Tree:
         status = answer["status"]
         verdict, note = {0: SURVIVED, 1: CAUGHT}.get(status, INVALID), ""
         if status is None:
-            note = f"the tests had not ended after {self.timeout_s:g} s"
+            note = f"the tests had not ended after {timeout_s:g} s"
         elif verdict == INVALID:
             note = f"{_STATUSES.get(status, f'exit status {status}')}\n{tail(answer['output'])}"
         return Result(broken, verdict, seconds, answer["cpu_s"], imported, note, answer["output"])

@@ -172,6 +172,26 @@ def test_accepted_survivors_need_a_reason_and_must_still_survive(run: Run, shop:
         assert (status, output) == (1, "error: survivors.toml: survivor 1 (prices:total: net < 0): no reason\n")
 
 
+def test_a_sample_holds_one_change_for_each_line_and_stays_the_same() -> None:
+    def sampled(text: str) -> dict[int, str]:
+        source = Source("src/shop/prices.py", "prices", text)
+        found = list(changes(source, one_per_line=True))
+        assert len({change.line for change in found}) == len(found)
+        return {change.line: change.title for change in found}
+
+    everything = {change.line for change in changes(Source("src/shop/prices.py", "prices", SOURCE))}
+    sample = sampled(SOURCE)
+    assert sample.keys() == everything
+    moved = sampled(SOURCE.replace("import logging\n", "import logging\nimport os\n"))
+    assert moved == {line + 1: title for line, title in sample.items()}
+
+
+def test_a_sample_need_not_hold_the_accepted_survivors(run: Run) -> None:
+    accepted = [("net < 0", "net <= 0"), ("net < 0", "net < 1"), ("net + tax", "net * tax")]
+    _, output = run("--sample", "prices.py", survivors="".join(survivor(*each) for each in accepted))
+    assert output.splitlines()[-1].endswith(" 0 stale"), output
+
+
 def test_what_differs_from_a_revision_is_changed(run: Run, shop: Path) -> None:
     identity = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
