@@ -587,7 +587,7 @@ def replay(shard: Shard, steps: list[Step], order: Order, late_s: float) -> None
     _expect_equal("built at once", said, fresh_said)
     assert plan == fresh_plan
     assert tables.stale_bind_requests() == fresh.stale_bind_requests()
-    assert sorted(tables.topologies) == sorted(fresh.topologies)
+    assert sorted(tables.named.topologies) == sorted(fresh.named.topologies)
 
 
 def _fails(shard: Shard, steps: list[Step], order: Order, late_s: float) -> bool:

@@ -251,7 +251,7 @@ def test_tables_with_storage_kept_up_to_date_equal_tables_built_at_once(random: 
     random.shuffle(objects)
     fresh = Tables(objects=objects)
     assert vars(tables.storage) == vars(fresh.storage)
-    assert tables._with_volumes.keys() == fresh._with_volumes.keys()
+    assert tables._task_index.with_volumes.keys() == fresh._task_index.with_volumes.keys()
     policy = worlds[-1].policy()
     plans = []
     for each in (tables, fresh):

@@ -145,17 +145,17 @@ def test_equal_nodes_share_one_layout() -> None:
 
 def test_the_tables_keep_the_zones_of_a_node_until_they_change_or_go() -> None:
     tables = Tables(objects=[decode_object(raw("node-0", "node-1"))])
-    assert list(tables.numa["n"].layout.zones) == ["node-0", "node-1"]
+    assert list(tables.named.numa["n"].layout.zones) == ["node-0", "node-1"]
     before = tables.snapshot(0).change_tokens
     tables.apply(decode_object(raw("node-0")))
-    assert list(tables.numa["n"].layout.zones) == ["node-0"]
+    assert list(tables.named.numa["n"].layout.zones) == ["node-0"]
     assert tables.snapshot(0).change_tokens is not before
     tables.apply(decode_object(raw()))
-    assert not tables.numa
+    assert not tables.named.numa
     tables.apply(decode_object(raw("node-0", "node-0")))
     assert [problem.subject for problem in tables.snapshot(0).problems] == ["NodeResourceTopology/n"]
     tables.remove("NodeResourceTopology", "", "n")
-    assert not tables.numa
+    assert not tables.named.numa
     assert not tables.snapshot(0).problems
 
 

@@ -17,34 +17,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
+from pykai.api.core import ConfigMap, Namespace, Node, Pod
 from pykai.api.decode import WireObject
-from pykai.api.numa import NodeResourceTopology
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
-from pykai.api.topology import MOST_LEVELS, Topology, alias_problems, validate_topology
 from pykai.core.cluster.bindrequests import BindRequests
-from pykai.core.cluster.changetokens import ChangeTokens
+from pykai.core.cluster.changetokens import ChangeTracker
 from pykai.core.cluster.claims.index import CLAIM_KINDS, ClaimIndex, ClaimObject
 from pykai.core.cluster.claims.inventory import Inventory
-from pykai.core.cluster.groupindex import GroupEntry, GroupIndex, count_terminating
+from pykai.core.cluster.grouptable import GroupTable
+from pykai.core.cluster.namedobjects import NamedObjects
 from pykai.core.cluster.nodecolumns import NodeColumns
 from pykai.core.cluster.nodetable import NodeTable
+from pykai.core.cluster.objectproblems import ObjectProblems
 from pykai.core.cluster.priorities import unknown_class_problems
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.storage import STORAGE_KINDS, StorageIndex, StorageObject, size_problems, subject_of
-from pykai.core.model.affinityterms import TermStore
+from pykai.core.cluster.taskindex import TaskIndex
 from pykai.core.model.axes import Axes
 from pykai.core.model.groups import Group, read_group
 from pykai.core.model.nodes import NodeFacts, read_node
 from pykai.core.model.problems import Problem
 from pykai.core.model.queuetree import QueueTree, build_tree
-from pykai.core.model.shapes import GpuKind, RequestError, ResolvedReferences, Shape, ShapeRegister
+from pykai.core.model.shapes import RequestError, ResolvedReferences, ShapeRegister
 from pykai.core.model.shard import Shard
-from pykai.core.model.sharedgpus import portion_hundredths
-from pykai.core.model.status import QUEUE_ALLOCATED, TERMINATING, TaskStatus
+from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task, has_ended, is_equivalent_pod, read_task, same_facts
 from pykai.core.model.vectors import Vectors
-from pykai.core.model.zones import NodeZones, read_zones
 from pykai.core.report.decisions import FreeRoomOnly
 
 #: Shapes beyond twice those in use before the others are forgotten.
@@ -59,22 +57,15 @@ class Tables:
         self.axes = Axes()
         self.shapes = ShapeRegister()
         self.vectors = Vectors(self.axes)
-        self.groups: dict[str, GroupEntry] = {}
-        self._group_index = GroupIndex()
-        #: groups that have changed since the census was taken
-        self._changed_groups: dict[str, None] = {}
+        self._node_facts: dict[str, NodeFacts] = {}
+        self._group_table = GroupTable(self.vectors, self._node_facts, self.shard.stuck_after_ns)
+        self.groups = self._group_table.entries
         self.queues: dict[str, Queue] = {}
-        self.priority_classes: dict[str, PriorityClass] = {}
-        self.topologies: dict[str, Topology] = {}
-        self.numa: dict[str, NodeZones] = {}
+        self._changes = ChangeTracker()
+        self._problems = ObjectProblems(self._changes)
+        self.named = NamedObjects(self._problems)
         self.storage = StorageIndex()
         self.claims = ClaimIndex(self.shard.queue_label)
-        self.config_maps: set[str] = set()
-        self.namespaces: dict[str, dict[str, str]] = {}
-        # Tokens, replaced with every change of their kind: see `changetokens.py`.
-        self._waiting_token = object()
-        self._running_token = object()
-        self._rest_token = object()
         self._unreadable_shape = self.shapes.unreadable_shape()
         self._max_shapes = _SHAPE_SLACK
         self._pods: dict[str, Pod] = {}
@@ -83,29 +74,16 @@ class Tables:
         #: groups that may use free resources only
         self._restricted_to_free: dict[str, FreeRoomOnly] = {}
         self._bind_requests = BindRequests()
-        self._tasks_on: dict[str, dict[str, Task]] = {}
-        self._terminating: dict[str, Task] = {}
-        #: tasks that leave to make room for a group
-        self._victims: dict[str, Task] = {}
-        self._with_affinity: dict[str, Task] = {}
-        self._terms = TermStore()
-        self._with_volumes: dict[str, Task] = {}
-        self._with_claims: dict[str, Task] = {}
+        self._task_index = TaskIndex()
         #: node -> GPUs that its ResourceSlices offer
         self._dra_gpus: dict[str, int] = {}
         #: the devices these were counted from
         self._counted_inventory: Inventory | None = None
-        self._without_group: dict[str, Task] = {}
-        self._legacy_mig: dict[str, Task] = {}
-        self._problems: dict[str, list[Problem]] = {}
-        self._node_facts: dict[str, NodeFacts] = {}
         self._columns = NodeColumns(self.axes, self.vectors)
         self._node_table: NodeTable | None = None
         self._tree: QueueTree | None = None
         for item in objects:
             self.apply(item)
-
-    # -- taking changes in ------------------------------------------------------------------------------------------
 
     def apply(self, item: WireObject) -> None:
         """Take in one object as it is now.
@@ -125,28 +103,26 @@ class Tables:
             for pod_key in sorted(self._bind_requests.apply(item)):
                 self._rebuild_task(pod_key)
         elif isinstance(item, ConfigMap):
-            self._apply_config_map(f"{item.metadata.namespace}/{item.metadata.name}")
+            if self.named.add_config_map(f"{item.metadata.namespace}/{item.metadata.name}"):
+                self._changes.rest_changed()
         elif isinstance(item, Namespace):
-            self._apply_namespace(item)
+            if self.named.apply_namespace(item):
+                self._changes.rest_changed()
         else:
-            self._rest_token = object()
+            self._changes.rest_changed()
             self._apply_rare_kind(item)
 
     def _apply_rare_kind(self, item: WireObject) -> None:
         """Objects that hardly ever change without meaning it."""
-        if isinstance(item, PriorityClass):
-            self.priority_classes = {**self.priority_classes, item.metadata.name: item}
-        elif isinstance(item, Topology):
-            self._apply_topology(item)
-        elif isinstance(item, NodeResourceTopology):
-            self._apply_zones(item)
-        elif isinstance(item, StorageObject):
-            self._set_problems(
+        if isinstance(item, StorageObject):
+            self._problems.set(
                 subject_of(type(item).__name__, item.metadata.namespace, item.metadata.name), size_problems(item)
             )
             self._rebuild_volume_users(self.storage.apply(item))
         elif isinstance(item, ClaimObject):
             self._rebuild_claim_users(self.claims.apply(item))
+        else:
+            self.named.apply(item)
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Forget one object; unknown ones are ignored."""
@@ -157,34 +133,23 @@ class Tables:
             self._remove_node(name)
         elif kind == "PodGroup":
             self._set_group(key, None, in_other_shard=False)
-            self._set_problems(f"PodGroup/{key}", [])
+            self._problems.set(f"PodGroup/{key}", [])
         elif kind == "Queue":
             self._remove_queue(name)
         elif kind == "BindRequest":
             self._rebuild_task(self._bind_requests.forget(key))
         else:
-            self._rest_token = object()
+            self._changes.rest_changed()
             self._remove_rare_kind(kind, namespace, name)
 
     def _remove_rare_kind(self, kind: str, namespace: str, name: str) -> None:
-        key = f"{namespace}/{name}"
-        if kind == "PriorityClass":
-            self.priority_classes = {key: item for key, item in self.priority_classes.items() if key != name}
-        elif kind == "ConfigMap":
-            self.config_maps.discard(key)
-        elif kind == "Namespace":
-            self.namespaces.pop(name, None)
-        elif kind == "Topology":
-            self.topologies.pop(name, None)
-            self._problems.pop(f"Topology/{name}", None)
-        elif kind == "NodeResourceTopology":
-            self.numa.pop(name, None)
-            self._problems.pop(f"NodeResourceTopology/{name}", None)
-        elif kind in STORAGE_KINDS:
-            self._problems.pop(subject_of(kind, namespace, name), None)
+        if kind in STORAGE_KINDS:
+            self._problems.set(subject_of(kind, namespace, name), [])
             self._rebuild_volume_users(self.storage.remove(kind, namespace, name))
         elif kind in CLAIM_KINDS:
             self._rebuild_claim_users(self.claims.remove(kind, namespace, name))
+        else:
+            self.named.remove(kind, namespace, name)
 
     def assume(self, pod_key: str, status: TaskStatus | None) -> None:
         """Hold a pod in a state its object does not show yet (an eviction under way); None ends that.
@@ -202,12 +167,10 @@ class Tables:
         """Keep a group from triggering evictions; None ends that."""
         if self._restricted_to_free.get(group_key) == reason:
             return
-        self._waiting_token = object()
+        self._changes.waiting_changed()
         self._restricted_to_free = {key: known for key, known in self._restricted_to_free.items() if key != group_key}
         if reason is not None:
             self._restricted_to_free[group_key] = reason
-
-    # -- pods -------------------------------------------------------------------------------------------------------
 
     def _apply_pod(self, pod: Pod) -> None:
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"
@@ -271,9 +234,9 @@ class Tables:
             pod_claims.extended_key,
             overdue=overdue,
         )
-        if old_task is not None and same_facts(old_task, task) and problems == self._problems.get(subject, []):
+        if old_task is not None and same_facts(old_task, task) and problems == self._problems.of(subject):
             return
-        self._set_problems(subject, problems)
+        self._problems.set(subject, problems)
         if old_task is not None:
             self._detach(old_task)
         self._tasks[key] = task
@@ -288,121 +251,26 @@ class Tables:
 
     def _remove_pod(self, key: str) -> None:
         self._assumed_statuses.pop(key, None)
-        self._set_problems(f"Pod/{key}", [])
+        self._problems.set(f"Pod/{key}", [])
         if self._pods.pop(key, None) is not None:
             claim_sharers = self.storage.update_pod(key, None)
             self.claims.update_pod(key, None)
             self._rebuild_task(key)
             self._rebuild_volume_users(claim_sharers)
 
-    def _replace_token(self, task: Task) -> None:
-        """A task comes, goes or changes; what that means to its group the census will say."""
-        shape = task.shape
-        if (
-            task.gpu_groups
-            or task.is_reservation
-            or shape.host_ports
-            or shape.affinity is not None
-            or shape.volumes
-            or shape.claims
-            or shape.dra_backed_spec is not None
-            or shape.gpu.legacy_mig
-            or task.evicted_for
-        ):
-            # Those who wait are told of it by other ways than sums.
-            self._rest_token = object()
-        elif not task.group_key and task.for_this_scheduler and task.status is TaskStatus.PENDING:
-            self._waiting_token = object()
-        else:
-            self._running_token = object()
-
     def _attach(self, task: Task) -> None:
-        self._replace_token(task)
+        self._changes.task_changed(task)
         if task.group_key:
-            entry = self.groups.get(task.group_key)
-            if entry is None:
-                entry = self.groups[task.group_key] = GroupEntry()
-            entry.tasks[task.key] = task
-            self._add_to_group(entry, task, 1)
-            self._changed_groups[task.group_key] = None
-        else:
-            self._without_group[task.key] = task
-        if task.node:
-            self._tasks_on.setdefault(task.node, {})[task.key] = task
-            self._charge(task, 1)
-        if task.deletion_ns is not None and TERMINATING[task.status]:
-            self._terminating[task.key] = task
-        if task.evicted_for and TERMINATING[task.status]:
-            self._victims[task.key] = task
-        if task.shape.affinity is not None:
-            self._with_affinity[task.key] = task
-            # Read now: a cycle has no time for it.
-            self._terms.terms_of(task.shape)
-        if task.shape.volumes:
-            self._with_volumes[task.key] = task
-        if task.shape.claims or task.shape.dra_backed_spec is not None:
-            self._with_claims[task.key] = task
-        if task.shape.gpu.legacy_mig:
-            self._legacy_mig[task.key] = task
+            self._group_table.add_task(task)
+        self._task_index.add(task)
+        self._charge(task, 1)
 
     def _detach(self, task: Task) -> None:
-        self._replace_token(task)
+        self._changes.task_changed(task)
         if task.group_key:
-            entry = self.groups[task.group_key]
-            del entry.tasks[task.key]
-            self._add_to_group(entry, task, -1)
-            self._changed_groups[task.group_key] = None
-            self._drop_if_empty(task.group_key, entry)
-        if task.node:
-            self._charge(task, -1)
-            node_tasks = self._tasks_on[task.node]
-            del node_tasks[task.key]
-            if not node_tasks:
-                del self._tasks_on[task.node]
-        self._terminating.pop(task.key, None)
-        self._victims.pop(task.key, None)
-        self._with_affinity.pop(task.key, None)
-        self._with_volumes.pop(task.key, None)
-        self._with_claims.pop(task.key, None)
-        self._without_group.pop(task.key, None)
-        self._legacy_mig.pop(task.key, None)
-
-    def _add_to_group(self, entry: GroupEntry, task: Task, sign: int) -> None:
-        """Add to or take from what the group's tasks use and want."""
-        status = task.status
-        vector = self.vectors[task.shape]
-        if status is TaskStatus.PENDING:
-            entry.pending += sign * task.for_this_scheduler
-            if entry.group is not None and task.subgroup not in entry.group.leaf_index:
-                # It can never be placed, so it is no demand (cycle:PG-4).
-                return
-            requested = entry.requested
-            requested[0] += sign * vector.cpu
-            requested[1] += sign * vector.memory
-            requested[2] += sign * task.shape.gpu_hundredths
-            if task.shape.gpu.kind is GpuKind.MEMORY:
-                entry.requested_mib += sign * task.shape.gpu.devices * task.shape.gpu.memory_mib
-        elif status is TaskStatus.GATED:
-            entry.gated += sign * task.for_this_scheduler
-        elif QUEUE_ALLOCATED[status]:
-            allocated = entry.allocated
-            allocated[0] += sign * vector.cpu
-            allocated[1] += sign * vector.memory
-            allocated[2] += sign * self._allocated_gpu_hundredths(task.shape, task.node)
-        elif TERMINATING[status] and task.node:
-            held = (vector.cpu, vector.memory, self._allocated_gpu_hundredths(task.shape, task.node))
-            count_terminating(entry, held, sign, slow=task.terminates_slowly(self.shard.stuck_after_ns))
-
-    def _allocated_gpu_hundredths(self, shape: Shape, node: str) -> int:
-        """Hundredths of a GPU a task has on its node (gpu:C-8; cycle:TSK-6; queues:Q-106)."""
-        if not shape.shared:
-            return shape.gpu_hundredths
-        facts = self._node_facts.get(node)
-        if facts is None:
-            return shape.gpu_hundredths
-        return shape.gpu.devices * portion_hundredths(shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
-
-    # -- nodes ------------------------------------------------------------------------------------------------------
+            self._group_table.remove_task(task)
+        self._charge(task, -1)
+        self._task_index.remove(task)
 
     def _apply_node(self, node: Node) -> None:
         name = node.metadata.name
@@ -411,19 +279,19 @@ class Tables:
             return
         problems: list[Problem] = []
         facts = read_node(node, self.shard.mig_label, problems.append).with_dra_gpus(self._dra_gpus.get(name, 0))
-        self._set_problems(f"Node/{name}", problems)
+        self._problems.set(f"Node/{name}", problems)
         if self._node_facts.get(name) != facts:
             self._replace_node(name, facts)
 
     def _remove_node(self, name: str) -> None:
-        self._set_problems(f"Node/{name}", [])
+        self._problems.set(f"Node/{name}", [])
         if name in self._node_facts:
             self._replace_node(name, None)
 
     def _replace_node(self, name: str, facts: NodeFacts | None) -> None:
         """Set or remove a node; tasks on it or on their way to it are read anew, since what they cost may change."""
-        self._rest_token = object()
-        affected_pods = sorted({*self._tasks_on.get(name, ()), *self._bind_requests.pods_binding_to(name)})
+        self._changes.rest_changed()
+        affected_pods = sorted({*self._task_index.by_node.get(name, ()), *self._bind_requests.pods_binding_to(name)})
         for key in affected_pods:
             old_task = self._tasks.pop(key, None)
             if old_task is not None:
@@ -443,83 +311,18 @@ class Tables:
         if facts is not None and task.holds_node:
             self._columns.charge(facts, task, sign)
 
-    def _apply_topology(self, topology: Topology) -> None:
-        """Take in a topology; whatever is wrong with it is told, one with absurdly many levels counts as absent."""
-        name = topology.metadata.name
-        subject = f"Topology/{name}"
-        levels = len(topology.spec.levels)
-        if levels > MOST_LEVELS:
-            text = f"{levels} levels, at most {MOST_LEVELS} are allowed; the topology counts as absent"
-            self.topologies.pop(name, None)
-            self._problems[subject] = [Problem(subject, "spec.levels", text)]
-            return
-        self.topologies[name] = topology
-        texts = [*validate_topology(topology), *filter(None, [alias_problems(topology)])]
-        self._set_problems(subject, [Problem(subject, "", text) for text in texts])
-
-    def _set_problems(self, subject: str, problems: list[Problem]) -> None:
-        if problems == self._problems.get(subject, []):
-            return
-        self._rest_token = object()
-        if problems:
-            self._problems[subject] = problems
-        else:
-            del self._problems[subject]
-
-    def _apply_config_map(self, key: str) -> None:
-        if key not in self.config_maps:
-            self._rest_token = object()
-            self.config_maps.add(key)
-
-    def _apply_namespace(self, namespace: Namespace) -> None:
-        name, labels = namespace.metadata.name, namespace.metadata.labels
-        if self.namespaces.get(name) != labels:
-            self._rest_token = object()
-            self.namespaces[name] = dict(labels)
-
-    def _apply_zones(self, topology: NodeResourceTopology) -> None:
-        name = topology.metadata.name
-        problems: list[Problem] = []
-        zones = read_zones(topology, problems.append)
-        if zones is None:
-            self.numa.pop(name, None)
-        else:
-            self.numa[name] = zones
-        self._problems[f"NodeResourceTopology/{name}"] = problems
-
-    # -- groups, queues ----------------------------------------------------------------------------------------------
-
     def _apply_group(self, podgroup: PodGroup) -> None:
         key = f"{podgroup.metadata.namespace}/{podgroup.metadata.name}"
         problems: list[Problem] = []
         group = None
         if self.shard.covers(podgroup.metadata):
             group = read_group(podgroup, self.shard.node_pool_key, problems.append)
-        self._set_problems(f"PodGroup/{key}", problems)
+        self._problems.set(f"PodGroup/{key}", problems)
         self._set_group(key, group, in_other_shard=group is None)
 
     def _set_group(self, key: str, group: Group | None, *, in_other_shard: bool) -> None:
-        entry = self.groups.get(key)
-        if entry is None:
-            if group is None and not in_other_shard:
-                return
-            entry = self.groups[key] = GroupEntry()
-        elif entry.group == group and entry.in_other_shard == in_other_shard:
-            return
-        self._running_token = object()
-        # Which tasks count depends on the subgroups of the group.
-        for task in entry.tasks.values():
-            self._add_to_group(entry, task, -1)
-        entry.group = group
-        for task in entry.tasks.values():
-            self._add_to_group(entry, task, 1)
-        entry.in_other_shard = in_other_shard
-        self._changed_groups[key] = None
-        self._drop_if_empty(key, entry)
-
-    def _drop_if_empty(self, key: str, entry: GroupEntry) -> None:
-        if entry.group is None and not entry.in_other_shard and not entry.tasks:
-            del self.groups[key]
+        if self._group_table.set_group(key, group, in_other_shard=in_other_shard):
+            self._changes.running_changed()
 
     def _apply_queue(self, queue: Queue) -> None:
         name = queue.metadata.name
@@ -530,23 +333,21 @@ class Tables:
         self.queues[name] = queue
         created = queue.metadata.creation_timestamp
         if old_queue is None or old_queue.spec != queue.spec or old_queue.metadata.creation_timestamp != created:
-            self._rest_token = object()
+            self._changes.rest_changed()
             self._tree = None
 
     def _remove_queue(self, name: str) -> None:
         if self.queues.pop(name, None) is not None:
-            self._rest_token = object()
+            self._changes.rest_changed()
             self._tree = None
 
     def stale_bind_requests(self) -> list[str]:
         """Keys of BindRequests nobody waits for (cycle:SNP-8)."""
         return self._bind_requests.stale(self._node_facts, self.shard.covers)
 
-    # -- the view of a cycle ----------------------------------------------------------------------------------------
-
     def _update_stuck_tasks(self, now_ns: int) -> None:
         """Tasks that should have gone long ago hold their node without promising to free it (cycle:TSK-3)."""
-        for key, task in list(self._terminating.items()):
+        for key, task in list(self._task_index.terminating.items()):
             assert task.deletion_ns is not None
             overdue = now_ns - task.deletion_ns > self.shard.stuck_after_ns
             # One that never ran is never stuck, and goes on promising its place.
@@ -564,7 +365,7 @@ class Tables:
             self._node_table = NodeTable.of(self._node_facts)
         table = self._node_table
         if not self.claims.slices and not self._dra_gpus:
-            self._problems.pop("ResourceSlice", None)
+            self._problems.set("ResourceSlice", [])
             self._counted_inventory = None
             return table
         inventory = self.claims.inventory(table)
@@ -572,9 +373,9 @@ class Tables:
             return table
         self._counted_inventory = inventory
         dra_gpus = {table.names[row]: int(count) for row, count in enumerate(inventory.gpu_capacity()) if count}
-        self._problems["ResourceSlice"] = [
-            Problem("ResourceSlice", "spec.pool", str(pool)) for pool in inventory.broken_pools
-        ]
+        self._problems.set(
+            "ResourceSlice", [Problem("ResourceSlice", "spec.pool", str(pool)) for pool in inventory.broken_pools]
+        )
         if dra_gpus != self._dra_gpus:
             before, self._dra_gpus = self._dra_gpus, dra_gpus
             for name in sorted(before.keys() | dra_gpus.keys()):
@@ -591,19 +392,18 @@ class Tables:
             self._tree = build_tree(
                 self.queues.values(), full_hierarchy=self.shard.full_hierarchy, now_ns=0, report=problems.append
             )
-            self._problems["Queue"] = problems
+            self._problems.set("Queue", problems)
         return self._tree
 
     def refresh_indexes(self) -> None:
         """Count what has changed and forget what nobody asks for any more; whoever takes no snapshots does this."""
-        if self._group_index.refresh(self.groups, self._changed_groups):
-            self._waiting_token = object()
-        self._changed_groups.clear()
+        if self._group_table.refresh():
+            self._changes.waiting_changed()
         if len(self.shapes.shapes) > self._max_shapes:
             used = {task.shape for task in self._tasks.values()} | {self._unreadable_shape}
             self.shapes.retain_only(used)
             self.vectors.retain_only(used)
-            self._terms.retain_only(used)
+            self._task_index.terms.retain_only(used)
             self._max_shapes = 2 * len(used) + _SHAPE_SLACK
 
     def snapshot(self, now_ns: int) -> Snapshot:
@@ -613,9 +413,10 @@ class Tables:
         self._update_stuck_tasks(now_ns)
         tree = self.queue_tree()
         self.refresh_indexes()
+        index, named = self._task_index, self.named
         return Snapshot(
             now_ns=now_ns,
-            change_tokens=ChangeTokens(self._waiting_token, self._running_token, self._rest_token),
+            change_tokens=self._changes.tokens(),
             shard=self.shard,
             axes=self.axes,
             shapes=self.shapes,
@@ -628,26 +429,26 @@ class Tables:
             foreign_usage=self._columns.foreign_usage(table),
             tree=tree,
             group_entries=self.groups,
-            group_index=self._group_index,
+            group_index=self._group_table.index,
             task_records=self._tasks,
-            tasks_by_node=self._tasks_on,
-            tasks_with_affinity=self._with_affinity,
-            terms=self._terms,
-            tasks_with_volumes=self._with_volumes,
-            tasks_with_claims=self._with_claims,
-            tasks_without_group=self._without_group,
-            legacy_mig_tasks=self._legacy_mig,
-            victims=self._victims,
-            priority_classes=self.priority_classes,
-            topologies=self.topologies,
-            numa=self.numa,
+            tasks_by_node=index.by_node,
+            tasks_with_affinity=index.with_affinity,
+            terms=index.terms,
+            tasks_with_volumes=index.with_volumes,
+            tasks_with_claims=index.with_claims,
+            tasks_without_group=index.without_group,
+            legacy_mig_tasks=index.legacy_mig,
+            victims=index.victims,
+            priority_classes=named.priority_classes,
+            topologies=named.topologies,
+            numa=named.numa,
             storage=self.storage,
             claims=self.claims,
-            config_maps=self.config_maps,
-            namespaces=self.namespaces,
+            config_maps=named.config_maps,
+            namespaces=named.namespaces,
             restricted_to_free=self._restricted_to_free,
             problems=(
-                *(problem for key in sorted(self._problems) for problem in self._problems[key]),
-                *unknown_class_problems(self._group_index, self.priority_classes),
+                *self._problems,
+                *unknown_class_problems(self._group_table.index, named.priority_classes),
             ),
         )
