@@ -27,7 +27,8 @@ from pykai.api.timestamp import format_timestamp
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.hooks import ALL_NODES
-from pykai.core.ledgers.claims.ledger import ClaimLedger, HeldClaim
+from pykai.core.ledgers.claims.claimusers import HeldClaim
+from pykai.core.ledgers.claims.ledger import ClaimLedger
 from pykai.core.ledgers.numa.ledger import ZoneLedger
 from pykai.core.ledgers.volumes.ledger import VolumeLedger
 from pykai.core.model.shard import Shard

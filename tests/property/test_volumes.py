@@ -19,7 +19,8 @@ from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.journal import Placement
 from pykai.core.cycle.state import DiscreteLedger
 from pykai.core.cycle.validate import check_state
-from pykai.core.ledgers.volumes.ledger import AttachmentLedger, VolumeLedger, VolumeShare, VolumeUse
+from pykai.core.ledgers.volumes.attachments import AttachmentLedger, VolumeUse
+from pykai.core.ledgers.volumes.ledger import VolumeLedger, VolumeShare
 from pykai.core.model.sharedgpus import holding_of
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task

@@ -18,8 +18,9 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
 from pykai.core.hooks import Hooks, NodeCheck, PreFailure, Scope
+from pykai.core.ledgers.volumes.attachments import AttachmentLedger
 from pykai.core.ledgers.volumes.candidates import in_volume_zones, reaches_bound_volumes
-from pykai.core.ledgers.volumes.ledger import AttachmentLedger, VolumeLedger
+from pykai.core.ledgers.volumes.ledger import VolumeLedger
 from pykai.core.model.axes import BoolArray, IntArray, Rows
 from pykai.core.model.volumerequests import VolumeRequest
 from pykai.core.plugins.arguments import ArgumentReader

@@ -27,6 +27,7 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
 from pykai.core.ledgers.claims.allocator import ClaimAllocation, allocation_result, are_available
+from pykai.core.ledgers.claims.claimusers import ClaimInUse, HeldClaim, entries_of, extended_claim_key, own_keys
 from pykai.core.ledgers.claims.feasible import (
     FeasibilityPlan,
     allocate_by_plan,
@@ -36,7 +37,7 @@ from pykai.core.ledgers.claims.feasible import (
     minimum_devices,
     reaches_other_nodes,
 )
-from pykai.core.ledgers.claims.holdings import NOT_HELD, DeviceHoldings, HoldState
+from pykai.core.ledgers.claims.holdings import NOT_HELD, DeviceHoldings
 from pykai.core.ledgers.claims.service import ExtendedResourceService, NodeAmount
 from pykai.core.model.axes import BoolArray, IntArray, Rows, is_gpu
 from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest
@@ -53,72 +54,6 @@ MAX_CONSUMERS = 256
 NO_GPUS, UNREACHABLE, NO_DEVICES = 1, 2, 3
 
 
-class HeldClaim(NamedTuple):
-    """A claim and the devices it has."""
-
-    #: what the pod calls it, or `extended.CLAIM_NAME`
-    name: str
-    key: str
-    allocation: ClaimAllocation
-
-
-HeldEntries = tuple[HeldClaim | NodeAmount, ...]
-
-
-class _ClaimInUse:
-    """A claim in use."""
-
-    __slots__ = (
-        "_reachable",
-        "allocation",
-        "first_user",
-        "initial",
-        "result",
-        "unknown_users",
-        "unplaced_users",
-        "users",
-    )
-
-    def __init__(self) -> None:
-        self.allocation: ClaimAllocation | None = None
-        #: what the API server or a BindRequest says it has, if that is how it was found
-        self.result: AllocationResult | None = None
-        #: otherwise the first to get it: shape, node row, what it calls the claim
-        self.first_user: tuple[Shape, int, str] | None = None
-        #: allocation and wire as the cycle began, for when everything is undone
-        self.initial: tuple[ClaimAllocation, AllocationResult] | None = None
-        #: users by holding
-        self.users = [0, 0, 0]
-        #: uids that hold it and are none of its users here
-        self.unknown_users: set[str] = set()
-        #: users it is reserved for that are on no node
-        self.unplaced_users = 0
-        #: [node] from where its devices can be reached, () = not asked yet, None = from all
-        self._reachable: BoolArray | tuple[()] | None = ()
-
-    @property
-    def hold_state(self) -> HoldState:
-        """How it holds its devices."""
-        if self.allocation is None:
-            return NOT_HELD
-        live, releasing, pipelined = self.users
-        if live or (self.unknown_users and self.initial is not None):
-            return (1, 0, 0)
-        return (0, 1 if releasing else 0, 1 if pipelined else 0)
-
-    def assign(self, allocation: ClaimAllocation, first_user: tuple[Shape, int, str]) -> None:
-        """It has devices now: those it had before, or others."""
-        self.allocation, self._reachable = allocation, ()
-        if self.initial is not None and self.initial[0] == allocation:
-            self.result = self.initial[1]
-        else:
-            self.first_user = first_user
-
-    def release(self) -> None:
-        """Without users it gives its devices back (gpu:D-11)."""
-        self.allocation, self.result, self.first_user, self._reachable = None, None, None, ()
-
-
 class _ClaimNeeds(NamedTuple):
     """What the claims of a shape come to right now."""
 
@@ -127,7 +62,7 @@ class _ClaimNeeds(NamedTuple):
     #: GPUs these count for
     gpus: int
     #: those that have
-    allocated: tuple[_ClaimInUse, ...]
+    allocated: tuple[ClaimInUse, ...]
     #: some claim cannot be read, or is about to lose its devices to another
     is_unsatisfiable: bool
 
@@ -142,7 +77,7 @@ class ClaimLedger:
         self._axis = snapshot.axes.index.get(names.DRA_GPU)
         self._service = ExtendedResourceService(snapshot, claims=serving)
         self._holdings = DeviceHoldings(snapshot, self.inventory)
-        self._claims: dict[str, _ClaimInUse] = {}
+        self._claims: dict[str, ClaimInUse] = {}
         #: what shapes need whose claims have no names, by number
         self._needs_by_shape: dict[int, _ClaimNeeds] = {}
         #: counting for the claims of a shape, by shape and what is served by a claim
@@ -160,7 +95,7 @@ class ClaimLedger:
             status = claim.status
             reserved_for = status.reserved_for
             if status.allocation is not None or reserved_for:
-                claim_in_use = claims[key] = _ClaimInUse()
+                claim_in_use = claims[key] = ClaimInUse()
                 if reserved_for:
                     claim_in_use.unknown_users = (
                         {user.uid for user in reserved_for} if len(reserved_for) > 1 else {reserved_for[0].uid}
@@ -192,7 +127,7 @@ class ClaimLedger:
             if name in bind_allocations:
                 claim_in_use = self._claims.get(key)
                 if claim_in_use is None:
-                    claim_in_use = self._claims[key] = _ClaimInUse()
+                    claim_in_use = self._claims[key] = ClaimInUse()
                 if claim_in_use.result is None:
                     self._set_initial(claim_in_use, bind_allocations[name])
 
@@ -218,16 +153,16 @@ class ClaimLedger:
 
         A claim named twice is listed once: it has one user more.
         """
-        claims, keys = task.shape.claims, _own_keys(task)
+        claims, keys = task.shape.claims, own_keys(task)
         for number, key in enumerate(keys):
             if not number or key not in keys[:number]:
                 yield claims[number].name, key
         if task.shape.dra_backed:
             row = self._snapshot.nodes.rows.get(task.node)
             if row is not None and self._service.served(task.shape, row):
-                yield EXTENDED_CLAIM_NAME, task.extended_key or _extended_claim_key(task)
+                yield EXTENDED_CLAIM_NAME, task.extended_key or extended_claim_key(task)
 
-    def _set_initial(self, claim: _ClaimInUse, result: AllocationResult) -> None:
+    def _set_initial(self, claim: ClaimInUse, result: AllocationResult) -> None:
         index = self.inventory.index
         takes = []
         for device_result in result.devices.results:
@@ -259,13 +194,13 @@ class ClaimLedger:
 
     def hold(self, task: Task, row: int, allocation: object, holding: int, sign: int) -> None:
         """Count a task among the users of its claims, or no longer."""
-        for entry in _entries_of(allocation):
+        for entry in entries_of(allocation):
             if isinstance(entry, NodeAmount):
                 self._holdings.charge(entry.axis, row, entry.amount, holding, sign)
                 continue
             claim = self._claims.get(entry.key)
             if claim is None:
-                claim = self._claims[entry.key] = _ClaimInUse()
+                claim = self._claims[entry.key] = ClaimInUse()
             before = claim.hold_state
             claim.users[holding] += sign
             if claim.allocation is None:
@@ -297,7 +232,7 @@ class ClaimLedger:
         seen: set[str] = set()
         shared_devices: list[int] = []
         served: tuple[str, ...] = ()
-        for claim, own_key in zip(shape.claims, _own_keys(task), strict=True):
+        for claim, own_key in zip(shape.claims, own_keys(task), strict=True):
             if own_key in seen:
                 continue
             seen.add(own_key)
@@ -323,7 +258,7 @@ class ClaimLedger:
             if isinstance(extended, ClaimRefusal):
                 return None
             if extended is not None:
-                new_claims.append((EXTENDED_CLAIM_NAME, _extended_claim_key(task) + retry_suffix, extended))
+                new_claims.append((EXTENDED_CLAIM_NAME, extended_claim_key(task) + retry_suffix, extended))
         if new_claims:
             plan = self._plan(shape, served, tuple([each for _, _, each in new_claims]))
             allocations = allocate_by_plan(self.inventory, plan, row, _with_taken(taken, shared_devices))
@@ -336,7 +271,7 @@ class ClaimLedger:
 
     def _may_stay(self, state: State, row: int, allocation: object) -> bool:
         """Whether nobody else has or was promised what a task is leaving."""
-        for entry in _entries_of(allocation):
+        for entry in entries_of(allocation):
             if isinstance(entry, NodeAmount):
                 if not _node_has_amount(state, row, entry, idle=False):
                     return False
@@ -346,7 +281,7 @@ class ClaimLedger:
                 return False
         return True
 
-    def _may_join(self, claim: _ClaimInUse) -> bool:
+    def _may_join(self, claim: ClaimInUse) -> bool:
         """Whether a claim goes on having its devices: somebody stays, or nobody was promised what all of them leave."""
         live, _, pipelined = claim.hold_state
         assert claim.allocation is not None
@@ -354,15 +289,15 @@ class ClaimLedger:
             self.inventory, claim.allocation.exclusive_devices, self._holdings.promised
         )
 
-    def _reach(self, claim: _ClaimInUse) -> BoolArray | None:
+    def _reach(self, claim: ClaimInUse) -> BoolArray | None:
         """[node] from where the devices of a claim can be reached, None = from everywhere (gpu:D-10)."""
-        if isinstance(claim._reachable, tuple):
+        if isinstance(claim.reachable, tuple):
             selector = self._result(claim).node_selector
             nodes = self._snapshot.nodes
-            claim._reachable = None if selector is None else matches_any_term(nodes, selector.node_selector_terms)
-        return claim._reachable
+            claim.reachable = None if selector is None else matches_any_term(nodes, selector.node_selector_terms)
+        return claim.reachable
 
-    def _result(self, claim: _ClaimInUse) -> AllocationResult:
+    def _result(self, claim: ClaimInUse) -> AllocationResult:
         """What a claim has, as a BindRequest says it."""
         if claim.result is None:
             assert claim.first_user is not None, "only who has something tells"
@@ -450,7 +385,7 @@ class ClaimLedger:
         if needs is not None:
             return needs
         requests: list[ClaimRequest] = []
-        allocated: dict[str, _ClaimInUse] = {}
+        allocated: dict[str, ClaimInUse] = {}
         seen: set[str] = set()
         gpus, is_unsatisfiable, has_named_claims = 0, False, False
         for claim in shape.claims:
@@ -549,7 +484,7 @@ class ClaimLedger:
     def frees_at_most(self, allocation: object) -> Iterator[tuple[int, int]]:
         """(axis, amount) that a pod with this content gives back."""
         whole = self.inventory.whole_gpus()
-        for entry in _entries_of(allocation):
+        for entry in entries_of(allocation):
             if isinstance(entry, NodeAmount):
                 yield entry.axis, entry.amount
             elif self._axis is not None:
@@ -566,15 +501,15 @@ class ClaimLedger:
 
     def claim_allocations(self, task: Task, allocation: object) -> tuple[tuple[str, AllocationResult], ...]:
         """What a BindRequest says of the claims of a pod, one entry for each name it has for them (gpu:7)."""
-        held = {entry.key for entry in _entries_of(allocation) if isinstance(entry, HeldClaim)}
-        names_and_keys = zip(task.shape.claims, _own_keys(task), strict=True)
+        held = {entry.key for entry in entries_of(allocation) if isinstance(entry, HeldClaim)}
+        names_and_keys = zip(task.shape.claims, own_keys(task), strict=True)
         return tuple((claim.name, self._result(self._claims[key])) for claim, key in names_and_keys if key in held)
 
     def extended_claim_allocation(
         self, task: Task, row: int, allocation: object
     ) -> ExtendedResourceClaimAllocation | None:
         """The same for the claim behind its extended resources."""
-        for entry in _entries_of(allocation):
+        for entry in entries_of(allocation):
             if isinstance(entry, HeldClaim) and entry.name == EXTENDED_CLAIM_NAME:
                 requests = self._service.claim_for(task.shape, self._service.served(task.shape, row))[0]
                 return ExtendedResourceClaimAllocation(
@@ -591,7 +526,7 @@ class ClaimLedger:
         users: dict[str, list[int]] = {}
         allocations: dict[str, ClaimAllocation] = {}
         for _, allocation, holding in held:
-            for entry in _entries_of(allocation):
+            for entry in entries_of(allocation):
                 if isinstance(entry, HeldClaim):
                     users.setdefault(entry.key, [0, 0, 0])[holding] += 1
                     if allocations.setdefault(entry.key, entry.allocation) != entry.allocation:
@@ -609,7 +544,7 @@ class ClaimLedger:
         """[plane, axis, node] what these tasks do to the columns through the books."""
         columns = self._holdings.column_charges(self._sums())
         for row, allocation, holding in held:
-            for entry in _entries_of(allocation):
+            for entry in entries_of(allocation):
                 if isinstance(entry, NodeAmount):
                     columns[:, entry.axis, row] += charge_planes(np.array([entry.amount]), holding)[:, 0]
         return columns
@@ -631,21 +566,7 @@ def _with_taken(taken: BoolArray, devices: Sequence[int]) -> BoolArray:
     return taken
 
 
-def _entries_of(allocation: object) -> HeldEntries:
-    assert isinstance(allocation, tuple)
-    return allocation
-
-
 def _node_has_amount(state: State, row: int, entry: NodeAmount, *, idle: bool) -> bool:
     """Whether a node has an amount of its own to promise, or to give now."""
     axis, amount = entry
     return bool(state.free[axis, row] >= amount and (not idle or state.idle[axis, row] >= amount))
-
-
-def _own_keys(task: Task) -> tuple[str, ...]:
-    """The claims of a task; one whose claim does not exist yet is known by its own name."""
-    return tuple(key or f"{task.key}#{number}" for number, key in enumerate(task.claim_keys))
-
-
-def _extended_claim_key(task: Task) -> str:
-    return f"{task.key}#{EXTENDED_CLAIM_NAME}"

@@ -5,16 +5,13 @@ pods share (the others follow it).  It starts with what pods hold that already h
 wait: they are given volumes by the same rules, oldest first, so that nothing is promised twice.  The binder chooses by
 the same rules too; the smallest volume that fits, then the first name, is the same choice on both sides.
 
-`AttachmentLedger` serves the option of volume limits: volumes attached per node and driver, and claims that only one
-pod may use at a time.
-
-Both count every share by how it is held.  Of what is *idle* leavers still have their part, of what is *free* they do
+Every share is counted by how it is held.  Of what is *idle* leavers still have their part, of what is *free* they do
 not; room that goes back when a pod leaves with its own claims is free, not idle (cycle:NOD-7).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,9 +21,10 @@ from pykai.core.cluster.storage import CapacityPool, VolumeFacts
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
 from pykai.core.ledgers.volumes.candidates import ClassSupply, VolumeCandidates, accessible_rows
+from pykai.core.ledgers.volumes.sharecounts import count_shares, held_planes, tasks_on_nodes
 from pykai.core.model.axes import IntArray, Rows, row_numbers
 from pykai.core.model.shapes import Shape
-from pykai.core.model.sharedgpus import LIVE, PIPELINED, RELEASING, holding_of
+from pykai.core.model.sharedgpus import holding_of
 from pykai.core.model.tasks import Task, by_age
 from pykai.core.model.volumerequests import VolumeRequest
 
@@ -38,8 +36,6 @@ _FEW_ROWS = 64
 
 #: Columns kept at a time.
 _MAX_COLUMNS = 512
-
-_NO_LIMIT = 2**31
 
 
 class VolumeShare(NamedTuple):
@@ -103,7 +99,7 @@ class VolumeLedger:
         self._held: dict[str, tuple[VolumeShare, ...]] = {}
         #: whether any pod has a claim to which this matters
         self.active = any(self.concerns(task.shape) for task in snapshot.tasks_with_volumes.values())
-        for task in sorted(_on_nodes(snapshot, self.concerns), key=by_age):
+        for task in sorted(tasks_on_nodes(snapshot, self.concerns), key=by_age):
             row = self._nodes.rows[task.node]
             chosen = self._choose(task.shape, task.key, row, idle=False)
             allocation = chosen if isinstance(chosen, tuple) else ()
@@ -138,9 +134,9 @@ class VolumeLedger:
         assert isinstance(allocation, tuple)
         for share in allocation:
             counts = self._counts.setdefault(share, [0, 0, 0])
-            before = _planes(counts)
+            before = held_planes(counts)
             counts[holding] += sign
-            after = _planes(counts)
+            after = held_planes(counts)
             if not any(counts):
                 del self._counts[share]
             if before != after:
@@ -192,7 +188,7 @@ class VolumeLedger:
 
     def agrees(self, held: Iterable[tuple[int, object, int]]) -> bool:
         """Whether the books are what these tasks hold."""
-        return _count(held) == self._counts
+        return count_shares(held) == self._counts
 
     def as_comparable(self) -> dict[str, object]:
         """Everything booked, for comparison."""
@@ -325,7 +321,7 @@ class VolumeLedger:
         return spent
 
     def _planes_of(self, share: VolumeShare) -> tuple[bool, bool, bool, bool]:
-        return _planes(self._counts.get(share, [0, 0, 0]))
+        return held_planes(self._counts.get(share, [0, 0, 0]))
 
     # -- what there is ----------------------------------------------------------------------------------------------
 
@@ -427,182 +423,9 @@ class VolumeLedger:
             del self._multi_node_use[storage_class]
 
 
-def _on_nodes(snapshot: Snapshot, concerns: Callable[[Shape], bool]) -> Iterator[Task]:
-    """Tasks that hold a node and something of a book."""
-    for task in snapshot.tasks_with_volumes.values():
-        if task.holds_node and task.node in snapshot.nodes.rows and concerns(task.shape):
-            yield task
-
-
-def _planes(counts: list[int]) -> tuple[bool, bool, bool, bool]:
-    """Whether something is held by anyone, out of what is idle, out of what is free; whether it is being given up."""
-    live, releasing, pipelined = counts[LIVE], counts[RELEASING], counts[PIPELINED]
-    free = live + pipelined > 0
-    return live + releasing + pipelined > 0, live + releasing > 0, free, releasing > 0 and not free
-
-
 def _add_pair(sums: dict[str, list[int]], name: str, first: int, second: int) -> None:
     pair = sums.setdefault(name, [0, 0])
     pair[0] += first
     pair[1] += second
     if not any(pair):
         del sums[name]
-
-
-class VolumeUse(NamedTuple):
-    """A volume attached to a node, or (row -1, no driver) a claim that one pod at a time may use."""
-
-    volume: str
-    driver: str = ""
-    row: int = -1
-
-
-class AttachmentLedger:
-    """Volumes attached to nodes, and claims in use."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._nodes = snapshot.nodes
-        self._storage = snapshot.storage
-        self._concerned: dict[int, bool] = {}
-        self._counts: dict[VolumeUse, list[int]] = {}
-        #: driver -> [idle or free, node] volumes attached
-        self._attached: dict[str, IntArray] = {}
-        self._limits: dict[str, IntArray] = {}
-        #: volume that several pods use -> nodes that have it attached for others than leavers
-        self._attached_rows: dict[str, set[int]] = {}
-        self._held: dict[str, tuple[VolumeUse, ...]] = {}
-        self.active = any(self.concerns(task.shape) for task in snapshot.tasks_with_volumes.values())
-        for task in _on_nodes(snapshot, self.concerns):
-            row = self._nodes.rows[task.node]
-            self._held[task.key] = allocation = _uses_of(task.shape, task.key, row)
-            self.hold(task, row, allocation, holding_of(task.status), 1)
-
-    def concerns(self, shape: Shape) -> bool:
-        """Whether a driver attaches some volume, or a claim admits one pod only."""
-        concerned = self._concerned.get(shape.id)
-        if concerned is None:
-            concerned = self._concerned[shape.id] = any(ask.driver or ask.single_pod_only for ask in shape.volumes)
-        return concerned
-
-    def held(self, task: Task) -> object | None:
-        """What a task holds since before the cycle."""
-        return self._held.get(task.key)
-
-    def grant(self, state: State, request: PlacementRequest, row: int, *, idle: bool) -> object | None:
-        """What a task attaches on a node, None when it may not."""
-        uses = _uses_of(request.shape, request.task.key, row)
-        evicted_from = state.evicted_from.get(request.task.key)
-        stays_on_node = evicted_from is not None and evicted_from.row == row
-        planes = (1,) if stays_on_node or not idle else (0, 1)
-        return uses if all(self._fits_plane(uses, row, plane) for plane in planes) else None
-
-    def hold(self, task: Task, row: int, allocation: object, holding: int, sign: int) -> None:
-        """Book uses or take them out."""
-        assert isinstance(allocation, tuple)
-        for use in allocation:
-            counts = self._counts.setdefault(use, [0, 0, 0])
-            before = _planes(counts)
-            counts[holding] += sign
-            after = _planes(counts)
-            if not any(counts):
-                del self._counts[use]
-            if use.driver and before != after:
-                attached = self._attached_by(use.driver)
-                attached[0, use.row] += after[1] - before[1]
-                attached[1, use.row] += after[2] - before[2]
-                if "#" not in use.volume and after[2] != before[2]:
-                    attached_rows = self._attached_rows.setdefault(use.volume, set())
-                    (attached_rows.add if after[2] else attached_rows.discard)(use.row)
-                    if not attached_rows:
-                        del self._attached_rows[use.volume]
-
-    def state_key(self, request: PlacementRequest) -> Hashable:
-        """Which claims that admit one pod only are in use."""
-        return tuple(
-            self._is_in_use(found, 1) for found in request.shape.volumes if found.single_pod_only and found.shared_key
-        )
-
-    def over_limit(self, state: State, request: PlacementRequest, rows: Rows) -> IntArray:
-        """[rows] 1 where a driver would attach more volumes than it can."""
-        refused = np.zeros(len(self._nodes), dtype=np.bool_)
-        by_driver: dict[str, list[VolumeRequest]] = {}
-        for volume_request in request.shape.volumes:
-            if volume_request.driver:
-                by_driver.setdefault(volume_request.driver, []).append(volume_request)
-        for driver, volume_requests in by_driver.items():
-            new = np.full(len(self._nodes), len(volume_requests), dtype=np.int64)
-            for volume_request in volume_requests:
-                for row in self._attached_rows.get(volume_request.shared_key, ()) if volume_request.shared_key else ():
-                    new[row] -= 1
-            refused |= (new > 0) & (self._attached_by(driver)[1] + new > self._limit(driver))
-        return refused[rows].astype(np.int64)
-
-    def used_by_another(self, state: State, request: PlacementRequest, rows: Rows) -> IntArray:
-        """[rows] 1 everywhere while another pod uses a claim that admits one only."""
-        taken = any(self._is_in_use(found, 1) for found in request.shape.volumes)
-        return np.full(len(self._nodes), int(taken), dtype=np.int64)[rows]
-
-    def agrees(self, held: Iterable[tuple[int, object, int]]) -> bool:
-        """Whether the books are what these tasks hold."""
-        return _count(held) == self._counts
-
-    def as_comparable(self) -> dict[str, object]:
-        """Everything booked, for comparison."""
-        return {
-            "uses": {use: tuple(counts) for use, counts in self._counts.items()},
-            "attached": {driver: found.tolist() for driver, found in self._attached.items() if found.any()},
-            "where": {volume: frozenset(rows) for volume, rows in self._attached_rows.items()},
-        }
-
-    def _fits_plane(self, uses: Iterable[VolumeUse], row: int, plane: int) -> bool:
-        new: dict[str, int] = {}
-        for use in uses:
-            there = _planes(self._counts.get(use, [0, 0, 0]))[1 + plane]
-            if not use.driver and there:
-                return False
-            if use.driver and not there:
-                new[use.driver] = new.get(use.driver, 0) + 1
-        return all(
-            self._attached_by(driver)[plane, row] + count <= self._limit(driver)[row] for driver, count in new.items()
-        )
-
-    def _is_in_use(self, volume_request: VolumeRequest, plane: int) -> bool:
-        return (
-            volume_request.single_pod_only
-            and bool(volume_request.shared_key)
-            and _planes(self._counts.get(VolumeUse(volume_request.shared_key), [0, 0, 0]))[1 + plane]
-        )
-
-    def _attached_by(self, driver: str) -> IntArray:
-        attached = self._attached.get(driver)
-        if attached is None:
-            attached = self._attached[driver] = np.zeros((2, len(self._nodes)), dtype=np.int64)
-        return attached
-
-    def _limit(self, driver: str) -> IntArray:
-        limit_by_row = self._limits.get(driver)
-        if limit_by_row is None:
-            limits = self._storage.limits
-            listed = [limits.get(name, {}).get(driver, _NO_LIMIT) for name in self._nodes.names]
-            limit_by_row = self._limits[driver] = np.array(listed, dtype=np.int64)
-        return limit_by_row
-
-
-def _uses_of(shape: Shape, task_key: str, row: int) -> tuple[VolumeUse, ...]:
-    uses: list[VolumeUse] = []
-    for number, volume_request in enumerate(shape.volumes):
-        if volume_request.driver:
-            uses.append(VolumeUse(volume_request.shared_key or f"{task_key}#{number}", volume_request.driver, row))
-        if volume_request.single_pod_only and volume_request.shared_key:
-            uses.append(VolumeUse(volume_request.shared_key))
-    return tuple(uses)
-
-
-def _count(held: Iterable[tuple[int, object, int]]) -> dict[object, list[int]]:
-    """What tasks hold, as (row, content, holding): how many hold each share live, releasing and pipelined."""
-    counts: dict[object, list[int]] = {}
-    for _, allocation, holding in held:
-        assert isinstance(allocation, tuple)
-        for share in allocation:
-            counts.setdefault(share, [0, 0, 0])[holding] += 1
-    return counts
