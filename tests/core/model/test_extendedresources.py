@@ -14,7 +14,6 @@ from pykai.core.model.extendedresources import (
     ExtendedResourceMap,
     device_requests,
     dra_backed_resources,
-    served_by_claims,
 )
 from tests.core.deviceobjects import CLASSES, Raw, device_class, devices_of, gpus, offered, refusal_text
 
@@ -82,15 +81,6 @@ def test_d13_every_class_has_an_implicit_resource() -> None:
 def test_d14_a_pod_is_concerned_by_what_some_container_requests() -> None:
     assert dra_backed_resources(pod(container("a", cpu=1, nic=1), init=(container("i", gpu=1),)), BACKING) == (GPU, NIC)
     assert dra_backed_resources(pod(container("a", cpu=1, gpu=0)), BACKING) == ()
-
-
-@pytest.mark.parametrize(
-    ("allocatable", "resources"), [({}, (GPU, NIC)), ({GPU: 0}, (GPU, NIC)), ({GPU: 8}, (NIC,)), ({GPU: 8, NIC: 1}, ())]
-)
-def test_d14_a_node_serves_by_claims_what_it_does_not_offer_itself(
-    allocatable: dict[str, int], resources: tuple[str, ...]
-) -> None:
-    assert served_by_claims((GPU, NIC), allocatable) == resources
 
 
 def test_d15_regular_containers_and_sidecars_have_requests_of_their_own() -> None:

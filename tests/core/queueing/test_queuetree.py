@@ -101,7 +101,7 @@ class TestShape:
 
     def test_q64_a_leaf_has_no_children_in_the_forest(self) -> None:
         tree = tree_of(queue("a"), queue("b", "a"))
-        assert [tree.is_leaf(row) for row in range(2)] == [False, True]
+        assert [bool(children) for children in tree.children] == [True, False]
 
     def test_of_two_queues_of_one_name_the_last_counts(self) -> None:
         tree = tree_of(queue("a", priority=1), queue("a", priority=2))
@@ -188,7 +188,7 @@ class TestWithoutHierarchy:
         assert tree.names == ["sub", "team", "default"]
         assert tree.parents == [2, 2, -1]
         assert tree.chains == [(0, 2), (1, 2), (2,)]
-        assert tree.is_leaf(tree.rows["team"])
+        assert not tree.children[tree.rows["team"]]
 
     def test_q62_the_synthetic_parent_is_sorted_like_the_others(self) -> None:
         tree, _ = self.build(queue("z", "dept"), queue("a", "dept"))

@@ -79,11 +79,6 @@ def dra_backed_resources(pod: PodSpec, resource_map: ExtendedResourceMap) -> tup
     )
 
 
-def served_by_claims(resources: Iterable[str], allocatable: Mapping[str, int]) -> tuple[str, ...]:
-    """Those of the resources that a node serves by claims: it offers none of them itself (gpu:D-14)."""
-    return tuple(resource for resource in resources if not allocatable.get(resource))
-
-
 def device_requests(pod: PodSpec, resource_map: ExtendedResourceMap, resources: Collection[str]) -> ExtendedRequests:
     """Requests and mappings for resources that are served by claims (gpu:D-15)."""
     requests: list[DeviceRequest] = []

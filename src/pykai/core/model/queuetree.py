@@ -50,7 +50,7 @@ class QueueTree:
     display_names: list[str]
     #: Row of the parent; -1 at the top.
     parents: list[int]
-    #: Rows of the children, in row order.
+    #: Rows of the children, in row order; a queue without children is a leaf (queues:Q-64).
     children: list[tuple[int, ...]]
     #: The queue itself, then its ancestors up to the root.
     chains: list[tuple[int, ...]]
@@ -88,10 +88,6 @@ class QueueTree:
             if a != b:
                 return a, b
         return queue, other
-
-    def is_leaf(self, row: int) -> bool:
-        """Whether the queue has no children in this forest (queues:Q-64)."""
-        return not self.children[row]
 
 
 def build_tree(

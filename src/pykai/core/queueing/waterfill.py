@@ -1,7 +1,7 @@
 """The division of one resource among sibling queues (queues:8).
 
-In come a pool (the cluster total, or the parent's own fair share) and one claim per sibling; out comes one fair share
-per claim.  It runs in three phases: the guaranteed part, `min(quota, request, limit)`; then the surplus, by priority
+In come a pool (the cluster total, or the parent's own fair share) and the demands of siblings; out comes one fair share
+each.  It runs in three phases: the guaranteed part, `min(quota, request, limit)`; then the surplus, by priority
 bucket and inside a bucket in rounds proportional to weight; then leftovers in whole units by largest fraction.
 Historical usage only bends the weights of the second phase (queues:Q-138, queues:Q-346).
 
@@ -21,34 +21,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
 from typing import NamedTuple
 
 #: Stands in for a pool without bound: keeps every difference and product of the division a number.
 _LARGEST_POOL = 2.0**1023
-
-
-class QueueDemand(NamedTuple):
-    """What one queue brings to the division of one resource; amounts in the unit of that resource."""
-
-    #: metadata.name, the last tie-break.
-    name: str
-    #: Creation time; the older queue goes first.
-    creation_ns: int
-    #: Surplus goes to the highest value first.
-    priority: int
-    #: Guaranteed amount; inf claims the whole pool.
-    quota: float
-    #: Hard cap; inf is none.
-    limit: float
-    #: Relative part of the surplus; 0 takes none.
-    weight: float
-    #: Allocated plus pending.
-    request: float
-    #: Past consumption as a part of cluster capacity.
-    usage: float = 0.0
 
 
 class SiblingColumns(NamedTuple):
@@ -62,82 +40,14 @@ class SiblingColumns(NamedTuple):
     usages: Sequence[float]
 
 
-class SurplusRound(NamedTuple):
-    """What one surplus round meant for one queue."""
-
-    #: The queue's part of the pot of this round.
-    entitled: float
-    #: How much larger that part would be without anyone's historical usage; negative if usage helped.
-    usage_penalty: float
-    #: What it got: its whole want, or the entitlement rounded down.
-    granted: float
-
-
-@dataclass(slots=True)
-class ShareExplanation:
-    """How a share came about: guaranteed + rounds + remainder."""
-
-    share: float = 0.0
-    #: First phase.
-    guaranteed: float = 0.0
-    #: Second phase: the rounds the queue took part in, in order.
-    rounds: list[SurplusRound] = field(default_factory=list)
-    #: Third phase.
-    remainder: float = 0.0
-
-
-def divide(
-    total: float, demands: Sequence[QueueDemand], *, k: float = 1.0, strict_remainders: bool = False
-) -> list[float]:
-    """One fair share per claim, in input order; the order of the input has no influence on the shares."""
-    return _divide_demands(total, demands, k, strict_remainders, None)
-
-
-def divide_explained(
-    total: float, demands: Sequence[QueueDemand], *, k: float = 1.0, strict_remainders: bool = False
-) -> list[ShareExplanation]:
-    """The shares of `divide` with every grant they consist of, in input order."""
-    explanations = [ShareExplanation() for _ in demands]
-    shares = _divide_demands(total, demands, k, strict_remainders, explanations)
-    for explanation, share in zip(explanations, shares, strict=True):
-        explanation.share = share
-    return explanations
-
-
-def _divide_demands(
-    total: float,
-    demands: Sequence[QueueDemand],
-    k: float,
-    strict_remainders: bool,
-    explanations: list[ShareExplanation] | None,
-) -> list[float]:
-    order = sorted(range(len(demands)), key=lambda position: (demands[position].creation_ns, demands[position].name))
-    ordered = [demands[position] for position in order]
-    siblings = SiblingColumns(
-        priorities=[claim.priority for claim in ordered],
-        quotas=[claim.quota for claim in ordered],
-        limits=[claim.limit for claim in ordered],
-        weights=[claim.weight for claim in ordered],
-        requests=[claim.request for claim in ordered],
-        usages=[claim.usage for claim in ordered],
-    )
-    trace = None if explanations is None else [explanations[position] for position in order]
-    shares = [0.0] * len(demands)
-    divided = divide_siblings(total, siblings, k=k, strict_remainders=strict_remainders, trace=trace)
-    for position, share in zip(order, divided, strict=True):
-        shares[position] = share
-    return shares
-
-
 def divide_siblings(
     pool: float,
     siblings: SiblingColumns,
     *,
     k: float = 1.0,
     strict_remainders: bool = False,
-    trace: Sequence[ShareExplanation] | None = None,
 ) -> list[float]:
-    """One fair share per position; `trace`, one record per position, is filled with the grants.
+    """One fair share per position.
 
     Numbers that make no sense count as nothing: NaN and negative ones are 0, as are infinite weights and usages.
     """
@@ -161,9 +71,6 @@ def divide_siblings(
         guaranteed = float(min(deserved, cap))
         shares.append(guaranteed)
         left -= guaranteed
-    if trace is not None:
-        for explanation, share in zip(trace, shares, strict=True):
-            explanation.guaranteed = share
 
     # Phases 2 and 3.  A queue that is satisfied or has no weight takes part in neither (queues:Q-134).
     buckets: dict[int, list[int]] = {}
@@ -174,15 +81,15 @@ def divide_siblings(
     for priority in sorted(buckets, reverse=True):  # queues:Q-132
         if left <= 0:
             break
-        left, fractions = _surplus_rounds(left, buckets[priority], k, weights, usages, caps, shares, trace)
+        left, fractions = _surplus_rounds(left, buckets[priority], k, weights, usages, caps, shares)
         if strict_remainders:
-            left = _distribute_remainders(left, fractions, caps, shares, trace)
+            left = _distribute_remainders(left, fractions, caps, shares)
         else:
             # Upstream looks at fractions after all buckets had their rounds, so units of a high bucket leak into a
             # lower one (queues:Q-142).
             postponed.append(fractions)
     for fractions in postponed:
-        left = _distribute_remainders(left, fractions, None, shares, trace)
+        left = _distribute_remainders(left, fractions, None, shares)
     if strict_remainders:
         # Adding a want to a share may round to one bit above the cap; strict means never above it.
         shares = [min(share, cap) for share, cap in zip(shares, caps, strict=True)]
@@ -197,7 +104,6 @@ def _surplus_rounds(
     usages: Sequence[float],
     caps: Sequence[float],
     shares: list[float],
-    trace: Sequence[ShareExplanation] | None,
 ) -> tuple[float, dict[int, float]]:
     """Phase 2 for one bucket: adds to `shares`, returns what is left and the fraction each queue lost to rounding."""
     fractions: dict[int, float] = {}
@@ -212,7 +118,7 @@ def _surplus_rounds(
             if adjusted_sum == 0:  # weights whose sum is no number
                 break
         again = False
-        for position, normalised_weight, adjusted_weight in zip(unsatisfied, normalised, adjusted, strict=True):
+        for position, adjusted_weight in zip(unsatisfied, adjusted, strict=True):
             if left == 0:
                 break
             want = caps[position] - shares[position]
@@ -229,8 +135,6 @@ def _surplus_rounds(
                     fractions[position] = entitled - granted
             shares[position] += granted
             left -= granted
-            if trace is not None:
-                trace[position].rounds.append(SurplusRound(entitled, surplus * normalised_weight - entitled, granted))
         # Not simply those who were held back: a share plus its want may round to just below the cap.
         unsatisfied = [position for position in unsatisfied if caps[position] > shares[position]]
     return left, fractions
@@ -254,7 +158,6 @@ def _distribute_remainders(
     fractions: dict[int, float],
     caps: Sequence[float] | None,
     shares: list[float],
-    trace: Sequence[ShareExplanation] | None,
 ) -> float:
     """Phase 3: one unit per queue, largest fraction first, then the older queue (queues:Q-136); returns what is left.
 
@@ -268,8 +171,6 @@ def _distribute_remainders(
             grant = min(grant, max(0.0, caps[position] - shares[position]))
         shares[position] += grant
         left -= grant
-        if trace is not None:
-            trace[position].remainder = grant
     return left
 
 

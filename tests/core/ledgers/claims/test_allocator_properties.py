@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pykai.api.resource import ResourceSlice
 from pykai.core.cluster.claims.inventory import Inventory
 from pykai.core.ledgers.claims.allocator import allocate
-from pykai.core.ledgers.claims.feasible import allocate_by_plan, feasibility_plan, fits_at, fits_claims
+from pykai.core.ledgers.claims.feasible import allocate_by_plan, feasibility_plan, fits_at
 from pykai.core.model.axes import BoolArray
 from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest
 from tests.core.deviceobjects import (
@@ -23,6 +23,7 @@ from tests.core.deviceobjects import (
     device_request,
     distinct,
     first_of,
+    fits_claims,
     gpu,
     offered,
     pool,

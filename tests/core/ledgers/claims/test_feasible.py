@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from pykai.api.resource import ResourceSlice
-from pykai.core.ledgers.claims.feasible import fits_claims
 from tests.core.deviceobjects import (
     DRIVER,
     all_devices_request,
@@ -14,6 +13,7 @@ from tests.core.deviceobjects import (
     device_request,
     distinct,
     first_of,
+    fits_claims,
     gpu,
     gpus,
     offered,

@@ -93,15 +93,8 @@ def minimum_devices(inventory: Inventory, claims: Sequence[ClaimRequest], kind: 
     )
 
 
-def fits_claims(
-    inventory: Inventory, claims: Sequence[ClaimRequest], taken: BoolArray, rows: slice | IntArray = slice(None)
-) -> BoolArray:
-    """[row asked] whether `allocate` finds devices for all claims there; `taken` is [device]."""
-    return fits_plan(inventory, feasibility_plan(inventory, claims), taken, rows)
-
-
 def fits_plan(inventory: Inventory, plan: FeasibilityPlan, taken: BoolArray, rows: slice | IntArray) -> BoolArray:
-    """`fits` for claims that are asked about often."""
+    """[row asked] whether `allocate` finds devices for all claims there; `taken` is [device]."""
     numbers = np.arange(len(inventory.node_names))[rows] if isinstance(rows, slice) else rows
     fits_mask = np.ones(len(numbers), dtype=np.bool_)
     if plan.is_exact:
