@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.core.cycle.gangs import Gang
+from pykai.core.cycle.queuewalk import RankedSiblings
 from pykai.core.eviction.victimorder import VictimOrder
 from pykai.core.eviction.victims import EvictionUnit
 from pykai.core.opencycle import Cycle
-from pykai.core.queueing.queuewalk import RankedSiblings
 from tests.core.builders import Cluster, cluster
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pykai.core.actions.action import Action
 from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState, SubgroupStatus, evaluate_subgroups
+from pykai.core.cycle.queuewalk import QueueWalk, gangs_by_leaf_queue, lines_by_leaf_queue
 from pykai.core.cycle.recording import Decisions, record_decisions
 from pykai.core.cycle.validate import check_state
 from pykai.core.model.queuetree import QueueTree
 from pykai.core.opencycle import Cycle
-from pykai.core.queueing.queuewalk import QueueWalk, gangs_by_leaf_queue, lines_by_leaf_queue
 from pykai.core.report.decisions import BrokenTree, NoQueue, NotLeafQueue, NotReady, NotSupported
 from pykai.core.report.evictions import missing_subgroups_text
 

@@ -13,6 +13,7 @@ from pykai.api import names
 from pykai.core.actions.action import Action
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.journal import CommitResult
+from pykai.core.cycle.queuewalk import QueueWalk, gangs_by_leaf_queue, lines_by_leaf_queue
 from pykai.core.cycle.recording import EvictionCause, record_decisions
 from pykai.core.cycle.validate import check_state
 from pykai.core.eviction.search import ActionBudget, SearchResult, VictimPolicy
@@ -23,7 +24,6 @@ from pykai.core.model.queuetree import GPU, RESOURCE_NAMES, QueueTree
 from pykai.core.opencycle import Cycle
 from pykai.core.placing.task import request_for_task, unmet_text
 from pykai.core.queueing.queueledger import CapacityRefusal
-from pykai.core.queueing.queuewalk import QueueWalk, gangs_by_leaf_queue, lines_by_leaf_queue
 from pykai.core.report.decisions import FreeRoomOnly, NoEviction, NoPlace, QueueFigures, WithinDelay
 from pykai.core.report.evictions import stopped_search_text
 

@@ -8,6 +8,7 @@ from functools import partial
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.cycle.context import CycleContext
 from pykai.core.cycle.gangs import Batch, Gang, TaskKey
+from pykai.core.cycle.queuewalk import GangLine, QueueWalk
 from pykai.core.cycle.reuse import ReusableState
 from pykai.core.cycle.state import State
 from pykai.core.model.groups import Group
@@ -16,7 +17,6 @@ from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.shapes import GpuKind
 from pykai.core.model.vectors import Vectors
 from pykai.core.queueing.allowance import GroupSelection, select_groups
-from pykai.core.queueing.queuewalk import GangLine, QueueWalk
 
 
 class CycleGangs:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import Batch, Gang
+from pykai.core.cycle.queuewalk import GangLine, QueueWalk
 from pykai.core.cycle.state import State
 from pykai.core.eviction.freegpus import total_free_gpus
 from pykai.core.eviction.victims import EvictableTask
@@ -21,7 +22,6 @@ from pykai.core.model.axes import BoolArray
 from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.status import TaskStatus
 from pykai.core.placing.gang import GangPlacer
-from pykai.core.queueing.queuewalk import GangLine, QueueWalk
 
 
 class Victim(NamedTuple):

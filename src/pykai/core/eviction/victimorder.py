@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pykai.core.cycle.gangs import Gang
+from pykai.core.cycle.queuewalk import RankedSiblings
 from pykai.core.cycle.state import State
 from pykai.core.eviction.victims import EvictionUnit, UnitLine, VictimTable
 from pykai.core.hooks import Rules
 from pykai.core.model.queuetree import QueueAmounts
-from pykai.core.queueing.queuewalk import RankedSiblings
 
 _NOTHING: QueueAmounts = (0.0, 0.0, 0.0)
 
