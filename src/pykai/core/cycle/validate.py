@@ -18,8 +18,7 @@ from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import TaskKey
 from pykai.core.cycle.journal import Grant
 from pykai.core.cycle.state import DiscreteLedger, State
-from pykai.core.ledgers.claims.ledger import ClaimLedger
-from pykai.core.model.axes import PODS
+from pykai.core.model.axes import PODS, IntArray
 from pykai.core.model.protected import protected_tasks
 from pykai.core.model.shapes import HostPort, count_ports
 from pykai.core.model.sharedgpus import (
@@ -96,7 +95,7 @@ def _check_nodes(state: State) -> None:
             columns[RELEASING, PODS, row] += node_devices[group].releasing_gpus
             columns[FREE, PODS, row] += node_devices[group].idle_gpus + node_devices[group].releasing_gpus
     for ledger, holders in _holders_by_ledger(state):
-        if isinstance(ledger, ClaimLedger):
+        if isinstance(ledger, _ChargesColumns):
             columns += ledger.column_charges(holders)
     _expect(bool((columns == state.columns).all()), "node columns differ from the sum of their tasks")
     _expect({row: d for row, d in devices.items() if d} == state.devices, "shared GPUs differ from their tenants")
@@ -130,6 +129,14 @@ def _holders(state: State) -> Iterator[tuple[Task, TaskStatus, int, tuple[str, .
                 yield task, task.status, rows[task.node], task.gpu_groups
         elif placement.status not in (TaskStatus.RELEASING, TaskStatus.PENDING):
             yield task, placement.status, placement.row, placement.gpu_groups
+
+
+@runtime_checkable
+class _ChargesColumns(Protocol):
+    """A ledger that changes node columns besides what tasks request."""
+
+    def column_charges(self, held: Iterable[tuple[int, object, int]]) -> IntArray:
+        """[plane, axis, node] what these tasks change."""
 
 
 @runtime_checkable
