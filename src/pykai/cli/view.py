@@ -15,6 +15,7 @@ from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.quantity import QuantityError, RawQuantity, unit_value
 from pykai.api.scheduling import PodGroup
+from pykai.core.actions import ACTIONS
 from pykai.core.report.decisions import Plan, QueueFigures
 from pykai.core.report.sentences import group_text
 
@@ -187,27 +188,19 @@ def _waiting(plan: Plan) -> Iterable[WaitingView]:
             yield WaitingView(record.group, record.queue, record.pending, f"{reason}.")
 
 
-#: action -> why pods had to go, for the group of another queue or of none
-_CAUSES = {
-    "reclaim": "reclaim: {pods} of {victims} make room for {group}",
-    "preempt": "preempt: {pods} of {victims} make room for {group}, which is more urgent",
-    "consolidation": "consolidation: {pods} of {victims} move together, so that {group} fits",
-    "stalegangeviction": "stale gang: {pods} of {victims} are removed, too little of the gang is left",
-}
-
-
 def eviction_sentences(plan: Plan) -> list[str]:
     """What a plan takes from whom, and for whom: a sentence for every group that others make room for."""
     evicted_groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for eviction in plan.evictions:
         evicted_groups[eviction.action, eviction.preemptor].append(short_name(eviction.group))
     return [
-        _CAUSES[action].format(
+        texts.summary.format(
             pods=f"{len(victims)} pod{'s' if len(victims) > 1 else ''}",
             victims=" and ".join(sorted(set(victims))),
             group=short_name(preemptor),
         )
         for (action, preemptor), victims in evicted_groups.items()
+        if (texts := ACTIONS[action].texts) is not None
     ]
 
 

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
 
+from pykai.core import hookanswers
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState
 from pykai.core.cycle.journal import Observer
@@ -180,18 +181,9 @@ class Observers:
             observer.task_removed(task, row)
 
 
-def _without_duplicates(observers: Iterable[Observer | None]) -> tuple[Observer, ...]:
-    unique: dict[int, Observer] = {}
-    for observer in observers:
-        for one in observer.observers if isinstance(observer, Observers) else (observer,):
-            if one is not None:
-                unique[id(one)] = one
-    return tuple(unique.values())
-
-
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What one plugin adds; every field may be left out."""
+    """What one plugin adds; every field may be left out.  `HOOK_TABLE` has a row for each."""
 
     #: reasons against a task before any node is looked at; all that fail are reported (cycle:FLT-5)
     pre_place: tuple[Callable[[State, PlacementRequest], PreFailure | None], ...] = ()
@@ -254,6 +246,76 @@ class Plugin(Protocol):
         ...
 
 
+class Guard(Enum):
+    """How a hook of a third-party plugin is wrapped (`plugins/guard.py`)."""
+
+    #: a function with a checked answer
+    ANSWER = "answer"
+    #: several of them
+    ANSWERS = "answers"
+    #: no function but a value, checked
+    VALUE = "value"
+    #: a function that gives a filter; a filter that fails spares the victim
+    FILTER = "filter"
+    NODE_CHECKS = "node checks"
+    NODE_SCORES = "node scores"
+    NODE_SETS = "node sets"
+    OBSERVER = "observer"
+    LEDGER = "ledger"
+
+
+#: Makes one rule of the hooks of all plugins: (name of the hook, hooks in plugin order).
+Combine = Callable[[str, Sequence["Hooks"]], Any]
+
+
+def _says_nothing(plugin: str) -> None:
+    return None
+
+
+class HookSpec(NamedTuple):
+    """A row of the table of hooks."""
+
+    #: attribute of `Hooks`
+    name: str
+    #: attribute of `Rules`
+    rule: str
+    combine: Combine
+    guard: Guard = Guard.ANSWER
+    #: what a failing hook of a third-party plugin of that name answers
+    fallback: Callable[[str], Any] = _says_nothing
+    #: returns the answer of a third-party plugin, or raises
+    read: Callable[[Any], Any] = hookanswers.any_answer
+
+
+def _given(name: str, hooks: Sequence[Hooks]) -> list[Any]:
+    return [value for each in hooks if (value := getattr(each, name)) is not None]
+
+
+def each_plugin(name: str, hooks: Sequence[Hooks]) -> tuple[Any, ...]:
+    """Those of all plugins that have one."""
+    return tuple(_given(name, hooks))
+
+
+def every_item(name: str, hooks: Sequence[Hooks]) -> tuple[Any, ...]:
+    """All items of all plugins."""
+    return tuple(item for each in hooks for item in getattr(each, name))
+
+
+def distinct_items(name: str, hooks: Sequence[Hooks]) -> tuple[Any, ...]:
+    """All items of all plugins, each once."""
+    return tuple(dict.fromkeys(every_item(name, hooks)))
+
+
+def first_plugin(name: str, hooks: Sequence[Hooks]) -> Any:
+    """That of the first plugin that has one."""
+    return next(iter(_given(name, hooks)), None)
+
+
+def keys_in_sequence(name: str, hooks: Sequence[Hooks]) -> Callable[..., tuple[Any, ...]] | None:
+    """The keys of all plugins, one after the other, as one key."""
+    return _concatenated(_given(name, hooks))
+
+
 def _concatenated(
     keys: Sequence[Callable[..., tuple[Any, ...]]],
 ) -> Callable[..., tuple[Any, ...]] | None:
@@ -265,7 +327,78 @@ def _concatenated(
     return first if rest is None else lambda *args: first(*args) + rest(*args)
 
 
-@dataclass(slots=True)
+def _subgroup_keys(name: str, hooks: Sequence[Hooks]) -> Callable[..., tuple[Any, ...]]:
+    return keys_in_sequence(name, hooks) or (lambda count, threshold: ())
+
+
+def _conditions_of_node_sets(name: str, hooks: Sequence[Hooks]) -> tuple[Any, ...]:
+    """One condition for each maker of node sets."""
+    return tuple(getattr(each, name) or _accepts_every_gang for each in hooks if each.node_sets is not None)
+
+
+def _distinct_observers(name: str, hooks: Sequence[Hooks]) -> tuple[Observer, ...]:
+    unique: dict[int, Observer] = {}
+    for observer in _given(name, hooks):
+        for one in observer.observers if isinstance(observer, Observers) else (observer,):
+            unique[id(one)] = one
+    return tuple(unique.values())
+
+
+def _failed_plugin(plugin: str) -> str:
+    return f"plugin {plugin} failed"
+
+
+#: Everything about a hook besides its type and the code that asks it.
+HOOK_TABLE: tuple[HookSpec, ...] = (
+    HookSpec("pre_place", "pre_place", every_item, guard=Guard.ANSWERS, read=hookanswers.optional(PreFailure)),
+    HookSpec("unresolvable", "unresolvable", each_plugin, fallback=lambda plugin: False, read=bool),
+    HookSpec("node_checks", "checks", every_item, guard=Guard.NODE_CHECKS),
+    HookSpec("node_scores", "scores", every_item, guard=Guard.NODE_SCORES),
+    HookSpec("gpu_score", "gpu_scores", each_plugin, fallback=lambda plugin: 0.0, read=hookanswers.number),
+    HookSpec("before_gang", "before_gang", each_plugin, read=hookanswers.no_answer),
+    HookSpec("node_sets", "node_sets", each_plugin, guard=Guard.NODE_SETS),
+    HookSpec("node_sets_for", "node_sets_for", _conditions_of_node_sets, fallback=lambda plugin: True, read=bool),
+    HookSpec("queue_key", "queue_key", keys_in_sequence, fallback=lambda plugin: (), read=hookanswers.sort_key),
+    HookSpec("queue_tie", "queue_tie", first_plugin, fallback=lambda plugin: False, read=bool),
+    HookSpec("group_key", "group_key", keys_in_sequence, fallback=lambda plugin: (), read=hookanswers.sort_key),
+    HookSpec("subgroup_key", "subgroup_key", _subgroup_keys, fallback=lambda plugin: (), read=hookanswers.sort_key),
+    HookSpec("task_key", "task_key", keys_in_sequence, fallback=lambda plugin: (), read=hookanswers.sort_key),
+    HookSpec("quota_gate", "quota_gate", first_plugin, read=hookanswers.optional(CapacityRefusal)),
+    HookSpec("start_gate", "start_gate", first_plugin, read=hookanswers.optional(CapacityRefusal)),
+    HookSpec(
+        "victim_queue_key", "victim_queue_key", keys_in_sequence, fallback=lambda plugin: (), read=hookanswers.sort_key
+    ),
+    HookSpec(
+        "may_reclaim",
+        "may_reclaim",
+        first_plugin,
+        fallback=lambda plugin: NoEviction("reclaim", "plugin", other=plugin),
+        read=hookanswers.optional(NoEviction),
+    ),
+    HookSpec("reclaim_from", "reclaim_from", each_plugin, guard=Guard.FILTER),
+    HookSpec("reclaim_losers", "reclaim_losers", each_plugin, guard=Guard.FILTER),
+    HookSpec("reclaim_filter", "reclaim_filters", each_plugin, guard=Guard.FILTER),
+    HookSpec("preempt_filter", "preempt_filters", each_plugin, guard=Guard.FILTER),
+    HookSpec("reclaim_gate", "reclaim_gates", each_plugin, fallback=_failed_plugin, read=hookanswers.optional(str)),
+    HookSpec("preempt_gate", "preempt_gates", each_plugin, fallback=_failed_plugin, read=hookanswers.optional(str)),
+    HookSpec(
+        "scenarios",
+        "scenarios",
+        distinct_items,
+        guard=Guard.VALUE,
+        fallback=lambda plugin: (),
+        read=hookanswers.generator_names,
+    ),
+    HookSpec("cache_key", "cache_keys", each_plugin, read=hookanswers.hashable),
+    HookSpec("observer", "observers", _distinct_observers, guard=Guard.OBSERVER),
+    HookSpec("discrete_ledger", "discrete_ledgers", each_plugin, guard=Guard.LEDGER),
+    HookSpec(
+        "bind_annotations", "bind_annotations", each_plugin, fallback=lambda plugin: {}, read=hookanswers.texts_by_name
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
     """The hooks of all plugins, flattened."""
 
@@ -316,39 +449,9 @@ class Rules:
         return partial(self.queue_tie, state) if self.queue_tie is not None else None
 
     @classmethod
-    def combine(cls, hooks: Iterable[Hooks]) -> Rules:
+    def combine(cls, hooks: Iterable[Hooks], table: Iterable[HookSpec] = HOOK_TABLE) -> Self:
         """Combine hooks in plugin order."""
         all_hooks = list(hooks)
-        checks = tuple(check for h in all_hooks for check in h.node_checks)
-        return cls(
-            pre_place=tuple(check for h in all_hooks for check in h.pre_place),
-            unresolvable=tuple(h.unresolvable for h in all_hooks if h.unresolvable is not None),
-            checks=checks,
-            request_checks=tuple(check for check in checks if check.scope is Scope.REQUEST),
-            scores=tuple(score for h in all_hooks for score in h.node_scores),
-            gpu_scores=tuple(h.gpu_score for h in all_hooks if h.gpu_score is not None),
-            before_gang=tuple(h.before_gang for h in all_hooks if h.before_gang is not None),
-            node_sets=tuple(h.node_sets for h in all_hooks if h.node_sets is not None),
-            node_sets_for=tuple(h.node_sets_for or _accepts_every_gang for h in all_hooks if h.node_sets is not None),
-            queue_key=_concatenated([h.queue_key for h in all_hooks if h.queue_key is not None]),
-            queue_tie=next((h.queue_tie for h in all_hooks if h.queue_tie is not None), None),
-            group_key=_concatenated([h.group_key for h in all_hooks if h.group_key is not None]),
-            subgroup_key=_concatenated([h.subgroup_key for h in all_hooks if h.subgroup_key is not None])
-            or (lambda count, threshold: ()),
-            task_key=_concatenated([h.task_key for h in all_hooks if h.task_key is not None]),
-            quota_gate=next((h.quota_gate for h in all_hooks if h.quota_gate is not None), None),
-            start_gate=next((h.start_gate for h in all_hooks if h.start_gate is not None), None),
-            victim_queue_key=_concatenated([h.victim_queue_key for h in all_hooks if h.victim_queue_key is not None]),
-            may_reclaim=next((h.may_reclaim for h in all_hooks if h.may_reclaim is not None), None),
-            reclaim_from=tuple(h.reclaim_from for h in all_hooks if h.reclaim_from is not None),
-            reclaim_losers=tuple(h.reclaim_losers for h in all_hooks if h.reclaim_losers is not None),
-            reclaim_filters=tuple(h.reclaim_filter for h in all_hooks if h.reclaim_filter is not None),
-            preempt_filters=tuple(h.preempt_filter for h in all_hooks if h.preempt_filter is not None),
-            reclaim_gates=tuple(h.reclaim_gate for h in all_hooks if h.reclaim_gate is not None),
-            preempt_gates=tuple(h.preempt_gate for h in all_hooks if h.preempt_gate is not None),
-            scenarios=tuple(dict.fromkeys(name for h in all_hooks for name in h.scenarios)),
-            cache_keys=tuple(h.cache_key for h in all_hooks if h.cache_key is not None),
-            observers=_without_duplicates(h.observer for h in all_hooks),
-            discrete_ledgers=tuple(h.discrete_ledger for h in all_hooks if h.discrete_ledger is not None),
-            bind_annotations=tuple(h.bind_annotations for h in all_hooks if h.bind_annotations is not None),
-        )
+        rules = {spec.rule: spec.combine(spec.name, all_hooks) for spec in table}
+        request_checks = tuple(check for check in rules["checks"] if check.scope is Scope.REQUEST)
+        return cls(**rules, request_checks=request_checks)

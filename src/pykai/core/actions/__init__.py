@@ -9,16 +9,16 @@ from pykai.core.actions.consolidate import consolidate
 from pykai.core.actions.preempt import preempt
 from pykai.core.actions.reclaim import reclaim
 from pykai.core.actions.stale_gangs import evict_stale_gangs
-from pykai.core.report.evictions import moved_text, preempted_text, reclaimed_text, stale_pod_text
+from pykai.core.report.evictions import MOVED, PREEMPTED, RECLAIMED, STALE
 
 #: By name.
 ACTIONS: dict[str, Action] = {
     action.name: action
     for action in (
         Action(names.ACTION_ALLOCATE, allocate),
-        Action(names.ACTION_CONSOLIDATION, consolidate, has_budget=True, sentence=moved_text),
-        Action(names.ACTION_RECLAIM, reclaim, has_budget=True, sentence=reclaimed_text),
-        Action(names.ACTION_PREEMPT, preempt, has_budget=True, sentence=preempted_text),
-        Action(names.ACTION_STALE_GANG_EVICTION, evict_stale_gangs, sentence=stale_pod_text),
+        Action(names.ACTION_CONSOLIDATION, consolidate, has_budget=True, texts=MOVED),
+        Action(names.ACTION_RECLAIM, reclaim, has_budget=True, texts=RECLAIMED),
+        Action(names.ACTION_PREEMPT, preempt, has_budget=True, texts=PREEMPTED),
+        Action(names.ACTION_STALE_GANG_EVICTION, evict_stale_gangs, texts=STALE),
     )
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pykai.core.opencycle import Cycle
-from pykai.core.report.evictions import EvictionFacts
+from pykai.core.report.evictions import EvictionTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +15,12 @@ class Action:
 
     #: upstream's name: configurations, metrics and decisions use it
     name: str
-    #: gets this record too, for the name and the sentence
+    #: gets this record too, for the name and the texts
     run: Callable[[Cycle, Action], None]
     #: whether it searches for victims and so has a budget of work (cycle:13.2)
     has_budget: bool = False
-    #: what events say about the pods it evicts; None = it evicts none
-    sentence: Callable[[EvictionFacts], str] | None = None
+    #: what it says about the pods it evicts; None = it evicts none
+    texts: EvictionTexts | None = None
 
     def run_in(self, cycle: Cycle) -> None:
         """Run the action."""

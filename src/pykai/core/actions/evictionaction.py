@@ -44,9 +44,10 @@ class EvictionAction(NamedTuple):
 
     def cause_for(self, gang: Gang) -> EvictionCause:
         """Why pods are evicted for a gang; made before the search, because it shows queues as they were."""
-        assert self.action.sentence is not None
+        texts = self.action.texts
+        assert texts is not None
         queues_of = None if self.queues_of is None else self.queues_of(gang)
-        return EvictionCause(self.action.name, self.action.sentence, gang.key, gang.group.uid, queues_of)
+        return EvictionCause(self.action.name, texts.event, gang.key, gang.group.uid, queues_of)
 
 
 def run_eviction_action(cycle: Cycle, eviction_action: EvictionAction) -> None:

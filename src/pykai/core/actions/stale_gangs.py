@@ -68,8 +68,8 @@ def _evict_rest(cycle: Cycle, action: Action, gang: Gang) -> None:
         for task in reversed(remaining.get(leaf.name, ())):
             if state.status_of(task) is TaskStatus.PIPELINED or task.node in state.snapshot.nodes.rows:
                 state.evict(gang, leaf, task)
-    assert action.sentence is not None
-    cause = EvictionCause(action.name, action.sentence)
+    assert action.texts is not None
+    cause = EvictionCause(action.name, action.texts.event)
     record_decisions(cycle.decisions, state, cycle.context.rules, state.commit(mark), cause)
     if cycle.context.policy.validate:
         check_state(state, cycle.gangs)

@@ -19,6 +19,7 @@ from pykai.core.eviction.freegpus import free_gpus
 from pykai.core.eviction.trial import Preemptor, Victim
 from pykai.core.eviction.victimorder import VictimOrder
 from pykai.core.eviction.victims import EvictableTask, EvictionUnit
+from pykai.core.hookanswers import GENERATOR_NAMES
 from pykai.core.model.shapes import Shape
 
 VictimList = list[Victim]
@@ -202,7 +203,6 @@ class _NodeGpus:
         return self._base[row] + self._freed[row]
 
 
-GENERATORS: dict[str, Callable[[ScenarioInput], Iterator[VictimList]]] = {
-    "NodeLocalGreedy": node_local,
-    "MultiNodeGang": multi_node,
-}
+GENERATORS: dict[str, Callable[[ScenarioInput], Iterator[VictimList]]] = dict(
+    zip(GENERATOR_NAMES, (node_local, multi_node), strict=True)
+)

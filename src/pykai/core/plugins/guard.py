@@ -8,73 +8,41 @@ nobody knows whose it was; it counts as a failure of the hook too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
-from math import isnan
-from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
 
+from pykai.core import hookanswers
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.journal import Observer
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import DiscreteLedger, State
-from pykai.core.eviction.scenarios import GENERATORS
-from pykai.core.hooks import Hooks, NodeCheck, NodeScore, NodeSet, NoNodeSets, Plugin, PreFailure
+from pykai.core.hooks import (
+    HOOK_TABLE,
+    Guard,
+    Hooks,
+    HookSpec,
+    NodeCheck,
+    NodeScore,
+    NodeSet,
+    NodeSetMaker,
+    NoNodeSets,
+    Plugin,
+)
 from pykai.core.model.axes import Rows
 from pykai.core.model.problems import Problem, ProblemReporter
 from pykai.core.model.shapes import Shape
 from pykai.core.model.tasks import Task
-from pykai.core.queueing.queueledger import CapacityRefusal
-from pykai.core.report.decisions import NoEviction
 
 Answer = TypeVar("Answer")
 
+#: Kinds of hooks that a plugin leaves out by None; the others are empty.
+_OPTIONAL = (Guard.ANSWER, Guard.FILTER, Guard.NODE_SETS, Guard.OBSERVER, Guard.LEDGER)
+
 #: The code of a check that failed and describes its refusals itself.
 _FAILED = 2**31
-
-
-def _checked_number(answer: Any) -> float:
-    value = float(answer)
-    if isnan(value):
-        raise ValueError("answered what is no number")
-    return value
-
-
-def _checked_key(answer: Any) -> tuple[Any, ...]:
-    if not isinstance(answer, tuple) or not all(isinstance(part, Real) and part == part for part in answer):
-        raise TypeError(f"answered {answer!r}, expected a tuple of numbers")
-    return answer
-
-
-def _checked_hashable(answer: Any) -> Hashable:
-    hash(answer)
-    return answer  # type: ignore[no-any-return]
-
-
-def _checked_annotations(answer: Any) -> dict[str, str]:
-    if not isinstance(answer, dict) or not all(isinstance(part, str) for item in answer.items() for part in item):
-        raise TypeError(f"answered {answer!r}, expected a dict of texts")
-    return answer
-
-
-def _checked_generators(answer: Any) -> tuple[str, ...]:
-    generators = () if isinstance(answer, str) else tuple(answer)
-    if isinstance(answer, str) or not all(isinstance(name, str) for name in generators):
-        raise TypeError(f"answered {answer!r}, expected names")
-    if unknown := [name for name in generators if name not in GENERATORS]:
-        raise ValueError(f"named {', '.join(unknown)}, known are {', '.join(GENERATORS)}")
-    return generators
-
-
-def _optional(kind: type) -> Callable[[Any], Any]:
-    def read(answer: Any) -> Any:
-        if answer is not None and not isinstance(answer, kind):
-            raise TypeError(f"answered {type(answer).__name__}, expected {kind.__name__} or None")
-        return answer
-
-    return read
 
 
 def _checked_node_sets(answer: Any, size: int) -> list[NodeSet] | NoNodeSets:
@@ -118,11 +86,6 @@ class _HookGuard:
 
         return guarded
 
-    def optional(self, hooks: Hooks, hook: str, fallback: Any, read: Callable[[Any], Any]) -> Any:
-        """A hook of that name, wrapped, if the plugin has it."""
-        function = getattr(hooks, hook)
-        return None if function is None else self.call(hook, function, fallback, read)
-
     def check(self, check: NodeCheck) -> NodeCheck:
         hook = f"node_checks[{check.name}]"
         describe, key = check.describe, check.key
@@ -156,7 +119,7 @@ class _HookGuard:
             assert key is not None
             # Without a key an ask is equal only to itself.
             itself: Hashable = (self._name, request.task.key)
-            return self.call(f"{hook}.key", key, itself, _checked_hashable)(request)
+            return self.call(f"{hook}.key", key, itself, hookanswers.hashable)(request)
 
         return replace(
             check,
@@ -190,7 +153,7 @@ class _HookGuard:
         def guarded_context(*args: Any) -> Callable[[], Hashable]:
             assert context is not None
             context_of = self.call(f"{hook}.context", context, nothing)(*args)
-            return self.call(f"{hook}.context", context_of, None, _checked_hashable)
+            return self.call(f"{hook}.context", context_of, None, hookanswers.hashable)
 
         return replace(
             score,
@@ -200,11 +163,7 @@ class _HookGuard:
             at=None,
         )
 
-    def victim_filter(self, hooks: Hooks, hook: str) -> Any:
-        function = getattr(hooks, hook)
-        if function is None:
-            return None
-
+    def victim_filter(self, hook: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def nobody(gang: Any) -> bool:
             return False
 
@@ -213,11 +172,7 @@ class _HookGuard:
 
         return guarded_filter
 
-    def node_sets(self, hooks: Hooks) -> Any:
-        function = hooks.node_sets
-        if function is None:
-            return None
-
+    def node_sets(self, function: NodeSetMaker) -> NodeSetMaker:
         def sets(state: State, gang: Any, node: Any, tasks: Any, nodes: NodeSet) -> list[NodeSet] | NoNodeSets:
             size = len(state.snapshot.nodes)
             every: list[NodeSet] | NoNodeSets = [nodes]
@@ -225,6 +180,31 @@ class _HookGuard:
             return guarded(state, gang, node, tasks, nodes)
 
         return sets
+
+    def wrap(self, spec: HookSpec, value: Any) -> Any:
+        """A hook of the plugin, wrapped as its row says."""
+        if value is None and spec.guard in _OPTIONAL:
+            return None
+        hook, fallback, read = spec.name, spec.fallback(self._name), spec.read
+        match spec.guard:
+            case Guard.ANSWER:
+                return self.call(hook, value, fallback, read)
+            case Guard.ANSWERS:
+                return tuple(self.call(hook, one, fallback, read) for one in value)
+            case Guard.VALUE:
+                return self.call(hook, lambda: value, fallback, read)()
+            case Guard.FILTER:
+                return self.victim_filter(hook, value)
+            case Guard.NODE_CHECKS:
+                return tuple(self.check(check) for check in value)
+            case Guard.NODE_SCORES:
+                return tuple(self.score(score) for score in value)
+            case Guard.NODE_SETS:
+                return self.node_sets(value)
+            case Guard.OBSERVER:
+                return _GuardedObserver(value, self)
+            case Guard.LEDGER:
+                return _GuardedLedger(value, self)
 
 
 class _GuardedObserver:
@@ -271,48 +251,16 @@ def _row_count(state: State, rows: Rows) -> int:
     return len(state.snapshot.nodes.names[rows]) if isinstance(rows, slice) else len(rows)
 
 
-def prepare_guarded(name: str, plugin: Plugin, snapshot: Snapshot, report: ProblemReporter) -> Hooks:
+def prepare_guarded(
+    name: str, plugin: Plugin, snapshot: Snapshot, report: ProblemReporter, table: Iterable[HookSpec] = HOOK_TABLE
+) -> Hooks:
     """The hooks of someone else's plugin, wrapped; no hooks at all when `prepare` fails."""
     guard = _HookGuard(name, report)
-    no_names: tuple[str, ...] = ()
     try:
         hooks = plugin.prepare(snapshot)
         if not isinstance(hooks, Hooks):
             raise TypeError(f"prepare returned {type(hooks).__name__}, expected Hooks")
-        return replace(
-            hooks,
-            pre_place=tuple(guard.call("pre_place", one, None, _optional(PreFailure)) for one in hooks.pre_place),
-            unresolvable=guard.optional(hooks, "unresolvable", False, bool),
-            node_checks=tuple(guard.check(check) for check in hooks.node_checks),
-            node_scores=tuple(guard.score(score) for score in hooks.node_scores),
-            gpu_score=guard.optional(hooks, "gpu_score", 0.0, _checked_number),
-            before_gang=guard.optional(hooks, "before_gang", None, lambda answer: None),
-            node_sets=guard.node_sets(hooks),
-            node_sets_for=guard.optional(hooks, "node_sets_for", True, bool),
-            queue_key=guard.optional(hooks, "queue_key", (), _checked_key),
-            queue_tie=guard.optional(hooks, "queue_tie", False, bool),
-            group_key=guard.optional(hooks, "group_key", (), _checked_key),
-            subgroup_key=guard.optional(hooks, "subgroup_key", (), _checked_key),
-            task_key=guard.optional(hooks, "task_key", (), _checked_key),
-            quota_gate=guard.optional(hooks, "quota_gate", None, _optional(CapacityRefusal)),
-            start_gate=guard.optional(hooks, "start_gate", None, _optional(CapacityRefusal)),
-            victim_queue_key=guard.optional(hooks, "victim_queue_key", (), _checked_key),
-            # What cannot be judged is not evicted.
-            may_reclaim=guard.optional(
-                hooks, "may_reclaim", NoEviction("reclaim", "plugin", other=name), _optional(NoEviction)
-            ),
-            reclaim_from=guard.victim_filter(hooks, "reclaim_from"),
-            reclaim_losers=guard.victim_filter(hooks, "reclaim_losers"),
-            reclaim_filter=guard.victim_filter(hooks, "reclaim_filter"),
-            preempt_filter=guard.victim_filter(hooks, "preempt_filter"),
-            reclaim_gate=guard.optional(hooks, "reclaim_gate", f"plugin {name} failed", _optional(str)),
-            preempt_gate=guard.optional(hooks, "preempt_gate", f"plugin {name} failed", _optional(str)),
-            scenarios=guard.call("scenarios", lambda: hooks.scenarios, no_names, _checked_generators)(),
-            cache_key=guard.optional(hooks, "cache_key", None, _checked_hashable),
-            observer=None if hooks.observer is None else _GuardedObserver(hooks.observer, guard),
-            discrete_ledger=None if hooks.discrete_ledger is None else _GuardedLedger(hooks.discrete_ledger, guard),
-            bind_annotations=guard.optional(hooks, "bind_annotations", {}, _checked_annotations),
-        )
+        return replace(hooks, **{spec.name: guard.wrap(spec, getattr(hooks, spec.name)) for spec in table})
     except Exception as error:
         guard.report_failure("prepare", error)
         return Hooks()

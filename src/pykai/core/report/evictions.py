@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pykai.api import names
@@ -46,6 +47,21 @@ def stale_pod_text(facts: EvictionFacts) -> str:
     return (
         f"Workload doesn't meet the minimum required number of pods{least}{where}, evicting remaining pod: {facts.pod}"
     )
+
+
+class EvictionTexts(NamedTuple):
+    """What one action says about the pods it evicts."""
+
+    #: the event of one pod
+    event: Callable[[EvictionFacts], str]
+    #: displays: how many {pods} of which {victims}, for which {group}
+    summary: str
+
+
+MOVED = EvictionTexts(moved_text, "consolidation: {pods} of {victims} move together, so that {group} fits")
+RECLAIMED = EvictionTexts(reclaimed_text, "reclaim: {pods} of {victims} make room for {group}")
+PREEMPTED = EvictionTexts(preempted_text, "preempt: {pods} of {victims} make room for {group}, which is more urgent")
+STALE = EvictionTexts(stale_pod_text, "stale gang: {pods} of {victims} are removed, too little of the gang is left")
 
 
 def stopped_search_text(action: str, group: str, outcome: str, work: int) -> str:

@@ -10,13 +10,13 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pykai.api.duration import DurationError, parse_duration
+from pykai.core.actions import ACTIONS
 from pykai.core.eviction.scenarios import GENERATORS
 from pykai.core.model.problems import Problem, ProblemReporter
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
 
 _SUBJECT = "scheduler configuration"
 _PATH = "scenarioSearchBudgets"
-_ACTIONS = ("reclaim", "preempt", "consolidation")
 _DEFAULT = "default"
 _KEYS = ("maxActionSearchDuration", "maxJobSearchDuration", "minJobSearchDuration", "maxGeneratorSearchDuration")
 
@@ -36,7 +36,8 @@ def read_budgets(value: object, report: ProblemReporter) -> SearchBudgets:
     def read_one(key: str, default: int | None) -> int | None:
         return _units(value[key], f"{_PATH}.{key}", default, report) if key in value else default
 
-    actions = _read_durations(value, "maxActionSearchDuration", _ACTIONS, {_DEFAULT: built_in.default_action}, report)
+    searching = tuple(action.name for action in ACTIONS.values() if action.has_budget)
+    actions = _read_durations(value, "maxActionSearchDuration", searching, {_DEFAULT: built_in.default_action}, report)
     generators = _read_durations(
         value,
         "maxGeneratorSearchDuration",
