@@ -24,7 +24,7 @@ PATTERNS = {
     r"(^|[.:;] )Who [a-z]+ [^?]*$": "the thing as subject: who is for questions",
     r"\bbooks?\b": "ledger, or record",
     r"\bcensus\b": "group index",
-    r"\b(the|an|each|every|one|this|equal|own) asks?\b|\basks (of|with|that)\b": "request",
+    r"\b(the|an|each|every|one|this|equal|own) asks?\b|\basks (with|that)\b": "request",
     r"\bseats?\b": "placement, or device",
     r"\bno news\b|\bthe news\b|\bis news\b": "status diff, or change",
     r"\bcomplaints?\b": "problem",
@@ -67,11 +67,6 @@ NOT_YET_CLEAN = {
     "core/report",
     "dev",
     "dev/soak",
-    "docs/architecture.md",
-    "docs/lab.md",
-    "docs/podgrouper.md",
-    "docs/scheduler.md",
-    "docs/services.md",
     "kube",
     "lab",
     "lab/apiserver",
@@ -125,7 +120,10 @@ def prose_of_module(source: str, *, texts: bool) -> Iterator[Prose]:
         and isinstance(node.body[0], ast.Expr)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and (texts or id(node) in docstrings):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            continue
+        # A single word is a value, not prose.
+        if id(node) in docstrings or (texts and " " in node.value):
             for offset, line in enumerate(node.value.splitlines()):
                 yield Prose(node.lineno + offset, re.sub(r"`[^`]*`", " ", line))
 
