@@ -31,7 +31,7 @@ def test_ours_is_as_good_where_nobody_runs_more_in_the_recorded_end() -> None:
     assert "group theirs: 1 pods run, recorded 0" in text
     assert "queue r: 1 GPUs" in text
     assert "GPUs allocated: 2, recorded 1" in text
-    assert "nobody runs more pods in the recorded outcome" in text
+    assert "no group runs more pods in the recorded outcome" in text
     assert "ours is as fair, allocates no fewer GPUs and stays as it is" in text
 
 

@@ -1,6 +1,6 @@
 """What a case ended in, held against what it expects.
 
-An `Outcome` is the cluster in the words of `expect`, whoever produced it.  `differences` gives one line for each thing
+An `Outcome` is the cluster in the words of `expect`, ours or recorded.  `differences` gives one line for each thing
 that is not as expected; a field that cannot be compared is a difference too, never a pass.
 
 Names: a case names pods and groups without their namespace.  Should two namespaces hold the same name, the case has to

@@ -161,8 +161,8 @@ def _waiting_reasons(cycle: Cycle, ours: Mapping[str, int], recorded: Mapping[st
     """What the groups that run more pods in the recorded outcome were told."""
     if all(count <= ours.get(name, 0) for name, count in recorded.items()):
         yield (
-            "  nobody runs more pods in the recorded outcome: it was taken in the middle of evictions "
-            "that nobody gains by (cycle:SOL-12, SOL-15)"
+            "  no group runs more pods in the recorded outcome: it was taken in the middle of evictions "
+            "that help no group (cycle:SOL-12, SOL-15)"
         )
     waiting: dict[str, Unscheduled] = {item.group: item for item in build_plan(cycle).unscheduled}
     for name in sorted(recorded):

@@ -1,4 +1,4 @@
-"""What must be true of a recording, whoever died when.
+"""What must be true of a recording, whichever processes were killed.
 
 A recording is a file with one JSON document per line, written by a process that does nothing but watch
 (`recording.py`): when it was seen, what kind of object, and the object, or only its key when it is gone.

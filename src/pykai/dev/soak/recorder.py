@@ -86,7 +86,7 @@ async def record(client: Client, path: Path, stop: asyncio.Event) -> None:
 
 
 def _without_managed_fields(document: dict[Any, Any] | None) -> dict[Any, Any] | None:
-    """Without the notes of the server on who wrote which field: half of an object, and nobody reads them."""
+    """Without managedFields: they are half of an object, and the checker does not read them."""
     if document is None or "managedFields" not in document.get("metadata", {}):
         return document
     metadata = {name: value for name, value in document["metadata"].items() if name != "managedFields"}
