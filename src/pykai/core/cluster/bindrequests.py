@@ -1,7 +1,6 @@
 """The BindRequests of a cluster: placements on their way from the scheduler to the binder (cycle:SNP-6 to SNP-8).
 
-A request speaks for its pod until the binder has given up on it, its node is gone, or the pod is another one of the
-same name.
+A request counts for its pod until the binder gives up on it, its node is gone, or another pod takes the name.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ class BindRequests:
         self._requests: dict[str, BindRequest] = {}
         #: pod key -> requests that name it
         self._by_pod: dict[str, set[str]] = {}
-        #: node -> requests that lead there
+        #: node -> requests to bind pods to it
         self._by_node: dict[str, set[str]] = {}
         self._failed: set[str] = set()
 
     def apply(self, request: BindRequest) -> set[str]:
-        """Add or replace a request; the keys of the pods concerned."""
+        """Add or replace a request; returns the keys of the affected pods."""
         key = f"{request.metadata.namespace}/{request.metadata.name}"
         affected_pods = {self.forget(key), _pod_key(request)}
         self._requests[key] = request
@@ -37,7 +36,7 @@ class BindRequests:
         return affected_pods
 
     def forget(self, key: str) -> str:
-        """Take a request out; returns the key of its pod, "" if there was no such request."""
+        """Remove a request; returns the key of its pod, "" if there was no such request."""
         old = self._requests.pop(key, None)
         if old is None:
             return ""
@@ -49,13 +48,13 @@ class BindRequests:
         return _pod_key(old)
 
     def pods_binding_to(self, node: str) -> set[str]:
-        """Keys of pods that are to go to a node."""
+        """Keys of pods that are being bound to a node."""
         return {_pod_key(self._requests[key]) for key in self._by_node.get(node, ())}
 
     def effective(self, key: str, pod: Pod, nodes: Container[str]) -> BindRequest | None:
-        """The request that still speaks for this pod (cycle:SNP-6, SNP-7; gpu:B-4 compares the owner's uid).
+        """The request that counts for this pod (cycle:SNP-6, SNP-7; gpu:B-4 compares the owner's uid).
 
-        There is one, under the name of the pod (gpu:B-1); should others name the pod too, that one goes first.
+        It has the name of the pod (gpu:B-1); where several requests name the pod, that one goes first.
         """
         request_keys = self._by_pod.get(key)
         if not request_keys:
@@ -69,7 +68,7 @@ class BindRequests:
         return None
 
     def stale(self, nodes: Container[str], covers: Callable[[ObjectMeta], bool]) -> list[str]:
-        """Keys of requests nobody waits for: failed for good, or for a node that left this shard (cycle:SNP-8)."""
+        """Keys of requests to delete: failed for good, or for a node that left this shard (cycle:SNP-8)."""
         stale_keys = [key for key in self._failed if self._requests[key].spec.selected_node in nodes]
         for node, keys in self._by_node.items():
             if node not in nodes:

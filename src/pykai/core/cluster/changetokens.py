@@ -1,9 +1,9 @@
 """What a cycle has read, so that the next one knows whether its plan still holds.
 
-The tables replace a token with every change: one for groups that wait (or are broken), one for work that runs, one for
-all the rest.  Pods that run change all the time, and most of that means nothing to those that wait: what counts are the
-free amounts of nodes and the sums of queues, which are compared by value, and any further look at running work, of
-which the snapshot keeps track (`Snapshot.inspected_running`).
+The tables replace a token with every change: one for waiting and stale groups, one for running work, one for the rest.
+Running pods change all the time, and most of these changes do not matter to waiting pods.  What matters are the free
+amounts of nodes and the sums of queues, which are compared by value, and anything else a cycle reads of running work,
+which the snapshot records (`Snapshot.inspected_running`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pykai.core.model.tasks import Task
 class ChangeTokens(NamedTuple):
     """Tokens: the same object as long as nothing of its kind has changed."""
 
-    #: groups that wait or are broken, and their tasks
+    #: waiting and stale groups, and their tasks
     waiting: object
     #: other groups and tasks
     running: object

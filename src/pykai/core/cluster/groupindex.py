@@ -1,12 +1,11 @@
-"""What all groups come to, kept as they change: who waits, who runs in which queue, and what queues hold and want.
+"""Which groups wait and which run, and what queues hold and request.
 
-A cycle asks these questions of tens of thousands of groups, of which a handful have changed since the last one.  The
-tables only note which groups changed; `GroupIndex.refresh` counts those anew, when a snapshot is taken, and leaves the
-others alone.  Everything here is a function of the groups as they are, whatever came before (`validate.py` counts them
-all anew and compares).
+A cycle needs this for tens of thousands of groups, of which a handful have changed since the last one.  The tables only
+note which groups changed; `GroupIndex.refresh` recounts those when a snapshot is taken.  The index depends on the
+present groups alone, not on their history (`validate.py` recounts everything and compares).
 
-Groups are summed by queue and *kind*: the priority class and preemptibility that their objects name.  What a class is
-worth is asked when the sums are read, so a changed priority class costs nothing here.  Sums are integers and exact.
+Groups are summed by queue and *kind*: the priority class and preemptibility that their objects name.  The value of a
+class is looked up when sums are read, so a changed priority class costs nothing here.  Sums are integers and exact.
 """
 
 from __future__ import annotations
@@ -25,34 +24,34 @@ ResourceSums = tuple[int, int, int]
 
 @dataclass(slots=True)
 class GroupEntry:
-    """A group with its tasks; either may be there without the other."""
+    """A group with its tasks; either may exist without the other."""
 
     #: None while no PodGroup of this key is known in this shard
     group: Group | None = None
-    #: the PodGroup belongs to another shard, which looks after its tasks
+    #: the PodGroup belongs to another shard, which schedules its tasks
     in_other_shard: bool = False
     tasks: dict[str, Task] = field(default_factory=dict)
-    #: tasks that are Pending and ask for this scheduler
+    #: tasks that are Pending and name this scheduler
     pending: int = 0
     #: the same for tasks held back by scheduling gates
     gated: int = 0
     #: cpu milli, memory bytes, GPU hundredths of tasks that count as allocated (queues:Q-103)
     allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
-    #: the same of tasks that leave and still hold their node; then of those of them that will not have gone soon
+    #: the same of terminating tasks that still hold their node; then of those that terminate slowly
     terminating: ResourceSums = (0, 0, 0)
     slow_terminating: ResourceSums = (0, 0, 0)
-    #: the same wanted by pending tasks, gpu-memory requests left out (queues:Q-104)
+    #: the same requested by pending tasks, without gpu-memory requests (queues:Q-104)
     requested: list[int] = field(default_factory=lambda: [0, 0, 0])
     #: devices x MiB of pending gpu-memory requests, converted when the smallest GPU is known (queues:Q-107)
     requested_mib: int = 0
-    #: another number whenever the census found the group changed
+    #: a new number whenever the index finds the group changed
     version: int = 0
-    #: what it costs a cycle to look at it, kept by `yielding.py`
+    #: what it costs a cycle, kept by `allowance.py`
     load: object = None
 
 
 class TerminatingSums(NamedTuple):
-    """What tasks that leave hold: all of them, and those that will not have gone soon."""
+    """What terminating tasks hold: all of them, and those that terminate slowly."""
 
     all: ResourceSums
     slow: ResourceSums
@@ -63,7 +62,7 @@ class TerminatingSums(NamedTuple):
 
 
 class PriorityKind(NamedTuple):
-    """What decides whether groups may be taken back."""
+    """What decides whether groups are preemptible."""
 
     priority_class: str
     preemptibility: str
@@ -73,15 +72,15 @@ class PriorityKind(NamedTuple):
 class QueueGroups:
     """The groups of one queue, whether the queue exists or not."""
 
-    #: kind -> groups that have tasks, those that back off included
+    #: kind -> groups that have tasks, including those in back-off
     groups: dict[PriorityKind, int] = field(default_factory=dict)
-    #: kind -> what the tasks of groups that take part have, as in `GroupEntry`
+    #: kind -> what the tasks of participating groups hold, as in `GroupEntry`
     allocated: dict[PriorityKind, ResourceSums] = field(default_factory=dict)
-    #: kind -> what tasks that leave hold, whether or not their groups take part; no kind of which none does
+    #: kind -> what terminating tasks hold, whether or not their groups participate; only kinds that have such tasks
     terminating: dict[PriorityKind, TerminatingSums] = field(default_factory=dict)
-    #: kind -> groups that take part and have tasks which neither wait nor are held back
+    #: kind -> participating groups with tasks that are neither pending nor gated
     running: dict[PriorityKind, dict[str, GroupEntry]] = field(default_factory=dict)
-    #: what the tasks of groups that take part want
+    #: what the tasks of participating groups request
     requested: ResourceSums = (0, 0, 0)
     requested_mib: int = 0
 
@@ -92,11 +91,11 @@ class _GroupContribution(NamedTuple):
     queue: str
     kind: PriorityKind
     is_running: bool
-    #: how it takes part, None while it backs off
+    #: None while the group is in back-off
     allocated: ResourceSums | None
     requested: ResourceSums
     requested_mib: int
-    #: None where none of its tasks leaves
+    #: None where no task terminates
     terminating: TerminatingSums | None
 
 
@@ -108,20 +107,20 @@ class GroupIndex:
         self.queues: dict[str, QueueGroups] = {}
         #: kind -> queues that have groups of it
         self.kinds: Counter[PriorityKind] = Counter()
-        #: groups that take part and have tasks that wait or are held back
+        #: participating groups with pending or gated tasks
         self.waiting: dict[str, GroupEntry] = {}
         #: waiting tasks whose PodGroup is known neither here nor in another shard
         self.ungrouped: dict[str, GroupEntry] = {}
         #: groups that name a topology
         self.topology_constrained: dict[str, None] = {}
-        #: groups that are less than a gang, or were when somebody looked last (cycle:15)
+        #: groups below their minimum, or marked as such (cycle:15)
         self.stale: dict[str, None] = {}
         self._contributions: dict[str, _GroupContribution] = {}
         self._last_version = 0
 
     def refresh(self, groups: Mapping[str, GroupEntry], changed: Iterable[str]) -> bool:
-        """Count groups anew that have changed, came or went; whether one of them means more than its part of the sums:
-        because it waits, is broken or names a topology, or did."""
+        """Recount groups that changed, came or went; returns whether waiting groups may notice more than the sums:
+        whether one of them waits, is stale or names a topology, or did."""
         affects_waiting = False
         for key in changed:
             affects_waiting = affects_waiting or self._affects_waiting(key)
@@ -206,7 +205,7 @@ class GroupIndex:
                 del self.queues[contribution.queue]
 
     def as_comparable(self) -> dict[str, object]:
-        """Everything, to be compared; names only, because order means nothing."""
+        """Everything, for comparison; names only, because order does not matter."""
         return {
             "queues": {
                 name: (
@@ -238,7 +237,7 @@ def _set_membership(index: dict[str, Any], key: str, value: object, belongs: boo
 
 
 def count_terminating(entry: GroupEntry, amounts: ResourceSums, sign: int, *, slow: bool) -> None:
-    """Add to or take from what the tasks of a group hold that leave."""
+    """Add to or subtract from what the terminating tasks of a group hold."""
     entry.terminating = _plus(entry.terminating, amounts, sign)
     if slow:
         entry.slow_terminating = _plus(entry.slow_terminating, amounts, sign)
@@ -261,13 +260,12 @@ def _is_ungrouped(entry: GroupEntry) -> bool:
 
 
 def can_be_stale(group: Group) -> bool:
-    """Whether a group can be less than a gang: where one pod is enough, whoever has any is complete (cycle:15)."""
+    """Whether a group can fall below its minimum: a group that needs one pod has it or has none (cycle:15)."""
     return not (group.has_single_leaf and group.min_member <= 1 and group.stale_since_ns is None)
 
 
 def _is_not_stale(group: Group, entry: GroupEntry) -> bool:
-    """Whether there is nothing to say about a group as it stands: it is complete or not there at all, and no stamp
-    says that it was otherwise."""
+    """Whether a group is complete or has no pods, and no timestamp marks it as stale."""
     if not can_be_stale(group):
         return True
     if group.stale_since_ns is not None:

@@ -1,4 +1,4 @@
-"""Values worth keeping as long as what they were made from does not change."""
+"""Values that are kept as long as what they were made from does not change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 Made = TypeVar("Made")
 
-#: Values kept at a time; keys that differ in every pod must not eat the memory.
+#: Values kept at a time; keys that differ in every pod must not fill the memory.
 _MAX_ENTRIES = 4096
 
 
@@ -17,11 +17,11 @@ class Memo(dict[object, object]):
     __slots__ = ()
 
     def remember(self, key: object, make: Callable[[], Made]) -> Made:
-        """The value of a key; None is made anew every time."""
+        """The value of a key; None is not kept."""
         value = self.get(key)
         if value is None:
             if len(self) >= _MAX_ENTRIES:
                 self.clear()
             value = self[key] = make()
-        # Whoever made it said what it is.
+        # `make` has said the type.
         return value  # type: ignore[return-value]

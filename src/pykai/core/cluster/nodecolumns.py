@@ -2,8 +2,8 @@
 
 One row of planes per node (idle, releasing, free, used over the axes), the tenants of shared GPUs, host ports in use
 and the load of other schedulers.  Rows are node-major, unlike those of a snapshot: a changed pod touches one node,
-whose figures then lie side by side.  Every figure is the sum over the tasks that hold the node, so a task is taken out
-by the opposite of what put it in, in any order.
+whose figures then lie side by side.  Every figure is the sum over the tasks that hold the node, so tasks are added and
+subtracted in any order.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class NodeColumns:
         self._foreign_usage: dict[str, list[int]] = {}
 
     def add_node(self, facts: NodeFacts) -> None:
-        """Add a node that nobody holds."""
+        """Add a node without tasks."""
         slot = self._take_slot()
         self._slots[facts.name] = slot
         for resource, amount in facts.allocatable:
@@ -87,7 +87,7 @@ class NodeColumns:
         return axis
 
     def charge(self, facts: NodeFacts, task: Task, sign: int) -> None:
-        """Add a task to or take it from the figures of its node (cycle:4, NOD-1)."""
+        """Add a task to or subtract it from the figures of its node (cycle:4, NOD-1)."""
         name = facts.name
         vector = self._vectors[task.shape]
         slot = self._slots[name]
@@ -121,12 +121,10 @@ class NodeColumns:
             usage[2] += sign * task.shape.gpu_hundredths
 
     def _assign_devices(self, facts: NodeFacts, slot: int, task: Task, tenant: DeviceTenant, sign: int) -> None:
-        """Seat a task on its shared GPUs or take it off them."""
+        """Assign a task to its shared GPUs or remove it from them."""
         axis = self._axes.index[facts.shared_resource]
         devices = self._devices.setdefault(facts.name, {})
         assign_devices(self._columns[slot, :, :, np.newaxis], axis, 0, devices, task.gpu_groups, tenant, sign)
-
-    # -- as a snapshot shows them -----------------------------------------------------------------------------------
 
     def _slots_of(self, table: NodeTable) -> IntArray:
         """[node] slots of the rows of a table; a slot changes only with the table."""

@@ -81,12 +81,12 @@ def has_untolerated_taint(nodes: NodeTable, shape: Shape) -> BoolArray:
 
 
 def has_soft_taints(nodes: NodeTable) -> bool:
-    """Whether any node has a taint that asks pods to stay away and lets them in."""
+    """Whether any node has a taint with the effect PreferNoSchedule."""
     return any(taint.effect == SOFT_EFFECT for taints in _taint_codes(nodes)[1] for taint in taints)
 
 
 def soft_taint_counts(nodes: NodeTable, shape: Shape) -> FloatArray:
-    """[node] number of taints that ask the shape to stay away."""
+    """[node] number of PreferNoSchedule taints that the shape does not tolerate."""
 
     def unwelcome(taint: NodeTaint) -> bool:
         return taint.effect == SOFT_EFFECT and not any(tolerates(t, taint) for t in shape.tolerations)
@@ -194,11 +194,11 @@ def preferred_weights(nodes: NodeTable, shape: Shape) -> FloatArray:
 
 
 def eligible_nodes(nodes: NodeTable, shape: Shape) -> BoolArray:
-    """[node] nothing that lasts is against it: over these nodes a preference is normalised, however full they are."""
+    """[node] no taint or selector rules it out: preferences are normalised over these nodes, however full they are."""
     return matches_node_selector(nodes, shape) & ~has_untolerated_taint(nodes, shape) & nodes.ready
 
 
-#: Up to so many nodes that a label names are looked at one by one.
+#: Up to this many nodes named by a label are checked one by one.
 _FEW_ROWS = 64
 
 
@@ -213,7 +213,7 @@ def _rows_by_value(nodes: NodeTable, label: str) -> dict[str | None, list[int]]:
 
 
 def term_rows(nodes: NodeTable, term: NodeSelectorTerm) -> IntArray:
-    """Rows that match a term, ascending; a term that names few nodes by a label costs no look at the others."""
+    """Rows that match a term, ascending; a term that names few nodes by a label does not visit the others."""
     expressions = term.match_expressions
     if not term.match_fields and expressions and all(_is_well_formed(expression) for expression in expressions):
         for in_expression in expressions:

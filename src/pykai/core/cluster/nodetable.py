@@ -33,9 +33,9 @@ class NodeTable:
     gpu_count: IntArray
     #: no GPU of any form
     cpu_only: BoolArray
-    #: no reason against starting pods here
+    #: pods may start here
     ready: BoolArray
-    #: anything worth keeping as long as no node changes (filter results by constraint)
+    #: what is kept as long as no node changes, such as filter results by constraint
     memo: Memo = field(default_factory=Memo)
 
     @classmethod
@@ -66,9 +66,9 @@ class NodeTable:
         return self.remember("label keys", lambda: frozenset(key for node in self.facts for key in node.labels))
 
     def label_codes(self, label: str) -> tuple[IntArray, list[str | None]]:
-        """A label as a column of small numbers and what they stand for; None stands for "not there".
+        """A label as a column of small numbers and what they stand for; None stands for a missing label.
 
-        Labels that no node has share one answer: pods may name as many of them as they like.
+        Labels that no node has share one column, because pods may name any number of them.
         """
         if label not in self.label_keys():
             label = ""

@@ -1,8 +1,8 @@
 """PodGroups whose priority class does not exist.
 
-They get the default priority, which may make them preemptible or put them behind everyone; KAI does so silently
-(queues:Q-80).  A class may be created or deleted at any time, so every cycle asks the census which groups name an
-unknown one: kinds of groups are few, and groups are looked at only where a kind is wrong.
+They get the default priority, which may make them preemptible or put them last; KAI does so silently (queues:Q-80).
+A class may be created or deleted at any time, so every cycle looks up which groups name an unknown one.
+Kinds of groups are few, and groups are read only where a kind is wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_REPORTED = 100
 
 
 def default_class(classes: Mapping[str, PriorityClass]) -> PriorityClass | None:
-    """The class of groups that name none, None when there is no such."""
+    """The class of groups that name none; None when there is no default class."""
     defaults = [item for item in classes.values() if item.global_default]
     return min(defaults, key=lambda item: item.metadata.name, default=None)
 
@@ -32,7 +32,7 @@ def default_priority(classes: Mapping[str, PriorityClass]) -> int:
 
 
 def unknown_class_problems(group_index: GroupIndex, classes: Mapping[str, PriorityClass]) -> tuple[Problem, ...]:
-    """What is wrong with groups that wait and name a class that does not exist."""
+    """Problems of waiting groups that name a class that does not exist."""
     unknown = {kind.priority_class for kind in group_index.kinds} - classes.keys() - {""}
     if not unknown:
         return ()

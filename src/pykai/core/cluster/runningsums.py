@@ -11,7 +11,7 @@ import numpy as np
 from pykai.core.cluster.groupindex import GroupIndex, PriorityKind, ResourceSums, TerminatingSums
 from pykai.core.model.axes import IntArray
 
-#: kinds of groups, kinds of those that run, and what they have, want and are giving up
+#: kinds of groups, kinds of running groups, and what they hold, request and give up
 QueueSums = tuple[
     frozenset[PriorityKind],
     frozenset[PriorityKind],
@@ -23,7 +23,7 @@ QueueSums = tuple[
 
 
 class RunningSums:
-    """What all running work comes to: all that a cycle sees of it, unless it looks."""
+    """Sums of all running work."""
 
     __slots__ = ("_columns", "_foreign_usage", "_queues")
 

@@ -1,7 +1,7 @@
-"""What a cycle sees: nodes in name order, queues, groups, and sums over them.
+"""What a cycle reads: nodes in name order, queues, groups, and sums over them.
 
-A snapshot borrows the records of the tables (they are immutable and replaced, never changed) and copies the node
-columns, which the cycle changes.  Node rows are in name order, because equal scores go to the smaller name
+A snapshot shares the records of the tables (immutable, replaced and never changed) and copies the node columns, which
+the cycle changes.  Node rows are in name order, because equal scores go to the smaller name
 (cycle:SCO-1): the first maximum of a score column is then the right node.
 """
 
@@ -45,7 +45,7 @@ class Snapshot:
     change_tokens: ChangeTokens
     shard: Shard
     axes: Axes
-    #: by whom shapes were numbered
+    #: the register that numbered the shapes
     shapes: ShapeRegister
     vectors: Vectors
     nodes: NodeTable
@@ -60,15 +60,15 @@ class Snapshot:
     #: node row -> cpu, memory, GPU hundredths used by pods of other schedulers
     foreign_usage: dict[int, tuple[int, ...]]
     tree: QueueTree
-    #: all groups, for those who know which they look for; everyone else asks `groups`
+    #: all groups, for lookups by key; anything that iterates uses `groups`
     group_entries: Mapping[str, GroupEntry]
     #: the same, counted
     group_index: GroupIndex
-    #: all tasks and who is on which node, for those who tell nobody; everyone else asks `tasks` and `tasks_on`
+    #: all tasks, and tasks by node, for lookups that no plan depends on; everything else uses `tasks` and `tasks_on`
     task_records: Mapping[str, Task]
     tasks_by_node: Mapping[str, Mapping[str, Task]]
     tasks_with_affinity: Mapping[str, Task]
-    #: what these say about other pods
+    #: their affinity terms
     terms: TermStore
     #: tasks with persistent volume claims
     tasks_with_volumes: Mapping[str, Task]
@@ -78,11 +78,11 @@ class Snapshot:
     tasks_without_group: Mapping[str, Task]
     #: tasks with a legacy MIG annotation
     legacy_mig_tasks: Mapping[str, Task]
-    #: tasks that leave to make room for a group
+    #: terminating tasks that were evicted for a group
     victims: Mapping[str, Task]
     priority_classes: Mapping[str, PriorityClass]
     topologies: Mapping[str, Topology]
-    #: node name -> its NUMA zones, for nodes that tell them; the nodes need not be in this shard
+    #: node name -> its NUMA zones, where they are reported; the nodes need not be in this shard
     numa: Mapping[str, NodeZones]
     storage: StorageIndex
     claims: ClaimIndex
@@ -91,9 +91,9 @@ class Snapshot:
     problems: tuple[Problem, ...]
     #: groups that may use free resources only, and why
     restricted_to_free: Mapping[str, FreeRoomOnly]
-    #: things plugins share within a cycle
+    #: values that plugins share within a cycle
     memo: dict[Hashable, object] = field(default_factory=dict)
-    #: whether anybody has looked at work that runs, beyond its sums
+    #: whether the cycle has read more of running work than its sums
     inspected_running: bool = False
 
     @property
@@ -115,12 +115,12 @@ class Snapshot:
         return self.tasks_by_node
 
     def running_groups(self, queue_groups: QueueGroups, kind: PriorityKind) -> Iterable[GroupEntry]:
-        """The groups of a queue that run, of one kind."""
+        """The running groups of a queue, of one kind."""
         self.inspected_running = True
         return queue_groups.running.get(kind, {}).values()
 
     def ungrouped_tasks(self) -> Iterator[Task]:
-        """Waiting tasks of ours whose PodGroup is known neither here nor in another shard."""
+        """Pending tasks of this scheduler whose PodGroup is known neither here nor in another shard."""
         for task in self.tasks_without_group.values():
             if task.for_this_scheduler and task.status is TaskStatus.PENDING:
                 yield task
@@ -149,7 +149,7 @@ class Snapshot:
         return cached
 
     def is_preemptible(self, group: Group, priority: int) -> bool:
-        """Whether the group may be taken back (queues:Q-81, Q-82, Q-85; cycle:POL-2)."""
+        """Whether the group is preemptible (queues:Q-81, Q-82, Q-85; cycle:POL-2)."""
         return _is_preemptible(group.preemptibility, priority)
 
     def is_kind_preemptible(self, kind: PriorityKind) -> bool:
@@ -174,7 +174,7 @@ class Snapshot:
         if not len(self.nodes):
             return [0.0] * RESOURCES
         axes = self.axes
-        # Floats, because absurd nodes times the GPUs of a slice overflow; sane figures are exact.
+        # Floats, because absurd amounts times the GPUs of a slice overflow; realistic figures are exact.
         gpus: FloatArray = np.zeros(len(self.nodes))
         for axis in axes.gpu_axes:
             gpus += self.allocatable[axis] * 100.0
@@ -191,7 +191,7 @@ class Snapshot:
         return [float(capacity[resource][self.nodes.ready].sum(dtype=np.float64)) for resource in (CPU, MEMORY, GPU)]
 
     def gpu_memory_range(self) -> tuple[int, int] | None:
-        """Smallest and largest MiB per GPU of nodes that tell it (gpu:C-6); None when none does."""
+        """Smallest and largest MiB per GPU of nodes that report it (gpu:C-6); None when none does."""
         labelled_mib = self.nodes.gpu_mib[self.nodes.gpu_mib > 100]
         return (int(labelled_mib.min()), int(labelled_mib.max())) if labelled_mib.size else None
 

@@ -1,12 +1,13 @@
 """The storage objects of a cluster, and what the claims of a pod amount to (cycle:FLT-2 VolumeBinding).
 
-`apply` and `remove` take one object and answer with the pods whose asks it may have changed; `use` does the same when
-a pod comes or goes, because a claim that several pods use is no longer anonymous.  `resolve` gives the asks of a pod, a
-function of the current objects.  How a claim is read is Kubernetes': it is bound once its volume is named and the
-binding marked complete, it waits if its class says WaitForFirstConsumer, and anything else cannot be used yet.
+`apply` and `remove` take one object and return the pods whose requests it may have changed; `update_pod` does the same
+when a pod comes or goes, because a claim that several pods use is no longer anonymous.  `resolve` gives the requests of
+a pod, a function of the current objects.  Claims are read as Kubernetes reads them: a claim is bound once its volume is
+named and the binding marked complete, it waits if its class says WaitForFirstConsumer, and otherwise it cannot be used
+yet.
 
-What choices are made from is kept by class: volumes nobody has claimed, room that drivers publish, claims whose volumes
-are being made.
+Supplies are kept by class: unclaimed volumes, capacity that drivers publish, and claims whose volumes are being
+provisioned.
 
 Statements: cycle:SNP-15.
 """
@@ -68,9 +69,9 @@ class VolumeFacts:
     accessible_from: AccessibleNodes
     zones: tuple[tuple[str, tuple[str, ...]], ...]
     driver: str
-    #: key of the claim it is bound to or kept for, "" when nobody's
+    #: key of the claim it is bound to or reserved for, "" when it is unclaimed
     claim_key: str
-    #: uid of that claim, "" for whoever takes the name
+    #: uid of that claim, "" for any claim of that name
     claim_uid: str
     #: may be given to a claim that fits
     is_available: bool
@@ -78,18 +79,18 @@ class VolumeFacts:
 
 
 class CapacityPool(NamedTuple):
-    """Room for volumes of one class (a CSIStorageCapacity)."""
+    """Capacity for volumes of one class (a CSIStorageCapacity)."""
 
     name: str
-    #: bytes of the largest volume, if the driver tells
+    #: bytes of the largest volume, if the driver publishes it
     max_volume_bytes: int
-    #: bytes altogether, if the driver tells
+    #: bytes in total, if the driver publishes it
     free_bytes: int
     accessible_from: AccessibleNodes
 
 
 class Provisioning(NamedTuple):
-    """A claim whose volume is being made."""
+    """A claim whose volume is being provisioned."""
 
     claim: str
     node: str
@@ -139,7 +140,7 @@ def _read_volume(volume: PersistentVolume) -> VolumeFacts:
     deleting = meta.deletion_timestamp is not None
     return VolumeFacts(
         name=meta.name,
-        # A volume whose size cannot be read is never chosen for a claim that asks for some.
+        # A volume whose size cannot be read is never chosen for a claim that requests an amount.
         size=_bytes(spec.capacity.get(names.STORAGE)) or 0,
         storage_class=_class_name(meta.annotations, spec.storage_class_name),
         access_modes=frozenset(spec.access_modes),
@@ -177,20 +178,20 @@ class StorageIndex:
         self.volumes: dict[str, VolumeFacts] = {}
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.classes: dict[str, StorageClass] = {}
-        #: drivers that publish how much room is left
+        #: drivers that publish their capacity
         self.capacity_drivers: set[str] = set()
         #: node -> driver -> most volumes it attaches there
         self.limits: dict[str, dict[str, int]] = {}
-        #: class -> volumes nobody has claimed
+        #: class -> unclaimed volumes
         self.unclaimed: dict[str, dict[str, VolumeFacts]] = {}
-        #: class -> room its driver publishes
+        #: class -> capacity that its driver publishes
         self.pools: dict[str, dict[str, CapacityPool]] = {}
-        #: class -> claims whose volumes are being made
+        #: class -> claims whose volumes are being provisioned
         self.provisioning: dict[str, dict[str, Provisioning]] = {}
         self._pool_class: dict[str, str] = {}
         #: volume -> claims that name it
         self._claims_by_volume: dict[str, dict[str, None]] = {}
-        #: claim -> volumes kept for it
+        #: claim -> volumes reserved for it
         self._reserved_for: dict[str, dict[str, None]] = {}
         #: class -> its claims
         self._claims_by_class: dict[str, dict[str, None]] = {}
@@ -199,10 +200,8 @@ class StorageIndex:
         #: pod -> claims it uses
         self._claims_by_pod: dict[str, tuple[str, ...]] = {}
 
-    # -- taking changes in ------------------------------------------------------------------------------------------
-
     def apply(self, item: StorageObject) -> set[str]:
-        """Take in one object as it is now; returns the keys of pods whose asks may have changed."""
+        """Add or replace an object; returns the keys of pods whose requests may have changed."""
         name = item.metadata.name
         if isinstance(item, PersistentVolume):
             return self._set_volume(name, _read_volume(item))
@@ -223,7 +222,7 @@ class StorageIndex:
         return set()
 
     def remove(self, kind: str, namespace: str, name: str) -> set[str]:
-        """Forget one object; returns the keys of pods whose asks may have changed."""
+        """Remove an object; returns the keys of pods whose requests may have changed."""
         key = f"{namespace}/{name}"
         if kind == "PersistentVolume":
             return self._set_volume(name, None)
@@ -240,7 +239,7 @@ class StorageIndex:
         return set()
 
     def update_pod(self, pod_key: str, pod: Pod | None) -> set[str]:
-        """A pod came, changed or (None) went; returns the keys of other pods whose asks may have changed."""
+        """A pod came, changed or (None) went; returns the keys of other pods whose requests may have changed."""
         before = self._claims_by_pod.pop(pod_key, ())
         after = tuple(dict.fromkeys(claim for claim, _ in _claims_of(pod))) if pod is not None else ()
         affected_pods: set[str] = set()
@@ -302,7 +301,7 @@ class StorageIndex:
             return
         free_bytes, max_volume_bytes = _bytes(item.capacity), _bytes(item.maximum_volume_size)
         if free_bytes is None and max_volume_bytes is None:
-            # A driver that has not found out yet has nothing to give.
+            # A driver that has not published a capacity yet has none.
             return
         self._pool_class[key] = item.storage_class_name
         pool = CapacityPool(
@@ -320,10 +319,8 @@ class StorageIndex:
     def _class_of(claim: PersistentVolumeClaim) -> str:
         return _class_name(claim.metadata.annotations, claim.spec.storage_class_name)
 
-    # -- questions --------------------------------------------------------------------------------------------------
-
     def provisioner(self, storage_class: str) -> str:
-        """Who makes volumes of a class, "" when nobody does."""
+        """The provisioner of a class, "" when it has none."""
         class_object = self.classes.get(storage_class)
         return (
             class_object.provisioner
@@ -332,12 +329,12 @@ class StorageIndex:
         )
 
     def provisionable_from(self, storage_class: str) -> AccessibleNodes:
-        """Where volumes of a class may be made."""
+        """Nodes for which volumes of a class may be provisioned."""
         class_object = self.classes.get(storage_class)
         return () if class_object is None else nodes_of_topologies(class_object.allowed_topologies)
 
     def resolve(self, pod: Pod) -> tuple[VolumeRequest, ...]:
-        """What the claims of a pod amount to; problems first, in the order Kubernetes would meet them."""
+        """What the claims of a pod request; problems first, in the order of Kubernetes."""
         volume_requests = {claim: self._volume_request(pod, claim, ephemeral) for claim, ephemeral in _claims_of(pod)}
         if not volume_requests:
             return ()
@@ -399,7 +396,7 @@ class StorageIndex:
 
 
 def _claims_of(pod: Pod) -> list[tuple[str, bool]]:
-    """Keys of the claims a pod uses, and whether each is made for it alone."""
+    """Keys of the claims a pod uses, and whether each belongs to it alone."""
     namespace = pod.metadata.namespace
     claims: list[tuple[str, bool]] = []
     for volume in pod.spec.volumes:
@@ -411,7 +408,7 @@ def _claims_of(pod: Pod) -> list[tuple[str, bool]]:
 
 
 def _problem(pod: Pod, claim: PersistentVolumeClaim, ephemeral: bool) -> str:
-    """Why a claim that is there cannot be used, "" when it can (cycle:FLT-9)."""
+    """Why an existing claim cannot be used, "" when it can (cycle:FLT-9)."""
     meta = claim.metadata
     if claim.status.phase == "Lost":
         missing = claim.spec.volume_name

@@ -1,14 +1,13 @@
 """The cluster as tables, kept up to date object by object.
 
-`Tables.apply` takes one object as it changed, `Tables.remove` one that is gone; both cost the same however large the
-cluster is.  Building from a list of objects is applying them one by one, in any order: everything kept here is a
-function of the set of current objects, never of their history (a property test compares both).  `Tables.snapshot` gives
-the view a cycle works on.
+`Tables.apply` takes one object that changed, `Tables.remove` one that is gone; both cost the same however large the
+cluster is.  Objects may come in any order: the tables depend on the set of current objects, never on their history (a
+property test compares both).  `Tables.snapshot` gives the view a cycle works on.
 
-Kept per node: the facts of the object and its figures (`kinds.py`).  Kept per group: its tasks and what they use and
-want (`groupindex.py`).  An object that says what is known already changes nothing, not even the token of the content.
-Objects of another shard (cycle:SNP-3) are treated as absent.  Things that cannot be read are kept as problems of their
-object and never disturb the others.
+Nodes have facts and figures (`nodecolumns.py`), groups their tasks and sums (`grouptable.py`), tasks their indexes
+(`taskindex.py`).  An object that says what is known already changes nothing, not even a change token.  Objects of
+another shard (cycle:SNP-3) are treated as absent.  Fields that cannot be read are kept as problems of their object and
+do not affect other objects.
 
 Statements: increments.
 """
@@ -45,7 +44,7 @@ from pykai.core.model.tasks import Task, has_ended, is_equivalent_pod, read_task
 from pykai.core.model.vectors import Vectors
 from pykai.core.report.decisions import FreeRoomOnly
 
-#: Shapes beyond twice those in use before the others are forgotten.
+#: Shapes kept beyond twice those in use before unused ones are dropped.
 _SHAPE_SLACK = 4096
 
 
@@ -86,10 +85,10 @@ class Tables:
             self.apply(item)
 
     def apply(self, item: WireObject) -> None:
-        """Take in one object as it is now.
+        """Add or replace an object.
 
-        Kinds that change often without meaning anything here (heartbeats, conditions, figures in a status) are compared
-        with what is known; any other object counts as a change.
+        Kinds that often change in ways that do not matter here (heartbeats, conditions, figures in a status) are
+        compared with what is known; any other object counts as a change.
         """
         if isinstance(item, Pod):
             self._apply_pod(item)
@@ -113,7 +112,7 @@ class Tables:
             self._apply_rare_kind(item)
 
     def _apply_rare_kind(self, item: WireObject) -> None:
-        """Objects that hardly ever change without meaning it."""
+        """Apply an object of a kind that seldom changes."""
         if isinstance(item, StorageObject):
             self._problems.set(
                 subject_of(type(item).__name__, item.metadata.namespace, item.metadata.name), size_problems(item)
@@ -125,7 +124,7 @@ class Tables:
             self.named.apply(item)
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
-        """Forget one object; unknown ones are ignored."""
+        """Remove an object; unknown ones are ignored."""
         key = f"{namespace}/{name}"
         if kind == "Pod":
             self._remove_pod(key)
@@ -154,8 +153,8 @@ class Tables:
     def assume(self, pod_key: str, status: TaskStatus | None) -> None:
         """Hold a pod in a state its object does not show yet (an eviction under way); None ends that.
 
-        The assumption is about this very pod: it ends when the pod goes or another of its name comes (cycle:SNP-17).
-        A pod that is not known is not assumed anything about.
+        The assumption holds for this pod only: it ends when the pod goes or another of its name comes (cycle:SNP-17).
+        Nothing is assumed about unknown pods.
         """
         if status is None:
             self._assumed_statuses.pop(pod_key, None)
@@ -187,7 +186,7 @@ class Tables:
         self._rebuild_volume_users(claim_sharers)
 
     def _rebuild_volume_users(self, keys: set[str]) -> None:
-        """Make the tasks of pods anew whose claims now mean something else."""
+        """Rebuild the tasks of pods whose claims now resolve differently."""
         for key in sorted(keys):
             task = self._tasks.get(key)
             if task is None or task.shape.volumes != self.storage.resolve(self._pods[key]):
@@ -200,7 +199,7 @@ class Tables:
             self._rebuild_task(key)
 
     def _rebuild_task(self, key: str, status_override: TaskStatus | None = None, *, overdue: bool = False) -> None:
-        """Make the task of a pod anew, in the `settled` state if one is given; an equal one changes nothing."""
+        """Rebuild the task of a pod, with `status_override` if given; an equal task changes nothing."""
         old_task = self._tasks.get(key)
         pod = self._pods.get(key)
         if pod is None:
@@ -243,7 +242,7 @@ class Tables:
         self._attach(task)
 
     def _assumed_status(self, key: str, pod: Pod) -> TaskStatus | None:
-        """What is assumed about a pod; an eviction no longer once the object itself shows that the pod goes."""
+        """The status assumed for a pod; an assumed eviction ends once the object shows that the pod terminates."""
         assumed = self._assumed_statuses.get(key)
         if assumed is TaskStatus.RELEASING and (pod.metadata.deletion_timestamp is not None or has_ended(pod)):
             return None
@@ -289,7 +288,7 @@ class Tables:
             self._replace_node(name, None)
 
     def _replace_node(self, name: str, facts: NodeFacts | None) -> None:
-        """Set or remove a node; tasks on it or on their way to it are read anew, since what they cost may change."""
+        """Set or remove a node; tasks on it or being bound to it are rebuilt, because their cost may change."""
         self._changes.rest_changed()
         affected_pods = sorted({*self._task_index.by_node.get(name, ()), *self._bind_requests.pods_binding_to(name)})
         for key in affected_pods:
@@ -306,7 +305,7 @@ class Tables:
             self._rebuild_task(key)
 
     def _charge(self, task: Task, sign: int) -> None:
-        """Add a task to or take it from its node, if the node is known."""
+        """Add a task to or subtract it from its node, if the node is known."""
         facts = self._node_facts.get(task.node)
         if facts is not None and task.holds_node:
             self._columns.charge(facts, task, sign)
@@ -342,22 +341,22 @@ class Tables:
             self._tree = None
 
     def stale_bind_requests(self) -> list[str]:
-        """Keys of BindRequests nobody waits for (cycle:SNP-8)."""
+        """Keys of BindRequests to delete (cycle:SNP-8)."""
         return self._bind_requests.stale(self._node_facts, self.shard.covers)
 
     def _update_stuck_tasks(self, now_ns: int) -> None:
-        """Tasks that should have gone long ago hold their node without promising to free it (cycle:TSK-3)."""
+        """Mark overdue tasks as stuck: they hold their node and do not count as releasing it (cycle:TSK-3)."""
         for key, task in list(self._task_index.terminating.items()):
             assert task.deletion_ns is not None
             overdue = now_ns - task.deletion_ns > self.shard.stuck_after_ns
-            # One that never ran is never stuck, and goes on promising its place.
+            # A task that never ran is never stuck, and still counts as releasing.
             expected_status = TaskStatus.STUCK_IN_RELEASING if overdue and task.running else TaskStatus.RELEASING
             if task.status is not expected_status or task.overdue != overdue:
                 if self._assumed_status(key, self._pods[key]) is None:
                     self._rebuild_task(key, expected_status, overdue=overdue)
 
     def _current_nodes(self) -> NodeTable:
-        """The nodes as a table; the GPUs of their slices are counted anew when slices or nodes have changed.
+        """The nodes as a table; the GPUs of their slices are recounted when slices or nodes have changed.
 
         Statements: cycle:SNP-5.
         """
@@ -385,7 +384,7 @@ class Tables:
         return table
 
     def queue_tree(self) -> QueueTree:
-        """The forest of queues, built anew only when a queue changed."""
+        """The forest of queues, rebuilt only when a queue changed."""
         if self._tree is None:
             problems: list[Problem] = []
             # The synthetic parent of a flat hierarchy has no siblings, so its age is never compared with anything.
@@ -396,7 +395,7 @@ class Tables:
         return self._tree
 
     def refresh_indexes(self) -> None:
-        """Count what has changed and forget what nobody asks for any more; whoever takes no snapshots does this."""
+        """Count what has changed and drop unused shapes; needed where no snapshots are taken."""
         if self._group_table.refresh():
             self._changes.waiting_changed()
         if len(self.shapes.shapes) > self._max_shapes:
@@ -408,7 +407,7 @@ class Tables:
 
     def snapshot(self, now_ns: int) -> Snapshot:
         """The view a cycle works on; valid until the next change of the tables."""
-        # Nodes first: a change of them reads their tasks anew, as their objects are.
+        # Nodes first: a changed node rebuilds its tasks.
         table = self._current_nodes()
         self._update_stuck_tasks(now_ns)
         tree = self.queue_tree()

@@ -1,12 +1,12 @@
-"""Terms of inter-pod affinity, read once and found again by the labels they demand.
+"""Terms of inter-pod affinity, read once and indexed by the labels they require.
 
-A tenant may write hundreds of terms into each pod, all different.  Reading them takes longer than anything else that is
-done with most of them, so the tables keep them from the moment a pod comes: the terms of a shape, and an index of the
-terms that pods on nodes hold.  `Anchor` is what makes both cheap: a label that a pod must have to be selected.  Only
-terms anchored at one of a pod's own labels can select it, and a term can select only pods with its anchor.
+Each pod may have hundreds of different terms.  Reading them is the costliest step for most of them, so the tables keep
+them from the moment a pod arrives: the terms of a shape, and an index of the terms of pods on nodes.  An `Anchor` makes
+both cheap: a label that a pod must have to be selected.  Only terms anchored at one of a pod's own labels can select
+it, and a term can select only pods with its anchor.
 
 Which namespaces a term means depends on the labels of namespaces, which change on their own; so they are kept apart
-(`Scope`) and worked out in every cycle.
+(`NamespaceScope`) and resolved in every cycle.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pykai.api.core import Affinity, PodAffinityTerm
 from pykai.api.meta import LabelSelector
 from pykai.core.model.shapes import MAX_WEIGHT, Shape, pod_affinity_terms
 
-#: A label that every pod of a selection has, and its value, None = any; None altogether = there is no such label.
+#: A label that every pod of a selection has, and its value, None = any; None as a whole = there is no such label.
 Anchor = tuple[str, str | None] | None
 
 #: Terms kept at a time, half a kilobyte each.
@@ -66,7 +66,7 @@ class AffinityTerm:
         self.topology_key = topology_key
         self.scope = scope
         self.selector = selector
-        #: labels of which a pod must have one to be left out, where it is selected without any label
+        #: labels of which a pod must have one to be excluded, where the term selects pods without any label
         self.excluding_labels: tuple[Anchor, ...] = ()
         if selector is not None:
             self.excluding_labels = tuple(
@@ -130,7 +130,7 @@ class TermStore:
         self.terms_read = 0
 
     def start_cycle(self, held_shapes: Mapping[int, Shape]) -> None:
-        """Start a cycle in which pods of these shapes are on nodes; where too much was kept, start over."""
+        """Start a cycle in which pods of these shapes are on nodes; start over where too many terms were kept."""
         if len(self._terms) > MAX_TERMS:
             self._terms.clear()
             self._by_shape.clear()
@@ -172,7 +172,7 @@ class TermStore:
         return shape_terms
 
     def retain_only(self, used: Set[Shape]) -> None:
-        """Forget the terms of all shapes but these."""
+        """Drop the terms of all shapes but these."""
         kept = {shape.id for shape in used}
         for gone in self._by_shape.keys() - kept:
             if gone in self._held_shapes:
@@ -209,8 +209,8 @@ def _index_anchor(term: AffinityTerm) -> Anchor:
 
 
 def _preferred(affinity: Affinity | None) -> list[tuple[PodAffinityTerm, int]]:
-    """Preferred terms with their weights, negative for anti-affinity; what the API server would not admit counts as
-    the most it would, or as nothing."""
+    """Preferred terms with their weights, negative for anti-affinity; weights beyond what the API server
+    admits count as the maximum, or as nothing."""
     if affinity is None:
         return []
     preferred: list[tuple[PodAffinityTerm, int]] = []

@@ -2,12 +2,12 @@
 
 Columns are resource-major, `column[axis, node]`, so one comparison covers a resource of every node.  Three axes always
 exist: cpu (milli), memory (bytes) and pods (count).  Every other name gets its own axis when a node first offers it,
-which is why fit is per resource name: a pod that asks for `nvidia.com/gpu` never fits the `amd.com/gpu` of another
+which is why fit is per resource name: a pod that requests `nvidia.com/gpu` never fits the `amd.com/gpu` of another
 node.  For quota, fair share and scores all `*/gpu` axes are one dimension of whole devices (cycle:R-3), and a MIG slice
 counts as many GPUs as its profile says (cycle:R-6).
 
-A name that no node offers has no axis: whoever may create pods may invent as many names as he likes, and each axis
-costs every snapshot a row over all nodes.  Who asks for some of it fits nowhere (`vectors`).
+A name that no node offers has no axis: pods may name any number of resources, and each axis costs every snapshot a row
+over all nodes.  A pod that requests such a name fits nowhere (`vectors`).
 
 Amounts are `int64` and saturate at 2^53: however absurd the pods of a node are, their sum is exact and so is undo.
 
@@ -41,11 +41,11 @@ MAX_AMOUNT = 2**53
 #: A demand no node can meet: stands for names that no node offers.
 UNSATISFIABLE = 2**62
 
-#: A demand no node can fail to meet: stands for "not asked for" in a compare over all axes (cycle:R-4, Do better).
+#: A demand every node meets: stands for "not requested" in a comparison over all axes (cycle:R-4, Do better).
 NOT_REQUESTED = -(2**62)
 
 _WHOLE_UNITS = frozenset(("memory", "pods", "ephemeral-storage", "storage"))
-#: Three digits are more slices than any GPU has; a name with more is nobody's profile and must not overflow a sum.
+#: Three digits are more slices than any GPU has; a name with more is not a profile and must not overflow a sum.
 _MIG_PROFILE = re.compile(r"^nvidia\.com/mig-(?:\d+c\.)?(\d{1,3})g\.(\d+)gb(?:\.[a-z0-9.]+)?$")
 
 
@@ -61,7 +61,7 @@ def is_mig(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def mig_gpus(name: str) -> int:
-    """How many GPUs of quota one slice of this profile costs; 0 for a name that is no profile (gpu:G-16)."""
+    """How many GPUs of quota one slice of this profile costs; 0 for a name that is not a profile (gpu:G-16)."""
     match = _MIG_PROFILE.match(name)
     return int(match.group(1)) if match else 0
 
@@ -103,7 +103,7 @@ class Axes:
         return len(self.names)
 
     def axis(self, name: str) -> int:
-        """The axis of a resource that a node offers, a new one if the name was never seen."""
+        """The axis of a resource that a node offers, a new one for a new name."""
         existing = self.index.get(name)
         if existing is not None:
             return existing

@@ -1,8 +1,8 @@
-"""What a claim asks for, as a value: equal specs are equal, so pods made from one template share all work.
+"""What a claim requests, as a value: equal specs are equal, so pods made from one template share all work.
 
 `ClaimRequest.of` resolves device classes right away: an alternative carries the selectors of its class followed by its
 own (gpu:D-20), and the configuration of its class.  What cannot be granted on any node (an unknown class, an unknown
-mode, too many devices, shares of a device) is a `Refusal` instead of an ask.
+mode, too many devices, shares of a device) is a `ClaimRefusal` instead of a request.
 
 A request is a list of alternatives, best first; `exactly` is a list of one.
 """
@@ -26,7 +26,7 @@ from pykai.api.resource import (
 
 #: Devices one claim may be given (gpu:D-21); the API server takes no longer list.
 MAX_RESULTS: Final = 32
-#: A namespace with this label set to "true" may look at devices that others use.
+#: A namespace with this label set to "true" may have administrative access to devices in use.
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
@@ -44,7 +44,7 @@ ALL_FEATURES: Final = DraFeatures()
 
 
 class PodClaim(NamedTuple):
-    """A claim as one of the things a pod asks for; equal pods have equal ones."""
+    """A claim as a request of a pod; equal pods have equal ones."""
 
     #: what the pod calls it
     name: str
@@ -54,7 +54,7 @@ class PodClaim(NamedTuple):
     request: ClaimRequest | None = None
     #: GPUs it costs a queue
     gpus: int = 0
-    #: a shared claim of GPUs must say whose it is (gpu:D-9); `queue` is what it says
+    #: a shared claim of GPUs must name its queue (gpu:D-9); `queue` is the one it names
     queue_checked: bool = False
     queue: str | None = None
     #: why it cannot be used, "" when it can; may contain `{pod}`
@@ -62,7 +62,7 @@ class PodClaim(NamedTuple):
 
 
 class ClaimRefusal(NamedTuple):
-    """Why claims get no devices; `text` is empty when the devices simply do not suffice (gpu:D-10)."""
+    """Why claims get no devices; `text` is empty when there are not enough devices (gpu:D-10)."""
 
     text: str = ""
 
@@ -106,7 +106,7 @@ class Alternative(NamedTuple):
     selectors: tuple[str, ...]
     #: how many devices; 0 = all that are selected
     device_count: int
-    #: look at devices that others hold, take none
+    #: administrative access: use devices that others hold, take none
     admin_access: bool
     tolerations: tuple[DeviceTaintToleration, ...]
     class_config: tuple[DriverConfig, ...]
@@ -132,7 +132,7 @@ class AttributeConstraint(NamedTuple):
 
 
 def lists_request(requests: tuple[str, ...], name: str) -> bool:
-    """Whether a list of requests means this request or alternative; an empty list means every one."""
+    """Whether a list of requests names this request or alternative; an empty list means all."""
     return not requests or name in requests or name.partition("/")[0] in requests
 
 
@@ -151,7 +151,7 @@ class ClaimRequest(NamedTuple):
         claim: str = "",
         features: DraFeatures = ALL_FEATURES,
     ) -> ClaimRequest | ClaimRefusal:
-        """The ask of a spec, with classes resolved; `claim` is `namespace/name` for texts."""
+        """The request of a spec, with classes resolved; `claim` is `namespace/name` for texts."""
         requests = []
         for request in spec.devices.requests:
             if request.first_available and not features.prioritized_lists:
@@ -245,5 +245,5 @@ def _parameters(parameters: object) -> bytes:
     try:
         return msgspec.json.encode(parameters)
     except RecursionError:
-        # Nested beyond all reason: no driver gets it, and nobody is stopped by it.
+        # Nested too deeply: the configuration is dropped and the claim goes on.
         return b"null"

@@ -1,8 +1,8 @@
 """Extended resources backed by device classes: `example.com/gpu: 2` of a container as a device request (gpu:11.4).
 
 A cluster may serve such a resource by a device plugin on one node (its allocatable names the resource) and by dynamic
-resource allocation on another.  There a claim that nobody wrote stands for the pod's containers: its requests and which
-container uses which of them are made here, always the same for the same pod.
+resource allocation on another.  There a synthetic claim stands for the pod's containers: its requests, and which
+container uses which of them, are built here, always the same for the same pod.
 
 Containers that live as long as the pod (regular ones and sidecars) each need their own devices.  Ordinary init
 containers run one after the other before those that come later, so they use the devices of later containers, and only
@@ -37,7 +37,7 @@ class ExtendedResourceMap:
 
     @classmethod
     def of(cls, classes: Iterable[DeviceClass]) -> ExtendedResourceMap:
-        """The map of these classes; where several claim one name, the newest has it, then the smaller name."""
+        """The map of these classes; where several name one resource, the newest wins, then the smaller name."""
         ordered = sorted(classes, key=lambda item: (-_created_ns(item), item.metadata.name))
         explicit: dict[str, str] = {}
         for item in ordered:
@@ -46,7 +46,7 @@ class ExtendedResourceMap:
         return cls(explicit, frozenset(item.metadata.name for item in ordered))
 
     def class_of(self, resource: str) -> str | None:
-        """The class behind a resource, None when it has none."""
+        """The class that backs a resource, None when there is none."""
         device_class = self.explicit.get(resource)
         if device_class is None and resource.startswith(names.DEVICE_CLASS_RESOURCE_PREFIX):
             implicit = resource.removeprefix(names.DEVICE_CLASS_RESOURCE_PREFIX)
@@ -66,7 +66,7 @@ class ExtendedRequests(NamedTuple):
 
 
 def dra_backed_resources(pod: PodSpec, resource_map: ExtendedResourceMap) -> tuple[str, ...]:
-    """Resources of a pod that have a class behind them, in order; none when the pod is not concerned (gpu:D-14)."""
+    """Resources of a pod that a device class backs, in order; none for most pods (gpu:D-14)."""
     return tuple(
         sorted(
             {
@@ -141,7 +141,7 @@ def _amount(container: Container, resource: str) -> int:
     try:
         return unit_value(container.resources.requests.get(resource, 0))
     except QuantityError:
-        # Whoever reads the requests of the pod says so, and the pod waits.
+        # The reader of the requests reports it, and the pod waits.
         return 0
 
 

@@ -77,7 +77,7 @@ class Group:
     #: node pool of the newest scheduling condition, None without conditions
     last_condition_pool: str | None
     node_pool: str | None
-    #: whether the group or a subgroup asks for a topology
+    #: whether the group or a subgroup names a topology
     names_topology: bool
     #: how many subgroups the tree has, inner ones included
     subgroups: int
@@ -86,7 +86,7 @@ class Group:
 
     @property
     def in_cycle(self) -> bool:
-        """Whether the group takes part; one that backs off after a failure in this pool does not (cycle:SNP-11)."""
+        """Whether the group takes part; a group in back-off after a failure in this pool does not (cycle:SNP-11)."""
         if self.scheduling_backoff == -1 or self.last_condition_pool is None:
             return True
         return self.last_condition_pool != (self.node_pool or "default")
@@ -163,7 +163,7 @@ def _tree_error(entries: list[SubGroup]) -> str:
         if parent and parent not in seen:
             return f'subgroup "{entry.name}" names parent "{entry.parent}", which does not exist'
         parents[entry.name] = parent
-    # Levels of those that are known to lead to the top; each subgroup is walked over once.
+    # Levels of subgroups that are known to lead to the top; each subgroup is visited once.
     levels = {"": 0}
     for name in parents:
         path: dict[str, None] = {}

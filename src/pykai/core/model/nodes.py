@@ -11,10 +11,10 @@ from pykai.api.quantity import QuantityError
 from pykai.core.model.axes import amount, is_gpu, is_mig, is_tracked
 from pykai.core.model.problems import Problem, ProblemReporter
 
-#: Conditions that must not be anything but False (cycle:9.1 step 10), in the order they are looked at.
+#: Conditions that must be False (cycle:9.1 step 10), in the order they are checked.
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 
-#: What Go reads as an integer; eighteen digits are as many as surely fit the columns.
+#: What Go reads as an integer; eighteen digits always fit the columns.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 #: Memory per GPU assumed while the label is missing (gpu:C-1).
@@ -59,7 +59,7 @@ class NodeFacts:
     dra_gpus: int = 0
 
     def with_dra_gpus(self, count: int) -> NodeFacts:
-        """The same node with so many GPUs in its slices."""
+        """The same node with this many GPUs in its slices."""
         if count == self.dra_gpus:
             return self
         amounts = {name: amount for name, amount in self.allocatable if name != names.DRA_GPU}
@@ -92,7 +92,7 @@ def _unschedulable_reason(node: Node) -> str:
 
 
 def _parse_bool(text: str) -> bool:
-    """Go's strconv.ParseBool; what it refuses counts as false."""
+    """Go's strconv.ParseBool; text that it rejects counts as false."""
     return text in ("1", "t", "T", "TRUE", "true", "True")
 
 

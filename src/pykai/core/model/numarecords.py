@@ -1,12 +1,12 @@
-"""Where a pod's cores and devices lie, as it is written down (gpu:N-15).
+"""The recorded NUMA zones of a pod's cores and devices (gpu:N-15).
 
-Two may have written it: the exporter on the node, which saw it (annotation "observed"), and the scheduler, which
-foresaw it (the BindRequest while the pod is being bound, then the annotation "predicted").  What was seen beats what
-was foreseen.  A record that cannot be read is reported and the next one is used; without any the pod is not accounted
-for, since a guess would be wrong twice: in the zone it fills and in the one it leaves empty.
+Records have two sources: the exporter on the node, which observes zones (annotation "observed"), and the scheduler,
+which predicts them (the BindRequest while the pod is being bound, then the annotation "predicted").  Observed beats
+predicted.  An unreadable record is reported and the next one is used.  A pod without a record is not accounted for: a
+guess would be wrong twice, in the zone it fills and in the one it leaves empty.
 
-Subtle: a tenant may have written it too, where no policy of the API server forbids that.  So a record counts up to what
-the pod asks for and no further: a lie can move a pod's charge between zones of its node, and fill no zone for others.
+Subtle: users can write records too, where no admission policy forbids it.  So a record counts up to what the pod
+requests and no further: a false one can move the charge of its pod between zones, but not fill zones for others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pykai.core.model.axes import amount, is_tracked
 from pykai.core.model.numarequests import ZoneNeed
 from pykai.core.model.problems import Problem, ProblemReporter
 
-#: Zone id -> what the pod has of it, in the order it was written down.
+#: Zone id -> what the pod has of it, in recorded order.
 ZoneRecord = tuple[tuple[str, ZoneNeed], ...]
 
 _DECODER = msgspec.json.Decoder(list[NumaZonePlacement])
@@ -32,7 +32,7 @@ _DECODER = msgspec.json.Decoder(list[NumaZonePlacement])
 def read_zone_record(
     pod: Pod, bind_request: BindRequest | None, requested: ZoneNeed, report: ProblemReporter
 ) -> ZoneRecord:
-    """The record that counts, up to what the pod asks for; () when there is none."""
+    """The record that counts, up to what the pod requests; () when there is none."""
     subject = f"Pod/{pod.metadata.namespace}/{pod.metadata.name}"
     for source, content in _sources(pod, bind_request):
         try:
@@ -84,7 +84,7 @@ def _read(placements: Sequence[NumaZonePlacement]) -> ZoneRecord:
 
 
 def _bounded(requested: ZoneNeed, record: ZoneRecord) -> ZoneRecord:
-    """The record up to these amounts, the zones that were written down first taking theirs first."""
+    """The record up to these amounts, in recorded order of zones."""
     left = dict(requested)
     bounded = []
     for zone, need in record:

@@ -1,9 +1,9 @@
 """What a pod needs of NUMA zones, as its shape carries it (gpu:N-5 to N-7).
 
-The kubelet aligns a pod as a whole or container by container, whichever scope the node has, so an ask holds both
-forms.  Only what is ever aligned is in it: the cores of a container count when the pod is Guaranteed and asks for whole
-ones; memory and huge pages count for Guaranteed pods; devices count for all.  A pod that could not be aligned anywhere
-has no ask, which is most pods of a cluster, and equal asks are equal records.
+The kubelet aligns a pod as a whole or container by container, depending on the scope of the node, so a request holds
+both forms.  It has only what can be aligned: the cores of a container count when the pod is Guaranteed and requests
+whole ones; memory and huge pages count for Guaranteed pods; devices count for all.  A pod that no node could align
+has no request, which is most pods of a cluster, and equal requests are equal records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pykai.core.model.axes import MAX_AMOUNT, amount, is_gpu, is_tracked
 ZoneNeed = tuple[tuple[str, int], ...]
 
 _MILLI_CORES = 1000
-#: What Kubernetes looks at to tell the class of a pod.
+#: What Kubernetes derives the class of a pod from.
 _QOS_RESOURCES = ("cpu", "memory")
 
 
@@ -32,7 +32,7 @@ class NumaRequest:
     guaranteed: bool
     #: the pod as one unit
     pod: ZoneNeed
-    #: containers that run side by side, in the order they are given their zones
+    #: containers that run side by side, in the order they are aligned
     concurrent: tuple[ZoneNeed, ...] = ()
     #: containers that run alone before the others
     serial: tuple[ZoneNeed, ...] = ()
@@ -48,7 +48,7 @@ def is_guaranteed_only(name: str) -> bool:
 
 
 def read_numa_request(pod: Pod, *, shared: bool) -> NumaRequest | None:
-    """The ask of a pod, None when no node would align it.  Whole GPUs of a pod that shares one do not count."""
+    """The request of a pod, None when no node would align it.  Whole GPUs of a pod that shares one do not count."""
     guaranteed = _is_guaranteed(pod)
 
     def need(container: Container) -> dict[str, int]:
@@ -85,7 +85,7 @@ def read_numa_request(pod: Pod, *, shared: bool) -> NumaRequest | None:
 
 
 def _need(amounts: Mapping[str, int]) -> ZoneNeed:
-    # However many absurd containers there are, their sum stays a number that columns can hold.
+    # The sum of any number of absurd containers still fits the columns.
     return tuple(sorted((name, min(value, MAX_AMOUNT)) for name, value in amounts.items()))
 
 
@@ -101,7 +101,7 @@ def _maximum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]
 
 
 def _is_guaranteed(pod: Pod) -> bool:
-    """The QoS class as the API server wrote it, worked out like Kubernetes does while it has not (gpu:N-6)."""
+    """The QoS class as the API server wrote it, or else computed as Kubernetes does (gpu:N-6)."""
     if pod.status.qos_class:
         return pod.status.qos_class == "Guaranteed"
     own = pod.spec.resources
@@ -110,7 +110,7 @@ def _is_guaranteed(pod: Pod) -> bool:
     try:
         return _all_guaranteed(parts)
     except QuantityError:
-        # A limit that cannot be read promises nothing.
+        # An unreadable limit guarantees nothing.
         return False
 
 

@@ -1,10 +1,10 @@
-"""Labels and annotations of a pod that users write by hand and that mean nothing.
+"""Labels and annotations of a pod that users write by hand and that cannot be read.
 
-KAI ignores such a value silently, and the pod runs with something its author did not ask for: a typo in
-`gpu-fraction` gives a pod without any GPU.  We decide the same and say so: which field, which value, and what is used
-instead.  Readers of the fields are elsewhere (`shapes.py`, `tasks.py`); only what they pass over is looked for here.
+KAI ignores such a value silently, and the pod runs with something its author did not request: a typo in
+`gpu-fraction` gives a pod without any GPU.  We decide the same and report the field, the value, and what is used
+instead.  The fields are read elsewhere (`shapes.py`, `tasks.py`); here only ignored values are found.
 
-Only pods that still wait are looked at: nothing helps a pod that runs, and a restarted scheduler would repeat itself.
+Only waiting pods are checked: a running pod cannot be helped, and a restarted scheduler would repeat its reports.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_SHOWN_VALUE: Final = 60
 
 
 def report_unreadable_fields(pod: Pod, shape: Shape, report: ProblemReporter) -> None:
-    """Report what cannot be used of the labels and annotations of a pod that waits."""
+    """Report unreadable labels and annotations of a waiting pod."""
     meta = pod.metadata
     for key, value in meta.annotations.items():
         if key in _VALIDATORS:

@@ -1,10 +1,10 @@
 """What is wrong with an object that users wrote, as data.
 
 A wrong field never stops a cycle: the reader falls back to something safe and reports a `Problem` that names the
-object, the field and what happens instead.  Readers inside the engine cannot log; they hand problems to a `report`
+object, the field and what happens instead.  Readers inside the engine cannot log; they pass problems to a `report`
 callable of the caller, which decides about events, log lines and conditions.
 
-Problems are equal when they say the same, so a caller can tell a new one from one it has already told.
+Problems are equal when they say the same, so a caller can tell new ones from those already reported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The core of a semi-preemptible group: the least that satisfies it, which may not be taken back (queues:Q-415).
+"""The protected part of a semi-preemptible group: its minimum, which is never a victim (queues:Q-415).
 
 Children of a subgroup are ranked by name, satisfied ones first, and the pods of a leaf in task order, so the same pods
-are the core in every cycle.
+are protected in every cycle.
 
 Statements: cycle:POL-9.
 """
@@ -26,7 +26,7 @@ def protected_tasks(
     task_key: Callable[[Task], tuple[Any, ...]],
     holds_node: Callable[[Task], bool] = _is_allocated,
 ) -> list[Task]:
-    """Tasks that hold a node and belong to the core; `counts` says which of them do hold one."""
+    """Tasks that hold a node and are protected; `holds_node` says which tasks hold one."""
     tasks_by_subgroup: dict[str, list[Task]] = {}
     for task in tasks:
         if holds_node(task):
@@ -37,7 +37,7 @@ def protected_tasks(
 
 
 def _protected_part(node: Branch | Leaf, tasks_by_subgroup: dict[str, list[Task]]) -> tuple[bool, list[Task]]:
-    """Whether a subgroup is satisfied, and its core."""
+    """Whether a subgroup is satisfied, and its protected tasks."""
     if isinstance(node, Leaf):
         subgroup_tasks = tasks_by_subgroup.get(node.name, [])
         return len(subgroup_tasks) >= node.minimum, subgroup_tasks[: node.minimum]

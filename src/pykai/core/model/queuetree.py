@@ -6,10 +6,10 @@ in which every later step walks siblings (queues:Q-140).
 Subtle:
 
 * Nothing here trusts the objects.  A queue whose chain of parents does not end at a top-level queue (a parent is
-  missing, or the parents form a cycle) is left out with everything below it (queues:Q-63); a number that makes no sense
+  missing, or the parents form a cycle) is left out with everything below it (queues:Q-63); an invalid number
   becomes 0.  Both are reported and neither raises.
 * Unlimited is `inf` from here on.  On the wire it is -1, and for memory every negative number (queues:Q-17).
-* Nothing recurses, so a chain of thousands of queues is as good as any other forest.
+* Nothing recurses, so a chain may be thousands of queues deep.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class QueueTree:
     preempt_min_runtime_ns: list[int | None]
     #: How long a workload is safe from reclaim; None inherits.
     reclaim_min_runtime_ns: list[int | None]
-    #: Queues that exist and have no row, by name: why.
+    #: Queues that exist and have no row: name -> reason.
     left_out: dict[str, str]
     #: All rows, every parent before its children.
     top_down: tuple[int, ...] = field(init=False)
@@ -93,9 +93,9 @@ class QueueTree:
 def build_tree(
     queues: Iterable[Queue], *, full_hierarchy: bool = True, now_ns: int = 0, report: ProblemReporter
 ) -> QueueTree:
-    """The forest of these queues; what is wrong with them goes to `report`, in an order that depends on names only.
+    """The forest of these queues; problems go to `report`, in an order that depends on names only.
 
-    Without `full_hierarchy` every queue that has a parent stands directly below one synthetic queue of no limits,
+    Without `full_hierarchy` every queue that has a parent is a child of one synthetic queue without limits,
     created `now_ns` (queues:Q-62).
 
     Statements: queues:Q-61.
@@ -172,7 +172,7 @@ def _read_resources(
     limit: list[list[float]] = [[] for _ in range(RESOURCES)]
     weight: list[list[float]] = [[] for _ in range(RESOURCES)]
     for name, spec in zip(order, specs, strict=True):
-        # queues:Q-15: what is not said is 0, and a limit of 0 lets nothing run.
+        # queues:Q-15: a missing number is 0, and a limit of 0 lets nothing run.
         resources = spec.resources or QueueResources()
         wire: tuple[tuple[str, QueueResource], ...] = (
             ("cpu", resources.cpu),
@@ -189,7 +189,7 @@ def _read_resources(
 
 def _parents_first(roots: Iterable[int], children: Sequence[Sequence[int]]) -> tuple[int, ...]:
     order = list(roots)
-    for row in order:  # grows while it is walked
+    for row in order:  # grows during the loop
         order.extend(children[row])
     return tuple(order)
 
@@ -198,7 +198,7 @@ def _with_rooted_parents(
     members: Mapping[str, Queue], parent_names: Mapping[str, str], left_out: dict[str, str], report: ProblemReporter
 ) -> dict[str, Queue]:
     """The queues whose chain of parents ends at the top, by name; the others are reported (queues:Q-63, Do better)."""
-    # What is wrong with the chain above each queue; None if it ends at the top.
+    # Problem of the chain above each queue; None if it ends at the top.
     faults: dict[str, str | None] = {}
     for start in members:
         path: dict[str, None] = {}
@@ -229,7 +229,7 @@ def _with_rooted_parents(
 
 
 def _cycle_text(path: list[str], entry: str) -> str:
-    """The cycle that the path ran into, from its smallest name on, so that every queue below it names it alike."""
+    """The cycle that the path ran into, from its smallest name on, so that all queues below it share the text."""
     cycle = path[path.index(entry) :]
     first = cycle.index(min(cycle))
     cycle = cycle[first:] + cycle[:first]

@@ -1,9 +1,9 @@
-"""What a pod asks for, once for all pods that ask for the same.
+"""What a pod requests, once for all pods with equal requests.
 
 A *shape* is everything about a pod that decides where it may run and what it costs there: requests, GPU sharing, node
 selector and affinity, tolerations, host ports, pod (anti-)affinity, spread constraints, config maps.  The engine
 filters and scores once per shape, so pods of one job cost hardly more than one pod.  Names, labels and owners are not
-part of it; labels matter only to affinity and spread, and travel beside the shape.
+part of it; labels matter only to affinity and spread, and are kept beside the shape.
 
 `ShapeRegister` interns shapes in two steps: equal raw specs are found by their bytes (the common case, a few
 microseconds), and different raw specs that mean the same are found by their meaning.
@@ -47,7 +47,7 @@ MAX_WEIGHT = 100
 #: What a topology spread constraint does where it cannot be met: keep the pod waiting, or only prefer other nodes.
 HARD_SPREAD, SOFT_SPREAD = "DoNotSchedule", "ScheduleAnyway"
 
-#: Raw specs remembered, a kilobyte each; those of pods that share GPUs differ in every pod.
+#: Raw specs kept, a kilobyte each; those of pods that share GPUs differ in every pod.
 _MAX_RAW_SPECS = 10_000
 #: The API server mounts the token of the service account under this name and five random letters in every pod; with
 #: them no two pods would be written alike, though they mean the same.
@@ -55,7 +55,7 @@ _TOKEN_VOLUME_PREFIX = "kube-api-access-"
 
 
 class GpuKind(IntEnum):
-    """How a pod asks for GPUs (gpu:1.3 request_type; NONE is gpu:G-13 IsCPUOnly)."""
+    """How a pod requests GPUs (gpu:1.3 request_type; NONE is gpu:G-13 IsCPUOnly)."""
 
     NONE = 0
     WHOLE = 1
@@ -77,11 +77,11 @@ class GpuRequest:
     """The GPU part of a request."""
 
     kind: GpuKind = GpuKind.NONE
-    #: devices asked for; for a shared request each gets the portion or memory below
+    #: devices requested; for a shared request each gets the portion or memory below
     devices: int = 0
-    #: portion of each device, 0 when asked by memory
+    #: portion of each device, 0 when requested by memory
     portion: float = 0.0
-    #: MiB of each device, 0 when asked by portion
+    #: MiB of each device, 0 when requested by portion
     memory_mib: int = 0
     #: a legacy MIG annotation: never schedulable
     legacy_mig: bool = False
@@ -89,11 +89,11 @@ class GpuRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedReferences:
-    """What other objects make of the references of a pod, once they are looked up."""
+    """What the references of a pod resolve to."""
 
     volumes: tuple[VolumeRequest, ...] = ()
     claims: tuple[PodClaim, ...] = ()
-    #: its containers with those requests only that a device class stands behind, and the names of these
+    #: its containers with only those requests that a device class backs, and the names of these
     dra_backed_spec: PodSpec | None = None
     dra_backed: tuple[str, ...] = ()
 
@@ -118,21 +118,21 @@ class Shape:
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     affinity: Affinity | None = None
-    #: preferred node affinity, without terms that mean nothing
+    #: preferred node affinity, without terms that have no effect
     preferred_nodes: tuple[PreferredSchedulingTerm, ...] = ()
-    #: topology spread constraints, in the order a node's reason is looked for
+    #: topology spread constraints, in the order in which reasons are found
     spread: tuple[TopologySpreadConstraint, ...] = ()
     #: config maps that must exist in the namespace, sorted
     config_maps: tuple[str, ...] = ()
-    #: the pod's namespace where the ask depends on it (config maps, pod affinity, spread, claims), else ""
+    #: the pod's namespace where the request depends on it (config maps, pod affinity, spread, claims), else ""
     namespace: str = ""
-    #: what its persistent volume claims amount to
+    #: what its persistent volume claims request
     volumes: tuple[VolumeRequest, ...] = ()
     #: what it claims of devices (gpu:11)
     claims: tuple[PodClaim, ...] = ()
-    #: extended resources that a device class stands behind: left out of `requests`, served by the claim books
+    #: extended resources that a device class backs: left out of `requests`, served by the ledger of claims
     dra_backed: tuple[tuple[str, int], ...] = ()
-    #: the containers that want them
+    #: the containers that request them
     dra_backed_spec: PodSpec | None = None
     #: what the engine cannot honour yet; a pod of such a shape is refused rather than misplaced
     unsupported: tuple[str, ...] = ()
@@ -238,12 +238,12 @@ def hundredths(portion: float) -> int:
 
 
 def _gpu_request(pod: Pod, requests: dict[str, int]) -> tuple[GpuRequest, int]:
-    """The GPU ask and its cost; takes the GPU names out of `requests` when sharing replaces them (gpu:G-2 to G-11)."""
+    """The GPU request and its cost; drops GPU names from `requests` when sharing replaces them (gpu:G-2 to G-11)."""
     annotations = pod.metadata.annotations
     memory = read_integer(annotations.get(names.GPU_MEMORY_ANNOTATION))
     portion = read_fraction(annotations.get(names.GPU_FRACTION_ANNOTATION))
     legacy = {
-        # A negative count must not make the queue of the pod look poorer than it is.
+        # A negative count must not reduce what the queue of the pod holds.
         key: max(0, count)
         for key, value in annotations.items()
         if key.startswith(names.MIG_PREFIX) and (count := read_integer(value)) is not None
@@ -336,7 +336,7 @@ def _required_node_terms(affinity: Affinity | None) -> tuple[NodeSelectorTerm, .
 
 
 def _preferred_node_terms(affinity: Affinity | None) -> tuple[PreferredSchedulingTerm, ...]:
-    """Terms that can prefer a node: an empty one, or one without weight, means nothing."""
+    """Terms that can prefer a node; empty terms and terms without weight have no effect."""
     node_affinity = affinity.node_affinity if affinity is not None else None
     if node_affinity is None:
         return ()
@@ -360,7 +360,7 @@ def pod_affinity_terms(affinity: Affinity | None) -> tuple[tuple[PodAffinityTerm
 
 
 def _tolerations(listed: Iterable[Toleration]) -> tuple[Toleration, ...]:
-    """Tolerations without order and repetition, which mean nothing, and without how long they hold."""
+    """Tolerations without order, repetition and duration, which do not matter here."""
     distinct = {(t.key, t.operator or "Equal", t.value, t.effect) for t in listed}
     return tuple(
         Toleration(key=key, operator=op, value=value, effect=effect) for key, op, value, effect in sorted(distinct)
@@ -415,9 +415,9 @@ def _read_shape(pod: Pod, resolved: ResolvedReferences) -> Shape:
 class ShapeRegister:
     """Interns shapes.
 
-    Subtle: names are part of many shapes (the ConfigMap of a job, the namespace of whoever mounts one), so in a cluster
-    where names come and go there is always another shape.  Whoever owns a register says from time to time which ones
-    he has still (`keep`).
+    Subtle: names are part of many shapes (the ConfigMap of a job, the namespace of a pod that mounts one), so the
+    number of shapes grows without bound as names come and go.  The owner of a register drops unused shapes from time
+    to time (`retain_only`).
     """
 
     shapes: list[Shape] = field(default_factory=list)
@@ -433,7 +433,7 @@ class ShapeRegister:
         try:
             raw = self._encoder.encode((self._raw_parts(pod), resolved))
         except OverflowError:
-            # A request written as a number beyond 64 bits, which the bytes cannot hold; what it means saturates.
+            # A request written as a number beyond 64 bits, which the bytes cannot hold; its amount saturates.
             return self._intern(_read_shape(pod, resolved))
         for volume in pod.spec.volumes:
             if volume.name.startswith(_TOKEN_VOLUME_PREFIX):
@@ -448,11 +448,11 @@ class ShapeRegister:
 
     @property
     def cached_specs(self) -> int:
-        """How many ways of writing a pod are known by their bytes."""
+        """How many raw specs are known by their bytes."""
         return len(self._by_bytes)
 
     def retain_only(self, used: Set[Shape]) -> None:
-        """Forget all shapes but these; they keep their numbers, and no number is given twice."""
+        """Drop all shapes but these; they keep their numbers, and no number is given twice."""
         self.shapes = [shape for shape in self.shapes if shape in used]
         self.has_hard_spread = any(shape.has_spread(HARD_SPREAD) for shape in self.shapes)
         self._by_bytes = {raw: shape for raw, shape in self._by_bytes.items() if shape in used}

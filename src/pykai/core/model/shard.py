@@ -1,4 +1,4 @@
-"""Which part of a cluster one scheduler looks at, and the names it goes by there."""
+"""Which part of a cluster one scheduler schedules, and its names there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pykai.api.meta import ObjectMeta
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Which objects this scheduler looks at, and the names it goes by (the flags of cycle:21 that shape the model)."""
+    """Which objects this scheduler reads, and its names (the flags of cycle:21 that affect the model)."""
 
     scheduler_name: str = names.SCHEDULER_NAME
     node_pool_key: str = names.NODE_POOL_LABEL

@@ -1,12 +1,12 @@
-"""Shared GPUs of a node: who sits on which device, and what that leaves (gpu:4).
+"""Shared GPUs of a node: which tenants are on which device, and what is left (gpu:4).
 
 A shared device is a *group*: an id, and tenants that each hold some MiB of it.  What a group does to the whole-GPU
-column of its node follows from the sets of its tenants alone, never from the order in which they came, so adding and
-removing in any order ends in the same numbers (gpu:S-6, and the "Do better" that replaces gpu:S-4/S-5 by sets):
+column of its node follows from the sets of its tenants alone, never from their order, so adding and
+removing in any order gives the same numbers (gpu:S-6, and the "Do better" that replaces gpu:S-4/S-5 by sets):
 
 - a device with a live or releasing tenant is not idle;
 - a device all of whose tenants are releasing is one whole releasing GPU;
-- a tenant pipelined onto a device without live tenants takes that releasing GPU (or, on a fresh id, promises one).
+- a tenant pipelined onto a device without live tenants takes that releasing GPU (or, on a new id, waits for one).
 
 A reservation pod holds a whole GPU of its node for the tenants of a group.  Beside them it counts for nothing; without
 them its GPU is being released, because the pod is about to be removed (`docs/adr/0014-lone-reservations.md`).
@@ -25,7 +25,7 @@ from pykai.core.model.vectors import RELEASING as RELEASING_PLANE
 
 #: How a task holds its node: the rows of the accounting table in cycle:4.
 LIVE, RELEASING, PIPELINED = 0, 1, 2
-#: How a reservation pod holds its device: it stays, or it goes.
+#: How a reservation pod holds its device: it stays, or it terminates.
 RESERVED, RESERVATION_TERMINATING = 3, 4
 
 _HOLDINGS = {TaskStatus.RELEASING: RELEASING, TaskStatus.PIPELINED: PIPELINED}
@@ -46,11 +46,11 @@ class DeviceUse(NamedTuple):
     used_mib: int = 0
     #: memory of live and releasing tenants
     allocated_mib: int = 0
-    #: memory of releasing tenants less that promised to pipelined ones; may be negative (gpu:S-7)
+    #: memory of releasing tenants less that of pipelined ones; may be negative (gpu:S-7)
     releasing_mib: int = 0
     #: reservation pods that stay
     reservations: int = 0
-    #: reservation pods that go, or whose node is silent
+    #: reservation pods that terminate, or whose node does not respond
     reservations_terminating: int = 0
 
     @property
@@ -64,7 +64,7 @@ class DeviceUse(NamedTuple):
         return -self.idle_gpus - (1 if self.live or self.pipelined else 0)
 
     def with_tenant(self, holding: int, mib: int, sign: int) -> DeviceUse:
-        """The device after a tenant came (sign 1) or left (sign -1) (gpu:S-4, S-5)."""
+        """The device with a tenant added (sign 1) or removed (-1) (gpu:S-4, S-5)."""
         live, releasing, pipelined, used, allocated, freed, reservations, reservations_terminating = self
         used += sign * mib
         if holding == LIVE:
@@ -90,13 +90,13 @@ class DeviceUse(NamedTuple):
 
     @property
     def is_only_reserved(self) -> bool:
-        """Nobody but a reservation pod that stays: who joins it may start at once, although no GPU is idle."""
+        """Only a reservation pod that stays: a tenant that joins may start at once, although no GPU is idle."""
         return self.reservations > 0 and self.has_no_tenant
 
     def fits_tenant(self, mib: int, gpu_mib: int) -> bool:
         """Room for a tenant counting what is being released (gpu:F-3).
 
-        A device that is released altogether is reached as a whole GPU instead, and so is one without tenants.
+        A device that is released entirely is used as a whole GPU instead, and so is one without tenants.
         """
         free_mib = self.joinable_mib(gpu_mib)
         return free_mib is not None and free_mib >= mib
@@ -108,7 +108,7 @@ class DeviceUse(NamedTuple):
         return gpu_mib - self.allocated_mib + self.releasing_mib
 
     def fits_tenant_now(self, mib: int, gpu_mib: int) -> bool:
-        """Room for a tenant right now (gpu:F-7); a device born by a pipelined tenant has none."""
+        """Room for a tenant now (gpu:F-7); a device that a pipelined tenant created has none."""
         is_occupied = self.live > 0 or self.releasing > 0 or self.reservations > 0
         return is_occupied and gpu_mib - self.allocated_mib - mib >= 0
 
@@ -117,7 +117,7 @@ FREE_DEVICE = DeviceUse()
 
 
 def tenant_mib(request: GpuRequest, gpu_mib: int, label_mib: int) -> int:
-    """Memory one device gives this ask on a node (gpu:C-2).
+    """Memory that this request takes of one device on a node (gpu:C-2).
 
     A request for all the memory the node advertises is a request for the whole device, although the engine's own
     figure is floored to a multiple of 100 (gpu:C-1, Do better).
@@ -128,19 +128,19 @@ def tenant_mib(request: GpuRequest, gpu_mib: int, label_mib: int) -> int:
 
 
 def portion_hundredths(request: GpuRequest, gpu_mib: int, label_mib: int) -> int:
-    """Portion of one device on a node in hundredths, rounded up for memory asks (gpu:C-3)."""
+    """Portion of one device on a node in hundredths, rounded up for gpu-memory requests (gpu:C-3)."""
     if request.memory_mib > 0:
         return -(-100 * tenant_mib(request, gpu_mib, label_mib) // gpu_mib)
     return int(request.portion * 100 + 0.5)
 
 
 def quota_hundredths(request: GpuRequest, gpu_mib: int, label_mib: int) -> int:
-    """What the per-node quota check charges for a shared ask (gpu:C-9)."""
+    """What the per-node quota check charges for a shared request (gpu:C-9)."""
     return request.devices * -(-100 * tenant_mib(request, gpu_mib, label_mib) // gpu_mib)
 
 
 def fits_device(request: GpuRequest, gpu_mib: int, label_mib: int) -> bool:
-    """Whether one device of the node is big enough at all (gpu:C-4); more than a whole device never is."""
+    """Whether one device of the node is large enough (gpu:C-4); none is for more than a whole device."""
     return tenant_mib(request, gpu_mib, label_mib) <= gpu_mib
 
 
@@ -152,7 +152,7 @@ class DeviceTenant(NamedTuple):
 
 
 def reservation_tenant(status: TaskStatus) -> DeviceTenant:
-    """The place of a reservation pod: no tenant may join one that is on its way out."""
+    """The place of a reservation pod: no tenant may join one that terminates."""
     return DeviceTenant(0, RESERVED if status in (TaskStatus.BOUND, TaskStatus.RUNNING) else RESERVATION_TERMINATING)
 
 
@@ -160,7 +160,7 @@ def reservation_charge(vector: Vector, status: TaskStatus, axis: int) -> tuple[I
     """What a reservation pod takes of [plane, axis] of its node, and whether it holds the device of a group besides.
 
     `axis` is that of the GPUs which the node shares, -1 when there are none or the pod names no group.  GPUs that are
-    held for no group are being released: nobody can use them, and nobody will miss the pod.
+    held for no group count as being released: no pod uses them.
     """
     gpus = vector.gpus
     holds_device = axis >= 0 and bool(gpus[axis] > 0)
@@ -180,9 +180,9 @@ def assign_devices(
     tenant: DeviceTenant,
     sign: int,
 ) -> None:
-    """Seat a tenant on shared devices of a node (sign 1) or take it off them (-1).
+    """Assign a tenant to shared devices of a node (sign 1) or remove it from them (-1).
 
-    `columns` is [plane, axis, node]; the whole-GPU figures of the node follow what becomes of its devices.
+    `columns` is [plane, axis, node]; the whole-GPU figures of the node follow its devices.
 
     Statements: gpu:S-1.
     """
@@ -194,7 +194,7 @@ def assign_devices(
 def set_device(
     columns: IntArray, axis: int, row: int, devices: dict[str, DeviceUse], group: str, after: DeviceUse
 ) -> None:
-    """Make a device what it is from now on; a free one is forgotten."""
+    """Set the use of a device; a free one is dropped."""
     before = devices.get(group, FREE_DEVICE)
     if after == FREE_DEVICE:
         del devices[group]

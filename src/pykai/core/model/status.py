@@ -28,7 +28,7 @@ class TaskStatus(IntEnum):
     DELETED = 12
 
 
-#: The names the wire and the recorded cases use.
+#: The names on the wire and in recorded cases.
 STATUS_NAMES: dict[str, TaskStatus] = {
     "Pending": TaskStatus.PENDING,
     "Gated": TaskStatus.GATED,
@@ -50,7 +50,7 @@ def _table(*members: TaskStatus) -> tuple[bool, ...]:
     return tuple(status in members for status in TaskStatus)
 
 
-#: Exists and is not on its way out.
+#: Exists and does not terminate.
 ALIVE = _table(
     TaskStatus.PENDING,
     TaskStatus.GATED,
@@ -70,11 +70,11 @@ ACTIVE_USED = _table(
     TaskStatus.RELEASING,
     TaskStatus.STUCK_IN_RELEASING,
 )
-#: Holds resources and will go on holding them.
+#: Holds resources and keeps them.
 ACTIVE_ALLOCATED = _table(
     TaskStatus.ALLOCATED, TaskStatus.PIPELINED, TaskStatus.BINDING, TaskStatus.BOUND, TaskStatus.RUNNING
 )
-#: Holds resources until it has gone.
+#: Holds resources until it is gone.
 TERMINATING = _table(TaskStatus.RELEASING, TaskStatus.STUCK_IN_RELEASING)
 #: Counts as allocated to its queue when a cycle starts (queues:Q-103).
 QUEUE_ALLOCATED = _table(TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND, TaskStatus.RUNNING)

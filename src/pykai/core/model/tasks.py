@@ -1,7 +1,7 @@
 """A pod as the engine keeps it: immutable facts read once when the pod changes.
 
-State is the pod's own word (phase, deletion, gates) and that of its BindRequest (cycle:TSK-3, TSK-4); only "stuck in
-releasing" also depends on the clock, and the tables settle that when a snapshot is taken.
+The status follows from the pod (phase, deletion, gates) and its BindRequest (cycle:TSK-3, TSK-4).  Only "stuck in
+releasing" also depends on the clock; the tables decide that when a snapshot is taken.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pykai.core.model.problems import ProblemReporter
 from pykai.core.model.shapes import Shape
 from pykai.core.model.status import ACTIVE_USED, TERMINATING, TaskStatus
 
-#: What Go reads as an integer; eighteen digits are as many as surely fit 64 bits.
+#: What Go reads as an integer; eighteen digits always fit 64 bits.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 _PHASES = {
@@ -55,11 +55,11 @@ class Task:
     group_key: str
     subgroup: str
     labels: dict[str, str]
-    #: the pod asks for this scheduler
+    #: the pod names this scheduler
     for_this_scheduler: bool
-    #: holds a GPU for others, whose charge is theirs (gpu:S-2)
+    #: holds a GPU for other pods, which are charged for it (gpu:S-2)
     is_reservation: bool
-    #: reservation or scale-adjust pod of our own making: not a foreign load (queues:Q-102)
+    #: reservation or scale-adjust pod of ours: not foreign load (queues:Q-102)
     is_utility: bool
     #: when the grace period of a deletion ends, None while not being deleted
     deletion_ns: int | None
@@ -69,7 +69,7 @@ class Task:
     kubeflow_master: bool
     ray_head: bool
     task_priority: tuple[int, int]
-    #: in which NUMA zones of its node it lies, () when nobody has written it down (gpu:N-15)
+    #: its NUMA zones on its node, () without a record (gpu:N-15)
     numa_record: ZoneRecord = ()
     #: key of the claim behind each of the shape's claims, "" where there is none (gpu:D-5)
     claim_keys: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Task:
     claim_allocations: tuple[tuple[str, AllocationResult], ...] = ()
     #: how long its deletion gives it to end
     deletion_grace_ns: int = 0
-    #: it should have gone long ago, whatever its phase
+    #: it should be gone by now, whatever its phase
     overdue: bool = False
     #: evicted by this scheduler: uid of the PodGroup that gets its place, "" = of none; None = not evicted
     evicted_for: str | None = None
@@ -90,7 +90,7 @@ class Task:
         return bool(self.node) and (ACTIVE_USED[self.status] or self.status is TaskStatus.UNKNOWN)
 
     def terminates_slowly(self, stuck_after_ns: int) -> bool:
-        """Whether the pod leaves and will not have gone soon: it is stuck, or somebody else gave it a long time."""
+        """Whether the pod terminates slowly: it is stuck, or another client gave it a long grace period."""
         if not TERMINATING[self.status]:
             return False
         if self.overdue or self.status is TaskStatus.STUCK_IN_RELEASING:
@@ -98,7 +98,7 @@ class Task:
         return self.evicted_for is None and self.deletion_grace_ns > stuck_after_ns
 
 
-#: What may change in a pod without anybody here reading it.
+#: Fields of a pod that nothing here reads.
 _IGNORED_FIELDS = frozenset(("resource_version", "owner_references", "conditions", "start_time"))
 
 
@@ -111,7 +111,7 @@ _TASK_FACTS = attrgetter(*(field.name for field in fields(Task)))
 
 
 def is_equivalent_pod(pod: Pod, other: Pod) -> bool:
-    """Whether two versions of a pod surely mean the same here; cheap, for the many that tell of conditions only."""
+    """Whether two versions of a pod are certainly equivalent here; cheap, for the many updates of conditions only."""
     return (
         _RELEVANT_STATUS(pod.status) == _RELEVANT_STATUS(other.status)
         and _RELEVANT_METADATA(pod.metadata) == _RELEVANT_METADATA(other.metadata)
@@ -149,7 +149,7 @@ def evicted_for(pod: Pod) -> str | None:
 
 
 def has_ended(pod: Pod) -> bool:
-    """Whether the pod has run to its end and holds nothing any more."""
+    """Whether the pod has ended and holds nothing."""
     return pod.status.phase in _PHASES
 
 
@@ -222,7 +222,7 @@ def read_task(
     *,
     overdue: bool = False,
 ) -> Task:
-    """The task of a pod.  `forced` is a state the caller knows better than the object (an assumed deletion)."""
+    """The task of a pod.  `assumed_status` overrides what the object shows (an assumed deletion)."""
     meta, spec = pod.metadata, pod.spec
     labels = meta.labels
     annotations = meta.annotations
@@ -231,7 +231,7 @@ def read_task(
     group_name = annotations.get(names.POD_GROUP_ANNOTATION)
     role = labels.get(names.KUBEFLOW_ROLE_LABEL)
     for_this_scheduler = spec.scheduler_name == scheduler_name
-    # Anyone can write a label: a member of a group is work, which pays for its GPUs and can be evicted.
+    # Users can write labels: a member of a group is work, which is charged for its GPUs and can be evicted.
     is_reservation = app == reservation_app and not group_name
     if for_this_scheduler and not node:
         report_unreadable_fields(pod, shape, report)

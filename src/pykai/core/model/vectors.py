@@ -1,8 +1,8 @@
 """Shapes as vectors over the axes, made once per shape.
 
-`demand` is compared with a node's free or idle column: an axis the shape does not ask for holds `NOT_REQUESTED`, so one
-compare over all axes tests only what was asked for (cycle:R-4, Do better).  A shape that asks for something no node
-offers asks for more pod slots than there are: such a name has no axis to say it on.  `charges[holding]` is what a task
+`demand` is compared with a node's free or idle column: an axis the shape does not request holds `NOT_REQUESTED`, so one
+comparison over all axes tests only what is requested (cycle:R-4, Do better).  A shape that requests something no node
+offers demands more pod slots than exist, because such a name has no axis.  `charges[holding]` is what a task
 of the shape adds to the four node planes while it is live, releasing or pipelined there: the accounting table of
 cycle:4.
 """
@@ -28,21 +28,21 @@ _SIGNS = np.array([[-1, -1, 0], [0, 1, -1], [-1, 0, -1], [1, 1, 1]], dtype=np.in
 
 
 class EvaluationCost(NamedTuple):
-    """What makes a shape costly to look at, besides how many nodes there are (`yielding.py`)."""
+    """What makes a shape costly to evaluate, besides the number of nodes (`allowance.py`)."""
 
     #: terms about other pods, nodes and devices, and spread constraints
     terms: int
-    #: names of resources beyond those that any pod may ask for
+    #: resource names beyond the free ones
     names: int
-    #: asks for a part of a GPU
+    #: requests a fraction of a GPU
     shared: bool
 
 
-#: What a term counts that no label narrows down: nearly every pod is one of those it selects.
+#: The cost of a term that no label narrows down: it selects nearly every pod.
 _UNSELECTIVE_WEIGHT = 16
 
 
-#: What a term about nodes counts: each is a column of its own.
+#: The cost of a term about nodes: each is a column of its own.
 _NODE_TERM_WEIGHT = 3
 #: Bytes of a CEL selector that count as much as a term: it must be compiled.
 _BYTES_PER_TERM = 4
@@ -59,7 +59,7 @@ def _term_weight(term: PodAffinityTerm) -> int:
     )
 
 
-#: Names of resources that cost nothing: pods ask for a handful.
+#: Resource names that cost nothing: pods request a handful.
 _FREE_RESOURCE_NAMES = 16
 
 
@@ -117,7 +117,7 @@ class Vector:
         self.shape = shape
         #: (axis, amount) a task takes of a node, ascending
         self.taken: tuple[tuple[int, int], ...] = tuple((axis, value) for axis, _, value in offered)
-        #: (axis, amount) the shape asks for, ascending
+        #: (axis, amount) the shape requests, ascending
         self.requested: tuple[tuple[int, int], ...] = self.taken
         if any(name not in axes.index and value > 0 for name, value in shape.requests):
             demand[PODS, 0] = UNSATISFIABLE
@@ -128,9 +128,9 @@ class Vector:
         self.reservation_charge: IntArray = without_gpus
         #: the GPUs alone
         self.gpus: IntArray = charge - without_gpus
-        #: amount per axis or UNASKED, [axes, 1]
+        #: amount per axis or NOT_REQUESTED, [axes, 1]
         self.demand: IntArray = demand
-        #: change of [plane, axis] per holding, flattened: one stride is quicker than two
+        #: change of [plane, axis] per holding, flattened: one stride is faster than two
         self.charges: tuple[IntArray, ...] = tuple(charge_planes(charge, holding).ravel() for holding in range(3))
         self.evaluation_cost = _evaluation_cost(shape)
         self.cpu: int = int(charge[CPU])
@@ -145,7 +145,7 @@ def charge_planes(charge: IntArray, holding: int) -> IntArray:
 
 
 def fits_amounts(available: list[int], requested: tuple[tuple[int, int], ...]) -> bool:
-    """Whether one node that holds so much per axis has what is asked; the scalar twin of comparing with `demand`."""
+    """Whether a node with these amounts per axis has what is requested; the scalar twin of comparing with `demand`."""
     for axis, amount in requested:  # noqa: SIM110  (a generator here costs twice the time, for every repaired row)
         if available[axis] < amount:
             return False
@@ -153,7 +153,7 @@ def fits_amounts(available: list[int], requested: tuple[tuple[int, int], ...]) -
 
 
 class Vectors(dict[Shape, Vector]):
-    """Vectors of shapes, made on first use.  Whoever adds an axis must clear them: they have become too short."""
+    """Vectors of shapes, made on first use.  Clear them when an axis is added: they have become too short."""
 
     __slots__ = ("_axes",)
 
@@ -162,7 +162,7 @@ class Vectors(dict[Shape, Vector]):
         self._axes = axes
 
     def retain_only(self, used: Set[Shape]) -> None:
-        """Forget the vectors of all shapes but these."""
+        """Drop the vectors of all shapes but these."""
         for shape in self.keys() - used:
             del self[shape]
 

@@ -1,8 +1,9 @@
-"""What a pod asks of storage, without names: part of its shape, so that pods with equal asks are filtered once.
+"""What a pod requests of storage, without names: part of its shape, so that equal requests are filtered once.
 
 A claim is *bound* (its volume says which nodes reach it), *waiting* (WaitForFirstConsumer: the node decides which
-volume it gets or where one is made), or it has a *problem* that no node can mend.  The name of a claim is in its ask
-only where it matters: in the text of a problem, where several pods share the claim, where a volume is kept for it.
+volume it gets or where one is provisioned), or it has a *problem* that no node can solve.  The name of a claim is in
+its request only where it matters: in the text of a problem, where several pods share the claim, where a volume is
+reserved for it.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ class VolumeRequest:
 
     #: why no node can serve it, "" when one may
     problem: str = ""
-    #: it has its volume, or waits for the pod to get a node
+    #: it has its volume, rather than waiting for the pod to get a node
     bound: bool = False
-    #: the volume it is bound to is not there
+    #: the volume it is bound to does not exist
     lost: bool = False
     #: which nodes reach the volume it is bound to
     accessible_from: AccessibleNodes = None
@@ -68,21 +69,21 @@ class VolumeRequest:
     driver: str = ""
     #: key of the claim if several pods use it, else ""
     shared_key: str = ""
-    #: no two pods may use it at a time
+    #: only one pod may use it at a time
     single_pod_only: bool = False
     #: made for this pod and gone with it: gives its size back to its class
     is_ephemeral: bool = False
     storage_class: str = ""
-    #: bytes a waiting claim, or one of its own, asks for
+    #: bytes that a waiting or ephemeral claim requests
     size: int = 0
     access_modes: tuple[str, ...] = ()
     volume_mode: str = ""
     attributes_class: str = ""
     #: labels a volume must have; None = any
     selector: tuple[LabelRequirement, ...] | None = None
-    #: volumes kept for this very claim
+    #: volumes reserved for this claim
     reserved_volumes: tuple[str, ...] = ()
-    #: node on which its volume is being made
+    #: node for which its volume is being provisioned
     selected_node: str = ""
 
     @property
@@ -123,7 +124,7 @@ def nodes_of_labels(selector: LabelSelector | None) -> AccessibleNodes:
 
 
 def nodes_of_topologies(terms: Iterable[TopologySelectorTerm]) -> AccessibleNodes:
-    """Where a class lets volumes be made: anywhere unless it says."""
+    """Where a class lets volumes be provisioned: anywhere by default."""
     node_terms = tuple(
         NodeTerm(tuple(LabelRequirement(e.key, "In", tuple(e.values)) for e in term.match_label_expressions))
         for term in terms

@@ -1,9 +1,9 @@
 """The NUMA zones of a node, read once when its NodeResourceTopology changes (gpu:N-1 to N-3).
 
 The object comes from a daemon on the node.  What the kubelet does with a pod depends on the policy and scope of its
-Topology Manager and on what each zone may give (allocatable); what is left of it (available) the daemon tells late.
-Everything but `available` is the *layout*: nodes of one make have equal layouts, which are the same object here, so
-that work can be done once for all of them.
+Topology Manager and on what each zone offers (allocatable); the daemon reports what is left (available) with a delay.
+Everything but `available` is the *layout*: nodes of one model have equal layouts, which are the same object here, so
+that work is done once for all of them.
 
 An object with more zones or resources than any machine has is not used: all nodes share columns that are as wide as the
 widest of them.
@@ -27,7 +27,7 @@ from pykai.core.model.problems import Problem, ProblemReporter
 #: Amounts as [zone][resource].
 ZoneGrid = tuple[tuple[int, ...], ...]
 
-#: Zones of a node, and resources they name, that are looked at; a kubelet takes eight zones unless told otherwise.
+#: Zones of a node, and resources they name, that are read; a kubelet supports eight zones by default.
 MAX_ZONES, MAX_ZONE_RESOURCES = 64, 64
 
 _NUMBER = re.compile(r"[0-9]+$", re.ASCII)
@@ -43,7 +43,7 @@ class ZonePolicy(IntEnum):
 
     @property
     def rejects_unaligned(self) -> bool:
-        """Whether it turns such a pod away (gpu:N-8)."""
+        """Whether it rejects such a pod (gpu:N-8)."""
         return self >= ZonePolicy.RESTRICTED
 
 
@@ -84,7 +84,7 @@ class NodeZones:
     """The zones of one node."""
 
     layout: ZoneLayout
-    #: what the daemon last saw unused
+    #: what the daemon last reported as unused
     available: ZoneGrid
 
 

@@ -1,4 +1,4 @@
-"""The plugins, under the names upstream's configuration files use."""
+"""The plugins, under the names of KAI's configuration files."""
 
 from __future__ import annotations
 

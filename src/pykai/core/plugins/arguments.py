@@ -44,7 +44,7 @@ def read_flag(text: str) -> bool:
 
 
 def read_list(text: str) -> frozenset[str]:
-    """Words with commas between them, none for an empty text."""
+    """Words separated by commas; none for an empty text."""
     return frozenset(word for part in text.split(",") if (word := part.strip()))
 
 

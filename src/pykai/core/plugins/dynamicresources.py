@@ -1,7 +1,7 @@
-"""dynamicresources: devices for ResourceClaims, and for extended resources that a device class stands behind (gpu:11).
+"""dynamicresources: devices for ResourceClaims, and for extended resources that a device class backs (gpu:11).
 
 The rules live in `core/ledgers/claims`; here they become checks, a score and a ledger.  A pod whose claims could be
-satisfied only by devices that are about to be given back scores as one that cannot start there now (cycle:SCO-2,
+satisfied only by devices that are being released scores as one that cannot start there now (cycle:SCO-2,
 Availability).
 """
 
@@ -32,8 +32,8 @@ _TEXTS = (
 
 @dataclass(frozen=True, slots=True)
 class DynamicResourcesPlugin:
-    """Claims of devices.  `maxCelCacheEntries` is accepted for the sake of existing files: expressions are compiled
-    once, however many there are (gpu:D-23)."""
+    """Claims of devices.  `maxCelCacheEntries` is accepted for existing files: all expressions are compiled
+    once (gpu:D-23)."""
 
     max_cel_cache_entries: int = 10
 
@@ -42,7 +42,7 @@ class DynamicResourcesPlugin:
     }
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
-        """Nothing at all while no pod uses claims."""
+        """No hooks while no pod uses claims."""
         if not snapshot.tasks_with_claims:
             return Hooks()
         ledger = ClaimLedger(snapshot)
@@ -52,7 +52,7 @@ class DynamicResourcesPlugin:
 
 
 def hooks_without_claims(snapshot: Snapshot) -> Hooks:
-    """The rules where the plugin is switched off: nobody gets devices, nodes serve what they offer (gpu:D-2)."""
+    """The rules where the plugin is switched off: no pod gets devices, nodes serve what they offer (gpu:D-2)."""
     if not snapshot.tasks_with_claims:
         return Hooks()
     return replace(_claim_hooks(snapshot, ClaimLedger(snapshot, serving=False)), pre_place=(_claims_not_available,))
@@ -155,7 +155,7 @@ def _claim_hooks(snapshot: Snapshot, ledger: ClaimLedger) -> Hooks:
 
 
 def _claims_not_available(state: State, request: PlacementRequest) -> PreFailure | None:
-    """Without the plugin nobody gives a pod its devices (gpu:D-2)."""
+    """Without the plugin no pod gets devices (gpu:D-2)."""
     if not request.shape.claims:
         return None
     claims = ", ".join(claim.name for claim in request.shape.claims)
@@ -192,7 +192,7 @@ def _unusable_claim_check(snapshot: Snapshot) -> Callable[[State, PlacementReque
 
 
 def _consumer_limit_check(ledger: ClaimLedger) -> Callable[[State, PlacementRequest], PreFailure | None]:
-    """A claim that may not be used by more pods than it is (gpu:D-9)."""
+    """A claim that has reached its number of users (gpu:D-9)."""
 
     def check(state: State, request: PlacementRequest) -> PreFailure | None:
         if not request.shape.claims:

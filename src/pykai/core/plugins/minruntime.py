@@ -1,4 +1,4 @@
-"""minruntime: work that has only just started is left alone for a while (queues:12)."""
+"""minruntime: work that has just started is protected for a while (queues:12)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MinRuntime:
 
     default_preempt_ns: int = 0
     default_reclaim_ns: int = 0
-    #: whose reclaim time counts: `lca` looks below where the two queues part, `queue` at the victim's own
+    #: which reclaim time counts: `lca` that of the queue below the common ancestor, `queue` that of the victim's own
     resolve: str = LCA
 
     ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = {
@@ -33,7 +33,7 @@ class MinRuntime:
     }
 
     def longest_ns(self, tree: QueueTree) -> int:
-        """The longest time that anybody is left alone for; 0 when nobody is, and no start need be known."""
+        """The longest protected time; 0 when nothing is protected, and start times are not needed."""
         spans = (*tree.preempt_min_runtime_ns, *tree.reclaim_min_runtime_ns)
         return max(self.default_preempt_ns, self.default_reclaim_ns, *(span for span in spans if span is not None))
 
@@ -62,7 +62,7 @@ class MinRuntime:
         )
 
 
-# A queue that says 0 has said something (queues:Q-305).
+# 0 is a value, not absent (queues:Q-305).
 def _nearest(spans: list[int | None], chain: tuple[int, ...], default_ns: int) -> int:
     return next((span for queue in chain if (span := spans[queue]) is not None), default_ns)
 
@@ -98,7 +98,7 @@ def _is_within_min_runtime(span: MinRuntimeOf, state: State, gang: Gang, victim:
 
 
 def _filter(span: MinRuntimeOf, state: State, gang: Gang, required: QueueAmounts) -> Callable[[Gang], bool]:
-    """Elastic victims pass here, they may shrink (queues:Q-306)."""
+    """Elastic victims pass, because they may shrink (queues:Q-306)."""
     return lambda victim: not _is_within_min_runtime(span, state, gang, victim) or victim.elastic
 
 

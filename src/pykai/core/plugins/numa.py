@@ -1,8 +1,8 @@
-"""numa: pods where their cores and devices lie close together (gpu:12).
+"""numa: place pods where their cores and devices are close together (gpu:12).
 
-Off unless a configuration names it.  A node whose Topology Manager would turn the pod away is refused; among the others
-the fewer zones the pod would span the better.  Which zones it gets is kept in a ledger (`ledgers/numa/ledger.py`), so
-that the next pod of the cycle finds what is really left.
+Off unless a configuration names it.  A node whose Topology Manager would reject the pod is refused; among the others,
+fewer zones score higher.  A ledger keeps which zones a pod gets (`ledgers/numa/ledger.py`), so that the next pod of the
+cycle sees what is left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pykai.core.plugins.arguments import ArgumentReader, read_flag, read_list
 
 #: gpu:N-13
 TEXT = "node cannot NUMA-align the pod's resources under its Topology Manager policy"
-#: What a placement in one zone is worth (gpu:N-14).
+#: Score of a placement in one zone (gpu:N-14).
 WEIGHT = 100.0
 
 
@@ -34,7 +34,7 @@ class Numa:
 
     #: resources that are not aligned although zones report them
     ignored: frozenset[str] = frozenset()
-    #: work out what is left from the records of the pods instead of trusting the daemon's figure (gpu:N-16)
+    #: compute what is left from the records of the pods instead of trusting the daemon's figure (gpu:N-16)
     reconstruct: bool = True
 
     ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = {
@@ -43,7 +43,7 @@ class Numa:
     }
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
-        """A check, a score and books; nothing while no node has zones."""
+        """A check, a score and a ledger; nothing while no node has zones."""
         if not any(name in snapshot.nodes.rows for name in snapshot.numa):
             return Hooks()
         ledger = ZoneLedger(snapshot, ignored=self.ignored, reconstruct=self.reconstruct)

@@ -1,7 +1,7 @@
 """The plugins without arguments that only order things (cycle:8.3 to 8.5, 13.4).
 
 priority, elastic, subgrouporder, kubeflow, ray, taskorder: each is one sort key for groups in a queue, subgroups in a
-group or tasks in a gang.  sg-nodelocalgreedy, sg-multinodegang: each is one way to choose victims.
+group or tasks in a gang.  sg-nodelocalgreedy, sg-multinodegang: each is one generator of victim sets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """predicates: what keeps a pod off a node, apart from resources (cycle:9, gpu:5.1).
 
-The order of the checks is the order in which a node's reason is looked for.  Which Kubernetes filters are reused, and
+The first check that refuses a node gives its reason.  Which Kubernetes filters are reused, and
 their texts: cycle:FLT-2, FLT-3.  Hard topology spread constraints are one of them here, which KAI leaves out (ADR 26).
 """
 

@@ -21,7 +21,7 @@ from pykai.core.report.sentences import format_go_float, format_number
 def _once_per_shape(
     find: Callable[[Shape], PreFailure | None],
 ) -> Callable[[State, PlacementRequest], PreFailure | None]:
-    """A pre-check that looks at nothing but the shape, asked once for each (cycle:FLT-9)."""
+    """A pre-check that reads only the shape, evaluated once for each (cycle:FLT-9)."""
     failures: dict[int, PreFailure | None] = {}
 
     def check(state: State, request: PlacementRequest) -> PreFailure | None:
@@ -42,7 +42,7 @@ _RESOURCE_WORDS = {
 }
 
 
-#: Resources besides the usual ones that a sentence names; a pod may ask for as many as it likes.
+#: Resources besides the usual ones that a sentence names; a pod may request any number.
 _MAX_NAMED_RESOURCES = 32
 
 
@@ -51,7 +51,7 @@ def _resource_words(name: str) -> tuple[str, float, str]:
 
 
 def max_node_resources_check(snapshot: Snapshot) -> Callable[[State, PlacementRequest], PreFailure | None]:
-    """More than any node of the shard has, whoever leaves it (cycle:FLT-7; gpu:P-6)."""
+    """A request larger than any node of the shard (cycle:FLT-7; gpu:P-6)."""
     names = snapshot.axes.names
     max_by_resource = (
         dict(zip(names, snapshot.allocatable.max(axis=1).tolist(), strict=False)) if len(snapshot.nodes) else {}

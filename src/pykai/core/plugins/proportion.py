@@ -1,4 +1,4 @@
-"""proportion: fair shares, the order of queues, and what a queue may take on (queues:8 to 10).
+"""proportion: fair shares, the order of queues, and the limits of queues (queues:8 to 10).
 
 The figures themselves are kept by the ledger whether or not this plugin is configured; the plugin decides by them.
 """
@@ -50,7 +50,7 @@ class Proportion:
     }
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
-        """Queue order and capacity; where nothing leaves, a start may be whatever may be promised."""
+        """Queue order and capacity; without terminating pods, starts and pipelined placements have the same limits."""
         has_terminating = any(count.terminating for count in snapshot.group_index.queues.values())
         return Hooks(
             queue_key=_queue_key,
@@ -88,7 +88,7 @@ def _victim_queue_key(state: State, queue: int, taken: QueueAmounts) -> tuple[fl
 
 
 class _ReclaimCheck:
-    """The first gate of reclaim, asked once of all who ask for the same while nothing changes."""
+    """The first gate of reclaim, evaluated once for equal requests while the state is the same."""
 
     __slots__ = ("_answers", "_version")
 
@@ -107,7 +107,7 @@ class _ReclaimCheck:
 
 
 def _reclaim_from(state: State, gang: Gang, required: QueueAmounts) -> Callable[[int], bool]:
-    """Whether anything may be taken depends on the victim's queue alone (queues:11.2)."""
+    """Whether a victim is possible depends on its queue alone (queues:11.2)."""
     return lambda leaf: fairness.may_lose(state.ledger, gang.queue, leaf, required)
 
 
@@ -132,7 +132,7 @@ def _reclaim_gate(multiplier: float, state: State, proposal: EvictionProposal) -
 
 
 def _loss_parts(losses: list[Loss], counted: list[Loss]) -> list[QueueAmounts]:
-    """What a gang loses, in parts that are judged one by one: the minimum of all its leaves as one, the rest task by
+    """What a gang loses, in parts that are checked one by one: the minimum of all its leaves as one, the rest task by
     task (cycle:RCL-3)."""
     seen: dict[str, int] = {}
     minimum_parts: list[QueueAmounts] = []

@@ -212,7 +212,7 @@ class FreeAmountRange:
     def __init__(self, state: State, axes: list[int], offering: BoolArray) -> None:
         self._state = state
         self._axes = axes
-        #: row -> free amount when last looked at, of the rows that offer the resource
+        #: row -> free amount as last read, of the rows that offer the resource
         amounts = state.free[axes].sum(axis=0)[offering]
         self._values: dict[int, int] = dict(zip(np.flatnonzero(offering).tolist(), amounts.tolist(), strict=True))
         self._seen = len(state.changed_rows)

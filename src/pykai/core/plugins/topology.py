@@ -38,10 +38,10 @@ from pykai.core.placing.topology import (
 from pykai.core.plugins.arguments import ArgumentReader, read_flag, read_one_of
 from pykai.core.report.decisions import BadTopology, DomainShort, FurtherDomains, NoDomain, Refusal
 
-#: What the emptiest preferred domain is worth; the others of its level get equal steps less (cycle:SCO-2).
+#: Score of the emptiest preferred domain; the others of its level get equal steps less (cycle:SCO-2).
 _PREFERRED_BAND = 1_000_000.0
 
-#: Domains that are told one by one (topo:TD-15).
+#: Domains that are named one by one (topo:TD-15).
 _MAX_REPORTED_DOMAINS = 5
 
 
@@ -163,7 +163,7 @@ class _DomainSearch:
         return self._make_sets(self._worth_trying(chosen), scores)
 
     def _make_sets(self, chosen: list[int], scores: FloatArray | None) -> Iterator[NodeSet]:
-        """Masks are made when their turn comes: a level of single hosts may have ten thousand domains."""
+        """Masks are made lazily: a level of single hosts may have ten thousand domains."""
         tree = self._tree
         for number in chosen:
             depth = tree.level_of(number)
@@ -175,7 +175,7 @@ class _DomainSearch:
     def _worth_trying(self, chosen: list[int]) -> list[int]:
         """Without domains whose nodes refuse the tasks for other reasons than resources (topo:TD-12).
 
-        When all do, the first is tried all the same, so that its nodes tell why.
+        When all do, the first is still tried, so that its nodes give the reasons.
         """
         allowed = self._state.allowed_nodes
         if allowed is None:

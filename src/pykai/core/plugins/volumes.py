@@ -1,7 +1,7 @@
 """Persistent volumes: the filter VolumeBinding, which `predicates` includes, and the option `volumelimits`.
 
 Texts and order are Kubernetes 1.35's (cycle:FLT-3, FLT-9).  KAI Scheduler enforces neither volume limits nor zones nor
-ReadWriteOncePod (cycle:FLT-4), so these stand in a plugin of their own that is off unless named.
+ReadWriteOncePod (cycle:FLT-4), so these are a plugin of their own that is off unless named.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from pykai.core.plugins.arguments import ArgumentReader
 
 
 def unusable_claims(state: State, request: PlacementRequest) -> PreFailure | None:
-    """A claim that is missing, being deleted, lost or not bound in time; no eviction mends it (cycle:FLT-9).
+    """A claim that is missing, being deleted, lost or not bound in time; no eviction helps (cycle:FLT-9).
 
-    A pod that runs in spite of it is not asked, should a trial evict it: it may stay, see `_only_here`.
+    A running pod that a trial evicts is exempt: it may stay where it is, see `_all_but_current_node`.
     """
     volumes = request.shape.volumes
     if not volumes or not volumes[0].problem or request.task.key in state.evicted_from:
@@ -49,7 +49,7 @@ def _all_but_current_node(state: State, request: PlacementRequest, rows: Rows) -
 def _refuse_unless(
     nodes: NodeTable, accepts: Callable[[NodeTable, tuple[VolumeRequest, ...]], BoolArray]
 ) -> Callable[[State, PlacementRequest, Rows], IntArray]:
-    """A check that depends on the asks and the nodes alone."""
+    """A check that depends on the requests and the nodes alone."""
 
     def evaluate(state: State, request: PlacementRequest, rows: Rows) -> IntArray:
         return (~accepts(nodes, request.shape.volumes)[rows]).astype(np.int64)
@@ -109,7 +109,7 @@ def volume_hooks(snapshot: Snapshot) -> Hooks:
 def combine_keys(
     one: Callable[[PlacementRequest], Hashable] | None, other: Callable[[PlacementRequest], Hashable] | None
 ) -> Callable[[PlacementRequest], Hashable] | None:
-    """What two sets of rules look at besides the shape."""
+    """What two sets of rules read besides the shape."""
     if one is None or other is None:
         return one or other
     return lambda ask: (one(ask), other(ask))

@@ -1,1 +1,1 @@
-"""Whose turn is it: the queue tree, fair shares, quotas, and the order in which groups are served."""
+"""Fair shares and quotas of queues, and what queues hold."""

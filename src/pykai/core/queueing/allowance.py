@@ -1,15 +1,15 @@
 """How much of a cycle the objects of one namespace may take while others wait.
 
-Most of what a cycle does follows the number of pods.  Some things a tenant may write many of into one object: terms of
-affinity, subgroups, names of resources, parts of GPUs.  Each has a price in units, and a namespace whose waiting groups
-come to more than its allowance in a cycle has the rest put off to the next one, where that rest goes first.  Units are
-counted from the objects alone, never measured, so a replay decides the same.
+The cost of a cycle mostly follows the number of pods.  But one object may hold many affinity terms, subgroups, resource
+names or GPU fractions.  Each has a price in units.  When the waiting groups of a namespace cost more than its
+allowance, the rest is postponed to the next cycle, where it goes first.  Units are counted from the objects, never
+measured, so a replay decides the same.
 
-In: the snapshot, and `Policy.resume`, which is what the last plan said.  Out: the groups that take part, those put off,
-and where each namespace goes on (`Plan.resume`).  Subtle: groups are put off only while another namespace has waiting
-work, at least one group of a namespace always takes part, and groups without any of those things always do.  The order
-in which groups take their turns is that of their names: it must not change from cycle to cycle, while priorities may.
-Groups that were promised a place go before all others: put off, they would lose it, and evict again for another.
+In: the snapshot, and `Policy.resume` from the last plan.  Out: the groups that take part, those postponed, and where
+each namespace resumes (`Plan.resume`).  Subtle: groups are postponed only while another namespace has waiting work, at
+least one group of a namespace always takes part, and groups that cost nothing always do.  Groups take turns in the
+order of their names, which unlike priorities does not change between cycles.  Nominated groups go before all others: a
+postponed one would lose its nodes, and evict again for others.
 
 Statements: crowds:turns, neighbours:promises.
 """
@@ -26,10 +26,10 @@ from pykai.core.model.status import TaskStatus
 from pykai.core.model.vectors import EvaluationCost, Vectors
 from pykai.core.report.decisions import Postponed
 
-#: Prices: of a term and of a part of a GPU for every node, of a subgroup and of a name as such.
+#: Prices: of a term and of a GPU fraction for every node, of a subgroup and of a resource name.
 TERM_PRICE, SHARE_PRICE = 1, 70
 SUBGROUP_PRICE, NAME_PRICE = 1_024, 640
-#: Subgroups of a group that cost nothing: every group has some.
+#: Subgroups that cost nothing: every group has some.
 FREE_SUBGROUPS = 16
 
 
@@ -38,15 +38,15 @@ class GroupCost(NamedTuple):
 
     version: int
     subgroups: int
-    #: shapes of its waiting tasks that cost anything; those of equal tasks are counted once in a namespace
+    #: shapes of its waiting tasks that cost something; equal tasks of a namespace are counted once
     burdens: tuple[tuple[int, EvaluationCost], ...]
 
 
 class GroupSelection(NamedTuple):
-    """Who takes part in a cycle."""
+    """The groups that take part in a cycle."""
 
     entries: list[GroupEntry]
-    #: group -> why it is put off
+    #: group -> why it is postponed
     postponed: dict[str, Postponed]
     #: namespace -> the group with which the next cycle begins
     resume: tuple[tuple[str, str], ...]
@@ -55,7 +55,7 @@ class GroupSelection(NamedTuple):
 def select_groups(
     snapshot: Snapshot, allowance: int | None, resume: Mapping[str, str], nominated: frozenset[str] = frozenset()
 ) -> GroupSelection:
-    """The waiting groups that take part, and those that a namespace has too many of."""
+    """The waiting groups that take part, and those that exceed the allowance of their namespace."""
     waiting = snapshot.group_index.waiting
     costly_groups: dict[str, list[str]] = {}
     if allowance is None or not _several_namespaces(waiting):
@@ -108,7 +108,7 @@ def _group_cost(entry: GroupEntry, vectors: Vectors) -> GroupCost:
 
 
 def _marginal_prices(entries: Iterable[GroupEntry], snapshot: Snapshot) -> list[int]:
-    """What each group adds to those before it, in units."""
+    """What each group adds to the cost of those before it, in units."""
     nodes = len(snapshot.nodes)
     seen: set[int] = set()
     prices: list[int] = []

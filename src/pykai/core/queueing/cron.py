@@ -1,4 +1,4 @@
-"""Cron expressions, as far as usage windows need them: five fields, and when they last came (queues:Q-341).
+"""Cron expressions of usage windows: five fields, and their last occurrence (queues:Q-341).
 
 Fields are minute, hour, day of the month, month, day of the week, each `*`, a number, a name where there are names, a
 range, a list or a step.  As in cron, a day counts when either of the two day fields names it, if both are restricted.
@@ -34,12 +34,12 @@ _NS = 1_000_000_000
 
 
 class CronError(ValueError):
-    """The text is no cron expression; the message says which field and why."""
+    """The text is not a cron expression; the message names the field and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class CronSchedule:
-    """When something comes."""
+    """The times at which something happens."""
 
     minutes: frozenset[int]
     hours: frozenset[int]

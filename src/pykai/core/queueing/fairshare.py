@@ -14,9 +14,9 @@ from pykai.core.queueing.waterfill import SiblingColumns, divide_siblings
 
 
 def roll_up(tree: QueueTree, leaf_values: list[list[float]]) -> None:
-    """Adds to every queue what stands at the queues below it, in place; columns are [resource][row].
+    """Add to every queue the amounts of the queues below it, in place; columns are [resource][row].
 
-    A queue that has children keeps what it had of its own: workloads in it hold resources too (queues:Q-66).
+    A queue with children keeps its own amounts: workloads in it hold resources too (queues:Q-66).
     """
     climbs = [(row, tree.parents[row]) for row in reversed(tree.top_down) if tree.parents[row] >= 0]
     for column in leaf_values:
@@ -35,7 +35,7 @@ def fair_shares(
 ) -> list[list[float]]:
     """The fair share of every queue, [resource][row].
 
-    `total` is the cluster per resource; `request` (rolled up) and `usage` (parts of the cluster) are [resource][row].
+    `total` is the cluster per resource; `request` (rolled up) and `usage` (fractions of it) are [resource][row].
     """
     groups = [tree.roots, *(tree.children[row] for row in tree.top_down if tree.children[row])]
     pools = [-1, *(row for row in tree.top_down if tree.children[row])]
@@ -43,7 +43,7 @@ def fair_shares(
     shares: list[list[float]] = []
     for resource in range(RESOURCES):
         quota, limit, weight = tree.quota[resource], tree.limit[resource], tree.weight[resource]
-        # Columns may come as arrays, whose elements are slow to compute with one by one.
+        # Columns may be arrays, whose elements are slow in scalar arithmetic.
         requests = [float(value) for value in request[resource]]
         usages = [0.0] * len(tree.names) if usage is None else [float(value) for value in usage[resource]]
         column = [0.0] * len(tree.names)

@@ -127,7 +127,7 @@ def _by_queue(columns: list[list[float]], gpu_scale: float = 1.0) -> list[list[f
 def _protected_tasks_of(
     snapshot: Snapshot, queue_groups: QueueGroups, kind: PriorityKind, task_key: TaskOrderKey
 ) -> Iterator[Task]:
-    """The tasks of the groups of a kind that may not be taken back."""
+    """The protected tasks of the groups of a kind."""
     for entry in snapshot.running_groups(queue_groups, kind):
         if entry.group is not None and any(entry.allocated):
             yield from protected_tasks(entry.group, entry.tasks.values(), task_key)

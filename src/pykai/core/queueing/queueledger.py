@@ -1,11 +1,10 @@
-"""The books of the queues during one cycle: what each has, may have, and deserves.
+"""The ledger of the queues during one cycle: what each holds, may hold, and deserves.
 
 One row per queue, three figures each in the order CPU (milli), memory (bytes), GPU (hundredths of a device, so that
-sums of fractions are exact: queues:1.4, Do better).  `allocated` and `committed` (upstream: AllocatedNotPreemptible)
-follow every placement along the chain from leaf to root; undo puts the saved figures back and never subtracts.
-Everything else is fixed when the cycle starts, also what pods in deletion still hold (`terminating.py`).  Figures are
-plain floats in lists: a placement touches three numbers of two or three rows, which is where Python is quicker than
-NumPy.
+sums of fractions are exact: queues:1.4, Do better).  `allocated` and `allocated_non_preemptible` follow every placement
+along the chain from leaf to root; undo restores the saved figures and never subtracts.  Everything else is fixed when
+the cycle starts, including what terminating pods still hold (`terminating.py`).  Figures are plain floats in lists: a
+placement touches three numbers of two or three rows, where Python is faster than NumPy.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import NamedTuple
 
 from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueAmounts, QueueTree
 
-#: A queue that has a resource of which it may have nothing ranks by this multiple of it (queues:1.3).
+#: A queue that holds a resource it may not have at all ranks by this multiple of the amount (queues:1.3).
 _ZERO_SHARE_FACTOR = 1000.0
 
 
@@ -33,7 +32,7 @@ class CapacityRefusal(NamedTuple):
     #: allocated, or allocated to non-preemptible work
     used: float
     requested: float
-    #: what pods that are being deleted still hold of it, where that was charged too
+    #: what terminating pods still hold of it, where that was charged
     terminating: float = 0.0
 
 
@@ -55,7 +54,7 @@ class QueueCharges:
 
     @classmethod
     def zero(cls, size: int) -> QueueCharges:
-        """Nothing for so many queues."""
+        """No charges, for this many queues."""
         return cls(_rows(size), _rows(size))
 
     def add(self, chain: tuple[int, ...], amounts: tuple[float, ...], *, non_preemptible: bool) -> None:
@@ -69,16 +68,16 @@ class QueueCharges:
 
 @dataclass(slots=True)
 class TerminatingCharges:
-    """What leaves, as charged to a start and to a promise."""
+    """What terminating pods hold, as charged to a start and to a pipelined placement."""
 
     for_start: QueueCharges
     for_pipelined: QueueCharges
-    #: uid of a PodGroup -> the same of its own victims, which are not charged to it
+    #: uid of a PodGroup -> the same for its own victims, which are not charged to it
     exempt: dict[str, tuple[QueueCharges, QueueCharges]] = field(default_factory=dict)
     _charged: dict[tuple[str, bool, bool], list[list[float]]] = field(default_factory=dict)
 
     def charged(self, preemptor: str, *, start: bool, non_preemptible: bool) -> list[list[float]]:
-        """[queue][resource] what a PodGroup finds charged besides what its queues have."""
+        """[queue][resource] what a PodGroup is charged besides what its queues hold."""
         charges = self.for_start if start else self.for_pipelined
         everything = charges.non_preemptible if non_preemptible else charges.amounts
         exempt_charges = self.exempt.get(preemptor)
@@ -131,7 +130,7 @@ class QueueLedger:
         self.allocated_non_preemptible = allocated_non_preemptible
         self.request = request
         self.fair_share = fair_share
-        #: what pods in deletion still hold, None = nothing
+        #: what terminating pods still hold, None = nothing
         self.terminating = terminating
         self.priorities = tree.priorities
         rows = range(len(tree.names))
@@ -160,7 +159,7 @@ class QueueLedger:
         self._limited = [any(bound != inf for bound in limit) for limit in self.limit]
 
     def add(self, chain: tuple[int, ...], amounts: QueueAmounts, non_preemptible: bool) -> list[list[float]]:
-        """Charge a queue and its ancestors; returns what `restore` needs to take it back."""
+        """Charge a queue and its ancestors; returns what `restore` needs to undo it."""
         cpu, memory, gpu = amounts
         saved = []
         for queue in chain:
@@ -174,7 +173,7 @@ class QueueLedger:
         return saved
 
     def restore(self, chain: tuple[int, ...], saved: list[list[float]], non_preemptible: bool) -> None:
-        """Put back the figures of before an `add`; undo runs strictly backwards."""
+        """Restore the figures from before an `add`; undo runs strictly backwards."""
         if non_preemptible:
             for index, queue in enumerate(chain):
                 self.allocated[queue] = saved[2 * index]
@@ -194,8 +193,8 @@ class QueueLedger:
     ) -> CapacityRefusal | None:
         """The first rule that forbids this allocation, None when all allow it (queues:Q-200, Q-201).
 
-        What leaves is charged too: to a start all of it, to a promise the part that will not have gone soon, and to
-        neither what was evicted for the PodGroup with the uid `preemptor`.
+        Terminating pods are charged too: to a start all of them, to a pipelined placement those that terminate slowly,
+        and to neither those evicted for the PodGroup with the uid `preemptor`.
 
         Statements: queues:Q-210; workloads:PR-4.
         """
@@ -256,7 +255,7 @@ class QueueLedger:
         return (over, not starved, -self.priorities[queue], violator, dominant_with, dominant)
 
     def victim_order_key(self, queue: int, taken: QueueAmounts) -> tuple[bool, bool, int, bool, float, float]:
-        """The same key for a queue that is to lose something, largest first: only rule 5 counts what it would lose
+        """The same key for a queue that would lose something, largest first: only rule 5 counts what it would lose
         (queues:10.1, Q-239)."""
         over, not_starved, priority, violator, _, dominant = self.queue_order_key(queue, (0.0, 0.0, 0.0))
         have = self.allocated[queue]
@@ -264,7 +263,7 @@ class QueueLedger:
         return (over, not_starved, priority, violator, self._dominant_share(queue, remaining), dominant)
 
     def _violates(self, queue: int, amounts: QueueAmounts) -> bool:
-        """Rule 4: it would have something of which it may have nothing."""
+        """Rule 4: it would hold a resource that it may not have at all."""
         return any(may == 0 and have > 0 for may, have in zip(self.allocatable[queue], amounts, strict=True))
 
     def _dominant_share(self, queue: int, amounts: QueueAmounts) -> float:

@@ -1,7 +1,7 @@
-"""When one queue may take from another (queues:11): three gates, as pure functions over the books.
+"""When one queue may reclaim from another (queues:11): three gates, as pure functions over the ledger.
 
-1. `may_reclaim`: a job that would bring its queue above its fair share takes nothing.
-2. `may_lose`: which queues are worth looking at.
+1. `may_reclaim`: a job that would bring its queue above its fair share reclaims nothing.
+2. `may_lose`: which queues can have victims.
 3. `objection`: whether a whole set of losses is fair, at every level of the tree.
 
 Subtle: the third gate does not depend on the order of the victims.  A part may be taken while its side is over its
@@ -60,7 +60,7 @@ def _exceeds(have: list[float], bound: tuple[float, ...]) -> bool:
 
 
 def may_lose(ledger: QueueLedger, reclaimer: int, victim: int, required: QueueAmounts) -> bool:
-    """Whether looking at victims of a leaf can lead anywhere (queues:Q-265 to Q-267)."""
+    """Whether a leaf can have victims (queues:Q-265 to Q-267)."""
     reclaimer_side, victim_side = ledger.tree.diverging_ancestors(reclaimer, victim)
     if not _fits_within(ledger.allocated[reclaimer_side], required, ledger.quota[reclaimer_side]):
         return _exceeds(ledger.allocated[victim_side], ledger.allocatable[victim_side])
@@ -73,7 +73,7 @@ def may_lose(ledger: QueueLedger, reclaimer: int, victim: int, required: QueueAm
 
 
 def may_lose_for_good(ledger: QueueLedger, reclaimer: int, victim: int, required: QueueAmounts) -> bool:
-    """Whether the third gate may let gangs of a leaf go without a new place, now or after others have gone.
+    """Whether the third gate may allow evicting gangs of a leaf without a new place, now or after other evictions.
 
     A side only shrinks while it loses, so one that is not over its share now never will be (queues:Q-270, Q-275).
     """
@@ -87,14 +87,14 @@ def may_lose_for_good(ledger: QueueLedger, reclaimer: int, victim: int, required
 
 
 class ReclaimRequest(NamedTuple):
-    """A reclaimer, and the books before anything is taken (queues:Q-109)."""
+    """A reclaimer, and the ledger before anything is taken (queues:Q-109)."""
 
-    #: leaf queue of the reclaimer, and what it asks for
+    #: leaf queue of the reclaimer, and what it requests
     queue: int
     required: QueueAmounts
-    #: it cannot be taken back
+    #: it is not preemptible
     non_preemptible: bool
-    #: [queue][resource], of all work and of work that cannot be taken back
+    #: [queue][resource], of all work and of non-preemptible work
     allocated: list[list[float]]
     allocated_non_preemptible: list[list[float]]
 

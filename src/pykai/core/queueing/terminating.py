@@ -1,12 +1,12 @@
-"""What pods that are being deleted still hold, and whom that is charged to.
+"""What terminating pods still hold, and which queues are charged for it.
 
-A pod in deletion keeps its devices until it has gone, which its owner can put off at will: by a long grace period, or
-by a finalizer.  If it were free of charge (as queues:Q-105 and cycle:SNP-18 have it) a queue could hold any number of
-devices: start, delete, start again.  So the checks of limit and non-preemptible quota add what leaves (ADR 20):
+A terminating pod keeps its devices until it is gone, which its owner can delay at will by a long grace period or a
+finalizer.  If it were not charged (as queues:Q-105 and cycle:SNP-18 have it), a queue could hold any number of devices:
+start, delete, start again.  So the checks of limit and non-preemptible quota add terminating pods (ADR 20):
 
-- a *start* is charged with all pods of its queues that leave;
-- a *promise* only with those that will not go soon: stuck ones, and those that somebody else deleted with a grace
-  period longer than the threshold for stuck pods;
+- a *start* is charged with all terminating pods of its queues;
+- a *pipelined* placement only with those that terminate slowly: stuck pods, and pods that another client deleted with
+  a grace period longer than the threshold for stuck pods;
 - a victim of this scheduler is never charged to the PodGroup it was evicted for.
 
 Only the two checks read this: requests, fair shares, the order of queues and the nodes count as before.  Nothing here
@@ -31,7 +31,7 @@ TaskOrderKey = Callable[[Task], tuple[Any, ...]]
 
 
 def sum_terminating(snapshot: Snapshot, task_key: TaskOrderKey) -> TerminatingCharges | None:
-    """The sums of a snapshot; None when nothing leaves, as most of the time."""
+    """The sums of a snapshot; None when no pod terminates."""
     tree = snapshot.tree
     counts_by_queue = [
         (tree.rows[name], count)
@@ -64,8 +64,8 @@ def _add_protected_parts(
     kind: PriorityKind,
     task_key: TaskOrderKey,
 ) -> None:
-    """Of a semi-preemptible group the quota counts the core (queues:Q-418): as it is with those that leave, less what
-    it is without them."""
+    """Of a semi-preemptible group the quota counts the protected part (queues:Q-418): with its terminating pods, less
+    without them."""
     for entry in snapshot.running_groups(count, kind):
         group = entry.group
         if group is None or not any(entry.terminating):
@@ -87,7 +87,7 @@ def _add_protected_parts(
 
 
 def terminates_slowly(snapshot: Snapshot, task: Task) -> bool:
-    """Whether a task leaves and will not have gone soon."""
+    """Whether a task terminates and will hold its node for long."""
     return task.terminates_slowly(snapshot.shard.stuck_after_ns)
 
 
@@ -97,7 +97,7 @@ def _amounts_of(snapshot: Snapshot, tasks: list[Task]) -> Iterator[tuple[float, 
 
 
 def _exempt_victim(snapshot: Snapshot, terminating: TerminatingCharges, task: Task) -> None:
-    """Note that a victim is not charged to the PodGroup it was evicted for."""
+    """Exempt a victim from the charges of the PodGroup it was evicted for."""
     entry = snapshot.group_entries.get(task.group_key)
     group = entry.group if entry is not None else None
     if group is None or not task.evicted_for or (queue := snapshot.tree.rows.get(group.queue)) is None:
@@ -105,7 +105,7 @@ def _exempt_victim(snapshot: Snapshot, terminating: TerminatingCharges, task: Ta
     size = len(snapshot.tree.names)
     exempt_charges = terminating.exempt.setdefault(task.evicted_for, (QueueCharges.zero(size), QueueCharges.zero(size)))
     (amounts,) = _amounts_of(snapshot, [task])
-    # What a core of a semi-preemptible group has lost is not taken apart by task: it stays charged to the quota.
+    # The protected part of a semi-preemptible group is not split by task: it stays charged to the quota.
     semi_preemptible = group.preemptibility == names.SEMI_PREEMPTIBLE
     non_preemptible = not semi_preemptible and not snapshot.is_preemptible(group, snapshot.priority_of(group))
     exempt_charges[0].add(snapshot.tree.chains[queue], amounts, non_preemptible=non_preemptible)

@@ -2,7 +2,7 @@
 
 The division of the surplus takes usage as a fraction of the cluster over a window (queues:Q-346, `waterfill.py`);
 here is where such fractions come from.  `UsageStore` is what a source of usage must offer; `UsageHistory` is one in
-memory, fed by whoever sees allocations change, which makes Prometheus optional.
+memory, fed whenever allocations change, which makes Prometheus optional.
 
 Allocations are steps: an amount holds from one record to the next.  Usage is the area under the steps over the area
 under the capacity, both halved for every half-life that has passed since (queues:Q-337, Q-339).
@@ -82,7 +82,7 @@ class UsageHistory:
         return len(self._times)
 
     def record(self, at_ns: int, allocated: Mapping[str, UsageAmounts], capacity: UsageAmounts) -> None:
-        """From this instant on the queues have so much of so much.  Instants must not go back."""
+        """From this instant on the queues hold these amounts of this capacity.  Instants must not go back."""
         if self._times and at_ns < self._times[-1]:
             raise ValueError("usage is recorded in the order of time")
         entry = (dict(allocated), capacity)
@@ -95,8 +95,8 @@ class UsageHistory:
         self._records.append(entry)
 
     def forget(self, now_ns: int) -> None:
-        """Drop what no window will count again."""
-        # The record in force when the window begins is needed still.
+        """Drop records that no window will count again."""
+        # The record in force when the window begins is still needed.
         keep = max(0, bisect_right(self._times, self.window.begin_ns(now_ns)) - 1)
         del self._times[:keep], self._records[:keep]
 

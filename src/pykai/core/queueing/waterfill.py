@@ -7,8 +7,8 @@ Historical usage only bends the weights of the second phase (queues:Q-138, queue
 
 Subtle, and all of it on purpose:
 
-* Results equal upstream's bit for bit, so the operations keep their order: `pot * (s / S)`, a want taken as
-  `cap - share` anew each round, sums added up one by one by (creation, name).  The builtin `sum` is not used because
+* Results equal upstream's bit for bit, so the operations keep their order: `pot * (s / S)`, a want computed as
+  `cap - share` in each round, sums added up one by one by (creation, name).  The builtin `sum` is not used because
   from Python 3.12 on it compensates rounding errors; NumPy adds pairwise.
 * The first phase is not capped by the pool, so shares may add up to more than there is (queues:Q-130).
 * Inside a round `left == 0` is meant and not `left <= 0`: rounding may take `left` a hair below zero in the middle of a
@@ -49,20 +49,20 @@ def divide_siblings(
 ) -> list[float]:
     """One fair share per position.
 
-    Numbers that make no sense count as nothing: NaN and negative ones are 0, as are infinite weights and usages.
+    Invalid numbers count as 0: NaN and negative ones, and infinite weights and usages.
     """
     pool = min(float(pool), _LARGEST_POOL) if pool > 0 else 0.0
-    # queues:Q-346: k at or below zero switches usage off; so does one that is no number.
+    # queues:Q-346: k at or below zero switches usage off; so does NaN.
     k = k if 0 < k < math.inf else 0.0
     weights = [weight if 0 < weight < math.inf else 0.0 for weight in siblings.weights]
     usages = [usage if 0 < usage < math.inf else 0.0 for usage in siblings.usages]
-    # The most a queue can use: more than it asks for or is allowed would lie idle (queues:Q-137).
+    # The most a queue can use: more than it requests or is allowed would stay idle (queues:Q-137).
     caps = [
         float(min(limit, request)) if limit > 0 and request > 0 else 0.0
         for limit, request in zip(siblings.limits, siblings.requests, strict=True)
     ]
 
-    # Phase 1.  Neither priority nor weight nor the pool holds it back (queues:Q-130).
+    # Phase 1.  Priority, weight and the pool do not limit it (queues:Q-130).
     left = pool
     shares: list[float] = []
     for quota, cap in zip(siblings.quotas, caps, strict=True):
@@ -113,9 +113,9 @@ def _surplus_rounds(
         normalised, adjusted = _share_weights(unsatisfied, k, weights, usages)
         adjusted_sum = _sum_in_order(adjusted)
         if adjusted_sum == 0:
-            # Everyone used so much that nobody would get anything; upstream lets the surplus lie idle (queues:Q-144).
+            # Past usage leaves every queue without weight; upstream lets the surplus stay idle (queues:Q-144).
             adjusted, adjusted_sum = normalised, _sum_in_order(normalised)
-            if adjusted_sum == 0:  # weights whose sum is no number
+            if adjusted_sum == 0:  # the sum of the weights is NaN
                 break
         again = False
         for position, adjusted_weight in zip(unsatisfied, adjusted, strict=True):
@@ -128,14 +128,14 @@ def _surplus_rounds(
                 fractions.pop(position, None)
                 again = again or want < entitled  # queues:Q-133
             else:
-                # queues:Q-135: whoever is held back gets whole units.
+                # queues:Q-135: a queue that is held back gets whole units.
                 granted = float(math.floor(entitled)) if entitled >= 1 else 0.0
                 # An integral entitlement leaves the fraction of an earlier round standing (queues:Q-143).
                 if entitled > granted:
                     fractions[position] = entitled - granted
             shares[position] += granted
             left -= granted
-        # Not simply those who were held back: a share plus its want may round to just below the cap.
+        # Not simply those held back: a share plus its want may round to just below the cap.
         unsatisfied = [position for position in unsatisfied if caps[position] > shares[position]]
     return left, fractions
 

@@ -1,11 +1,11 @@
-"""How large a value a selector could make, judged from its text before it is compiled.
+"""How large the values of a selector could grow, estimated from its text before it is compiled.
 
 The CEL library bounds most of what an expression costs: how deep it nests, how often its loops turn, and its regular
-expressions are those of RE2, which never search back.  What it does not bound is the size of texts and lists.  Sums
-inside loops double them, and `replace` multiplies one by another, so forty bytes of text can ask for all the memory
-there is.  Kubernetes refuses such expressions by estimating their cost; here the things that grow are counted.
+expressions are those of RE2, which do not backtrack.  It does not bound the size of strings and lists.  Sums inside
+loops double them, and `replace` multiplies one by another, so an expression of forty bytes can exhaust the memory.
+Kubernetes rejects such expressions by estimating their cost; here the operations that grow values are counted.
 
-A device selector compares attributes, so honest ones hardly use any of this.
+Device selectors compare attributes and hardly need any of these operations.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BINDING_MACROS = frozenset(
         "transformMap",
     ]
 )
-#: Functions that put texts together, each as long as the other.
+#: Functions that concatenate strings.
 _MULTIPLYING_FUNCTIONS = frozenset(["format", "join", "quote", "replace"])
 
 #: Sums and macros together, where there are both; and beside a function that multiplies.

@@ -5,7 +5,7 @@ reported under the name of the first GPU class.
 
 Where KAI Scheduler counts nothing, a prioritised list (`firstAvailable`) counts as its most expensive GPU alternative:
 the count is needed before a node is chosen, and a queue must not get beyond its limit by the alternative it happens to
-receive.  A request with administrative access takes no device from anybody and costs nothing.
+receive.  A request with administrative access takes no device and costs nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def names_gpu(name: str) -> bool:
 def is_synthetic(annotations: Mapping[str, str]) -> bool:
     """Whether a claim says that it stands for extended resources of a pod, whose GPUs count in the pod (gpu:D-4).
 
-    Anyone can write that on a claim, so it is asked only of claims that no pod names as its own.
+    Users can write that annotation, so it is read only on claims that no pod names as its own.
     """
     return annotations.get(names.EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"
 

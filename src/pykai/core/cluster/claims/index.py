@@ -1,9 +1,9 @@
 """The objects of dynamic resource allocation, and what the claims of a pod amount to (gpu:11).
 
-`apply` and `remove` take one object and answer with the pods whose asks it may have changed; `use` is told of pods that
-come and go.  `resolve` gives the asks of a pod, a function of the current objects.  A claim that was made from a
-template for one pod is anonymous: only what it asks for matters, so the pods of a job share one shape.  A claim the pod
-names itself may be shared, and one that has its devices already says where the pod must go: these keep their names.
+`apply` and `remove` take one object and return the pods whose requests it may have changed; `update_pod` follows pods
+that come and go.  `resolve` gives the requests of a pod, a function of the current objects.  A claim that was made from
+a template for one pod is anonymous: only its requests matter, so the pods of a job share one shape.  A claim that the
+pod names may be shared, and an allocated claim decides where the pod can go: these keep their names.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ CLAIM_KINDS = ("ResourceClaim", "ResourceSlice", "DeviceClass")
 
 
 class PodClaims(NamedTuple):
-    """What a pod asks of dynamic resource allocation."""
+    """What a pod requests of dynamic resource allocation."""
 
     claims: tuple[PodClaim, ...] = ()
     #: key of the claim behind each of `claims`, "" where there is none
     keys: tuple[str, ...] = ()
-    #: its containers with those requests only that a device class stands behind, None when there are none
+    #: its containers with only those requests that a device class backs, None when there are none
     dra_backed_spec: PodSpec | None = None
     #: names of these requests
     dra_backed: tuple[str, ...] = ()
-    #: key of the claim that serves them where the pod is, "" while there is none
+    #: key of the claim that serves them on the node of the pod, "" while there is none
     extended_key: str = ""
 
 
@@ -54,7 +54,7 @@ class ClaimIndex:
         self.extended_resources = ExtendedResourceMap.of(())
         #: claim key -> pods that use it
         self._users: dict[str, set[str]] = {}
-        #: pod key -> claims it uses, resources it names that a class may stand behind, its namespace and uid
+        #: pod key -> claims it uses, resources it names that a class may back, its namespace and uid
         self._use_by_pod: dict[str, _PodClaimUse] = {}
         #: resource -> pods that name it
         self._pods_by_resource: dict[str, set[str]] = {}
@@ -67,10 +67,8 @@ class ClaimIndex:
         self._inventory: Inventory | None = None
         self._nodes: NodeTable | None = None
 
-    # -- objects that come and go -----------------------------------------------------------------------------------
-
     def apply(self, item: ClaimObject) -> set[str]:
-        """Add or replace an object; the pods whose asks may have changed."""
+        """Add or replace an object; returns the pods whose requests may have changed."""
         name = item.metadata.name
         if isinstance(item, ResourceSlice):
             if self.slices.get(name) != item:
@@ -89,7 +87,7 @@ class ClaimIndex:
         return affected_pods | self._set_claim(key, item)
 
     def remove(self, kind: str, namespace: str, name: str) -> set[str]:
-        """Forget an object; the pods whose asks may have changed."""
+        """Remove an object; returns the pods whose requests may have changed."""
         if kind == "ResourceSlice":
             if self.slices.pop(name, None) is not None:
                 self._inventory = None
@@ -100,7 +98,7 @@ class ClaimIndex:
         return self._set_claim(key, None) if key in self.claims else set()
 
     def _set_claim(self, key: str, claim: ResourceClaim | None) -> set[str]:
-        """Enter a claim, or take the one of this key out (None): its users, and the pods it was made for."""
+        """Set or (None) remove a claim; returns its users and the pods it was made for."""
         add = claim is not None
         item = claim if claim is not None else self.claims.pop(key)
         if claim is not None:
@@ -123,8 +121,6 @@ class ClaimIndex:
             if old_map.class_of(resource) != self.extended_resources.class_of(resource):
                 affected_pods |= pods
         return affected_pods
-
-    # -- pods -------------------------------------------------------------------------------------------------------
 
     def update_pod(self, key: str, pod: Pod | None) -> None:
         """A pod came or changed, or is gone (None)."""
@@ -162,7 +158,7 @@ class ClaimIndex:
                 yield entry, f"{pod.metadata.namespace}/{entry.resource_claim_name}"
             elif entry.name in made:
                 name = made[entry.name]
-                # Without a name there is none to wait for.
+                # Without a name there is no claim to wait for.
                 if name is not None:
                     yield entry, f"{pod.metadata.namespace}/{name}"
             else:
@@ -177,7 +173,7 @@ class ClaimIndex:
             yield key, self.claims[key].metadata.annotations
 
     def resolve(self, pod: Pod, *, is_placed: bool) -> PodClaims:
-        """What a pod asks for; `placed` when it is on a node or on its way to one."""
+        """What a pod requests; `is_placed` when it is on a node or being bound to one."""
         dra_backed = dra_backed_resources(pod.spec, self.extended_resources) if self.classes else ()
         if not pod.spec.resource_claims and not dra_backed:
             return NO_POD_CLAIMS
@@ -187,7 +183,7 @@ class ClaimIndex:
             claims.append(self._pod_claim(pod, entry, key, is_placed=is_placed))
             keys.append(key or "")
             if key and keys.count(key) > 1:
-                # Named twice, it costs once.
+                # A claim named twice is counted once.
                 claims[-1] = claims[-1]._replace(gpus=0)
         dra_backed_spec = _keep_requests(pod.spec, dra_backed) if dra_backed else None
         return PodClaims(
@@ -206,7 +202,7 @@ class ClaimIndex:
         if claim is None or key is None:
             text = f"resource claim {key} does not exist" if key else "no resource claim name found for pod {pod}"
             return PodClaim(entry.name, problem=text if key else f"{text} and its claim {entry.name}")
-        # Named by the pod, it is the pod's own ask, even if it calls itself synthetic (gpu:D-4), as tenants may do.
+        # A claim that the pod names is its own, even if annotated as synthetic (gpu:D-4): users can write that.
         gpus = claim_gpus(claim.spec).gpus
         is_named_by_pod = bool(entry.resource_claim_name)
         allocated = claim.status.allocation is not None
@@ -230,7 +226,7 @@ class ClaimIndex:
         )
 
     def inventory(self, nodes: NodeTable) -> Inventory:
-        """All devices, made anew when a slice, or the name or a label of a node has changed."""
+        """All devices, rebuilt when a slice, or the name or a label of a node has changed."""
         if self._inventory is None or not self._same_nodes(nodes):
             self._inventory = Inventory.of(self.slices.values(), nodes)
         self._nodes = nodes
@@ -246,7 +242,7 @@ class ClaimIndex:
 
 
 class _PodClaimUse(NamedTuple):
-    """What a pod has to do with claims."""
+    """The claims that concern a pod."""
 
     claims: frozenset[str]
     resources: set[str]
@@ -257,7 +253,7 @@ _IndexKey = TypeVar("_IndexKey", bound=Hashable)
 
 
 def _update_index(index: dict[_IndexKey, set[str]], key: _IndexKey, member: str, *, add: bool) -> None:
-    """Add to or take from an index of sets; empty sets are not kept."""
+    """Add to or remove from an index of sets; empty sets are dropped."""
     if add:
         index.setdefault(key, set()).add(member)
         return

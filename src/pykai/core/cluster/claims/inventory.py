@@ -1,8 +1,8 @@
 """All devices of the cluster as columns, made from ResourceSlices (gpu:D-6, D-19).
 
 A driver publishes a pool of devices as slices.  Only the newest generation of a pool counts, and only when all of its
-slices are there; a pool that is incomplete or contradicts itself offers nothing and is reported (`broken`).  Devices
-stand in the order in which they are given out: driver, pool, name of the slice, position in it (gpu:D-21).
+slices are there; a pool that is incomplete or contradicts itself offers nothing and is reported (`broken_pools`).
+Devices are in the order in which they are allocated: driver, pool, name of the slice, position in it (gpu:D-21).
 
 A device can be reached from one node (`row` tells which), from all nodes, or from those that a node selector matches;
 a slice may say so for each of its devices on its own.
@@ -10,8 +10,8 @@ a slice may say so for each of its devices on its own.
 Partitions of a larger device share counters: `limits[counter]` is what there is, `uses[device]` what a device takes
 from it, both in billionths, because a quantity may be finer than a unit.
 
-An inventory depends on slices and node labels alone.  Keep it as long as neither changes: what was once asked about all
-devices (a selector, an attribute) is remembered in it.
+An inventory depends on slices and node labels alone.  Keep it as long as neither changes: results over all devices
+(selectors, attributes) are kept in it.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ REACHED_FROM_ALL: Final = -1
 REACHED_FROM_SELECTED: Final = -2
 REACHED_FROM_NONE: Final = -3
 
-#: Verdicts: not selected, selected, the selector failed (`Inventory.failure` says why).
+#: Results: not selected, selected, the selector failed (`DeviceSelection.failures` says why).
 NOT_MATCHED: Final = 0
 MATCHED: Final = 1
 FAILED: Final = 2
 
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
-#: Values of the attribute `type` that mean a whole GPU; drivers call partitions and passed-through devices otherwise.
+#: Values of the attribute `type` that mean a whole GPU; partitions and passed-through devices have others.
 _WHOLE_GPU_TYPES: Final = ("gpu", "amdgpu")
 
 
@@ -78,7 +78,7 @@ class BrokenPool(NamedTuple):
 class DeviceSelection(NamedTuple):
     """What CEL expressions say of all devices."""
 
-    #: [device] NO, YES or FAILED
+    #: [device] NOT_MATCHED, MATCHED or FAILED
     results: SelectorResults
     #: device -> why it FAILED
     failures: dict[int, str]
@@ -94,7 +94,7 @@ class SelectorNodes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inventory:
-    """Devices in the order they are given out; columns are [device]."""
+    """Devices in the order of allocation; columns are [device]."""
 
     node_names: Sequence[str]
     ids: list[DeviceId]
@@ -106,7 +106,7 @@ class Inventory:
     node_sets: list[SelectorNodes]
     #: numbers of devices with taints, none when these are ignored
     tainted: tuple[int, ...]
-    #: waits for nothing outside of the scheduler (`bindingConditions`) before it can be used
+    #: can be used without waiting for a driver (`bindingConditions`)
     usable_at_once: BoolArray
     #: device -> (counter, billionths) it takes while in use
     counter_use: dict[int, tuple[tuple[int, int], ...]]
@@ -162,7 +162,7 @@ class Inventory:
         return counts
 
     def selection(self, selectors: tuple[str, ...]) -> DeviceSelection:
-        """What CEL expressions say, asked one after the other until one says no (gpu:D-20)."""
+        """What CEL expressions say, evaluated in order until one does not match (gpu:D-20)."""
         return self.remember(("selection", selectors), lambda: self._selection(selectors))
 
     def _selection(self, selectors: tuple[str, ...]) -> DeviceSelection:
@@ -199,7 +199,7 @@ class Inventory:
         return self.remember(("tolerated", alternative.tolerations), make)
 
     def attribute(self, name: str) -> IntArray:
-        """[device] a number for the value of an attribute, equal for equal type and value; 0 = has it not."""
+        """[device] a number for the value of an attribute, equal for equal type and value; 0 = the device lacks it."""
 
         def make() -> IntArray:
             domain, slash, identifier = name.partition("/")
@@ -238,7 +238,7 @@ class Inventory:
         return [*self.broken_by_row.get(REACHED_FROM_ALL, ()), *self.broken_by_row.get(row, ())]
 
     def counters_left(self, counters: Iterable[int], taken: BoolArray) -> dict[int, int]:
-        """What is left of counters when the taken devices are in use."""
+        """What counters have left while the taken devices are in use."""
         remaining = {counter: self.counter_limits[counter] for counter in counters}
         users = np.array(
             sorted({number for counter in remaining for number in self.counter_users[counter]}), dtype=np.int64

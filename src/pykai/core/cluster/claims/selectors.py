@@ -3,7 +3,7 @@
     device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].memory.isGreaterThan(quantity("40Gi"))
 
 The library cel-expr-python parses and evaluates; it is an extra of the package (`pip install 'pykai[dra]'`).  Without
-it a claim with selectors is refused while others work.  Kubernetes' own types are built on top: the library knows no
+it, claims with selectors are refused and others work.  Kubernetes' own types are built on top: the library knows no
 foreign types at run time, so a version and a quantity are maps of one entry whose key says which, in a canonical text.
 Equal values are therefore equal maps, and member functions are declared on maps and look at the key.  What is not
 there (other function libraries of Kubernetes) is a compile error that names the function; nothing is guessed.
@@ -57,14 +57,14 @@ class SelectorError(ValueError):
 
 
 class CompiledSelector(Protocol):
-    """Says of a device whether it is meant."""
+    """Says whether a device matches."""
 
     def matches(self, driver: str, device: Device) -> bool:
-        """Whether the device is meant; raises SelectorError where that cannot be told."""
+        """Whether the device matches; raises SelectorError when the expression fails on it."""
 
 
 class EntryRead(NamedTuple):
-    """An entry that an expression looks at."""
+    """An entry that an expression reads."""
 
     #: `attributes` or `capacity`
     table: str
@@ -76,15 +76,15 @@ class ParsedExpression(NamedTuple):
     """An expression ready to compile."""
 
     text: str
-    #: None: more than can be told from the text
+    #: None: unknown from the text alone
     reads: tuple[EntryRead, ...] | None
-    #: why it must not be evaluated, empty when it may
+    #: why it must not be evaluated, "" when it may
     problem: str = ""
 
 
 @lru_cache(maxsize=_MAX_COMPILED)
 def compile_selector(expression: str) -> CompiledSelector:
-    """The selector of an expression; raises SelectorError when it is none."""
+    """The selector of an expression; raises SelectorError when it does not compile."""
     if len(expression.encode(errors="replace")) > MAX_EXPRESSION_BYTES:
         raise SelectorError(_shown(expression), f"is longer than {MAX_EXPRESSION_BYTES} bytes")
     return _CelProgram(expression)
@@ -166,7 +166,7 @@ class _CelProgram:
         ]
 
     def _evaluate(self, driver: str, entries: list[tuple[EntryRead, _DeviceEntry]]) -> bool | str:
-        """The answer, or what went wrong."""
+        """The result, or the error."""
         tables: dict[str, dict[str, dict[str, CelValue]]] = {"attributes": {}, "capacity": {}}
         try:
             for item, entry in entries:
@@ -245,7 +245,7 @@ def parse_expression(expression: str) -> ParsedExpression:
         tokens[significant[position + 3]] = f".{_DOMAIN}("
         tokens[significant[end]] = "))" if optional else ")"
         if optional:
-            # The map of a domain is always there, if need be an empty one.
+            # The map of a domain always exists, possibly empty.
             tokens[significant[position]] = "optional.of(device"
             tokens[significant[position + 4]] = ""
         domain = _literal(texts[end - 1]) if end == position + 5 + optional else None
@@ -336,7 +336,7 @@ _SEMVER: Final = re.compile(
 
 
 def _semver(text: str, normalize: bool = False) -> dict[str, str]:
-    """A version; what stands behind `+` plays no role in comparisons and is left out."""
+    """A version; build metadata behind `+` does not affect comparisons and is left out."""
     match = _SEMVER.fullmatch(_normalised_version(text) if normalize else text)
     if match is None:
         raise ValueError(f"{text!r} is not a semantic version")

@@ -2,16 +2,16 @@
 
 Devices are tried in the order of the inventory and the first full solution wins, so equal input gives equal devices.
 Alternatives of a request (`firstAvailable`) are tried best first.  A device serves one request; with administrative
-access a request looks at devices that others hold and takes none.  Devices that wait for a driver's consent
-(`bindingConditions`) are never given, tainted ones only to requests that bear the taint, and partitions only as long as
-the counters they share suffice.
+access a request uses devices that others hold and takes none.  Devices that wait for a driver (`bindingConditions`)
+are never allocated, tainted ones only to requests that tolerate the taint, and partitions only while the counters they
+share suffice.
 
-The search is exhaustive but does no work in vain: before each choice it counts what can still be chosen, and when a
-device leads nowhere, devices like it (selected by the same requests, equal in all attributes that constraints name,
-taking from the same counters) are not tried in its place.  What is left of hopeless searches ends after `STEPS`
+The search is exhaustive but prunes: before each choice it counts what can still be chosen, and when a device leads
+nowhere, devices like it (selected by the same requests, equal in all attributes that constraints name,
+taking from the same counters) are not tried in its place.  Remaining searches end after `MAX_STEPS`
 choices, and the refusal says so.
 
-A selector that fails on a device ends the search when, and only when, the search comes to that device.
+A selector that fails on a device ends the search only when the search reaches that device.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ClaimAllocation(NamedTuple):
     """What one claim got, by request; numbers are those of the inventory it was made from."""
 
     requests: tuple[RequestAllocation, ...]
-    #: devices nobody else may have now, in order; those looked at by administrators are not among them
+    #: devices taken exclusively, in order; without those of administrative access
     exclusive_devices: tuple[int, ...]
 
 
@@ -78,7 +78,7 @@ def allocate(
 
 
 def are_available(inventory: Inventory, devices: Sequence[int], taken: BoolArray) -> bool:
-    """Whether devices that were once given could be given again: none taken, counters suffice."""
+    """Whether these devices could be allocated again: none is taken, counters suffice."""
     if any(taken[device] for device in devices):
         return False
     uses = [inventory.counter_use.get(device, ()) for device in devices]
@@ -96,7 +96,7 @@ class _SearchAborted(Exception):
 class _NodeConstraint(NamedTuple):
     """A constraint of a claim, with the devices of this node."""
 
-    #: numbers of its values; 0 = has it not
+    #: numbers of its values; 0 = the device lacks the attribute
     codes: list[int]
     distinct: bool
     #: how often each value is chosen so far
@@ -114,7 +114,7 @@ class _NodeAlternative(NamedTuple):
     failed_selectors: dict[int, str]
     constraints: list[_NodeConstraint]
     admin_access: bool
-    #: why the search ends when it comes to this alternative, "" when it does not
+    #: why the search ends at this alternative, "" when it does not
     abort_reason: str = ""
 
 
@@ -255,7 +255,7 @@ class _DeviceSearch:
         needed = alternative.device_count - len(picked)
         if not needed:
             return self._search_request(depth + 1)
-        # What cannot be chosen now cannot be chosen further down either.
+        # A device that cannot be chosen now cannot be chosen deeper either.
         candidates = [place for place in candidates if self._may_choose(alternative, place)]
         hopeless: set[object] = set()
         for index, position in enumerate(candidates):
@@ -280,7 +280,7 @@ class _DeviceSearch:
         return False
 
     def _may_choose(self, alternative: _NodeAlternative, position: int) -> bool:
-        """Whether nothing chosen so far speaks against this device."""
+        """Whether the choices so far allow this device."""
         if position in alternative.failed_selectors:
             return True
         for constraint in alternative.constraints:
@@ -294,7 +294,7 @@ class _DeviceSearch:
         return all(amount <= self._counters_left[counter] for counter, amount in self._counter_use.get(position, ()))
 
     def _apply_choice(self, alternative: _NodeAlternative, position: int, sign: int) -> None:
-        """Choose a device, or take that back."""
+        """Choose a device, or undo that."""
         for constraint in alternative.constraints:
             code = constraint.codes[position]
             count = constraint.chosen_counts.get(code, 0) + sign
@@ -342,7 +342,7 @@ class _DeviceSearch:
 def allocation_result(
     inventory: Inventory, row: int, claim: ClaimRequest, allocation: ClaimAllocation
 ) -> AllocationResult:
-    """The allocation as the claim's status and a BindRequest tell it (gpu:D-22)."""
+    """The allocation as written to the claim's status and a BindRequest (gpu:D-22)."""
     chosen = [
         (request.alternatives[given.alternative], given.devices)
         for request, given in zip(claim.requests, allocation.requests, strict=True)

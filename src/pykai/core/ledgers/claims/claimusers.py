@@ -20,7 +20,7 @@ from pykai.core.model.tasks import Task
 class HeldClaim(NamedTuple):
     """A claim and the devices it has."""
 
-    #: what the pod calls it, or `extended.CLAIM_NAME`
+    #: its name in the pod, or EXTENDED_CLAIM_NAME
     name: str
     key: str
     allocation: ClaimAllocation
@@ -45,19 +45,19 @@ class ClaimInUse:
 
     def __init__(self) -> None:
         self.allocation: ClaimAllocation | None = None
-        #: what the API server or a BindRequest says it has, if that is how it was found
+        #: the allocation as the API server or a BindRequest has it, where it comes from there
         self.result: AllocationResult | None = None
-        #: otherwise the first to get it: shape, node row, what it calls the claim
+        #: otherwise its first user: shape, node row, name of the claim in the pod
         self.first_user: tuple[Shape, int, str] | None = None
-        #: allocation and wire as the cycle began, for when everything is undone
+        #: allocation and wire form when the cycle began, for undo
         self.initial: tuple[ClaimAllocation, AllocationResult] | None = None
         #: users by holding
         self.users = [0, 0, 0]
-        #: uids that hold it and are none of its users here
+        #: uids it is reserved for that are not among its users here
         self.unknown_users: set[str] = set()
         #: users it is reserved for that are on no node
         self.unplaced_users = 0
-        #: [node] from where its devices can be reached, () = not asked yet, None = from all
+        #: [node] from where its devices can be reached, () = not computed yet, None = from all
         self.reachable: BoolArray | tuple[()] | None = ()
 
     @property
@@ -71,7 +71,7 @@ class ClaimInUse:
         return (0, 1 if releasing else 0, 1 if pipelined else 0)
 
     def assign(self, allocation: ClaimAllocation, first_user: tuple[Shape, int, str]) -> None:
-        """It has devices now: those it had before, or others."""
+        """Give it devices: those it had before, or others."""
         self.allocation, self.reachable = allocation, ()
         if self.initial is not None and self.initial[0] == allocation:
             self.result = self.initial[1]
@@ -79,7 +79,7 @@ class ClaimInUse:
             self.first_user = first_user
 
     def release(self) -> None:
-        """Without users it gives its devices back (gpu:D-11)."""
+        """Release its devices; a claim without users has none (gpu:D-11)."""
         self.allocation, self.result, self.first_user, self.reachable = None, None, None, ()
 
 
@@ -90,7 +90,7 @@ def entries_of(allocation: object) -> HeldEntries:
 
 
 def own_keys(task: Task) -> tuple[str, ...]:
-    """The claims of a task; one whose claim does not exist yet is known by its own name."""
+    """Keys of the claims of a task; a claim that does not exist yet gets a key of the task."""
     return tuple(key or f"{task.key}#{number}" for number, key in enumerate(task.claim_keys))
 
 

@@ -1,11 +1,11 @@
 """On which of many nodes claims can be satisfied.
 
-Most claims ask for some devices of a kind and nothing else.  Then free devices are counted by node, for all nodes at
+Most claims request some devices of one kind and nothing else.  Then free devices are counted by node, for all nodes at
 once, and the count is the whole answer: requests must not compete for devices, except for exactly the same ones.
 
-For the others (alternatives, constraints, partitions, overlapping kinds, selectors that fail) counting rules out nodes
-that cannot do, and the allocator decides about the rest.  Its answers are kept by what it looks at: nodes whose devices
-are alike, and are taken alike, share one search.
+For the others (alternatives, constraints, partitions, overlapping kinds, selectors that fail) counting rules out nodes,
+and the allocator decides about the rest.  Its results are kept by what it reads: nodes whose devices are alike, and
+taken alike, share one search.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pykai.core.ledgers.claims.allocator import ClaimAllocation, RequestAllocati
 from pykai.core.model.axes import BoolArray, IntArray
 from pykai.core.model.claimrequests import Alternative, ClaimRefusal, ClaimRequest
 
-#: Up to so many nodes are looked at one by one.
+#: Up to this many nodes are checked one by one.
 _FEW_ROWS: Final = 32
 _MAX_ANSWERS: Final = 1 << 17
 
@@ -29,9 +29,9 @@ _MAX_ANSWERS: Final = 1 << 17
 class _DeviceNeed(NamedTuple):
     """What one alternative needs, for counting."""
 
-    #: [device] may be chosen, or must be asked for by the allocator because a selector failed
+    #: [device] may be chosen, or is left to the allocator because a selector failed
     choosable: BoolArray
-    #: [device] selected, whether it can be had or not
+    #: [device] selected, whether available or not
     selected: BoolArray
     #: how many; 0 = all
     device_count: int
@@ -46,9 +46,9 @@ class FeasibilityPlan(NamedTuple):
     requests: tuple[tuple[_DeviceNeed, ...], ...]
     #: what all requests of one kind need together; complete when counting decides
     merged_needs: tuple[_DeviceNeed, ...]
-    #: counting is the whole answer
+    #: counting alone decides
     is_exact: bool
-    #: [device, fact] everything the allocator looks at
+    #: [device, fact] everything the allocator reads
     facts: NDArray[np.int64]
 
 
@@ -61,12 +61,12 @@ class _DevicePartitions(NamedTuple):
     shares: IntArray
     #: [device] its pool begins here; the shares of another pool have other counters
     begins: BoolArray
-    #: [device] whatever it shares it shares with devices of the same node only
+    #: [device] shares counters with devices of the same node only
     node_local: BoolArray
 
 
 def feasibility_plan(inventory: Inventory, claims: Sequence[ClaimRequest]) -> FeasibilityPlan:
-    """What is known of claims whatever is taken; kept with the inventory."""
+    """What is known of claims whichever devices are taken; kept with the inventory."""
     claim_requests = tuple(claims)
     return inventory.remember(("plan", claim_requests), lambda: _build_plan(inventory, claim_requests))
 
@@ -124,7 +124,7 @@ def fits_at(inventory: Inventory, plan: FeasibilityPlan, taken: BoolArray, row: 
 def allocate_by_plan(
     inventory: Inventory, plan: FeasibilityPlan, row: int, taken: BoolArray
 ) -> tuple[ClaimAllocation, ...] | ClaimRefusal:
-    """`allocate`, without a search where counting is the whole answer: the first free devices in order."""
+    """`allocate`, without a search where counting alone decides: the first free devices in order."""
     if not plan.is_exact:
         return allocate(inventory, row, plan.claims, taken)
     devices = inventory.devices_at(row)
@@ -140,7 +140,7 @@ def allocate_by_plan(
             free = devices[chosen if need.admin_access else chosen > taken[devices]].tolist()
             chosen_devices = [device for device in free if need.admin_access or device not in used][: need.device_count]
             if len(chosen_devices) < need.device_count:
-                # It knows what else to say.
+                # The allocator gives the reason.
                 return allocate(inventory, row, plan.claims, taken)
             request_allocations.append(RequestAllocation(0, tuple(chosen_devices)))
             if not need.admin_access:
@@ -155,7 +155,7 @@ def _has_enough(inventory: Inventory, need: _DeviceNeed, taken: BoolArray, rows:
         return np.array([_has_enough_at(inventory, need, taken, row) for row in rows.tolist()], dtype=np.bool_)
     free = need.choosable if need.admin_access else need.choosable & ~taken
     have = inventory.count_by_node(free)[rows]
-    # All devices are enough when there is one, and none that cannot be had.
+    # "All devices" needs at least one, and all of them available.
     least: int | IntArray = need.device_count or np.maximum(inventory.count_by_node(need.selected)[rows], 1)
     return np.greater_equal(have, least)
 

@@ -1,10 +1,10 @@
 """Which devices are held and how, and the column of GPUs that follows from it (gpu:D-6, D-7).
 
-A claim holds all its devices alike: live while one of its users is live; else leaving, promised, or both, when somebody
-was promised what somebody else still has.  A device may be held by one claim that leaves it and promised to another.
+A claim holds all its devices alike: live while one of its users is live; else releasing, pipelined, or both, when one
+user waits for what another still holds.  A device may be releasing from one claim and pipelined to another.
 
-What a device does to the planes of its node follows from these facts alone, never from the order in which they came
-about, so undo is exact (see `core/model/sharedgpus.py` for the same rule over shared GPUs).
+What a device does to the planes of its node follows from these facts alone, never from their order, so undo is exact
+ (see `core/model/sharedgpus.py` for the same rule over shared GPUs).
 
 Statements: gpu:S-9.
 """
@@ -38,7 +38,7 @@ def _plane_effect(code: int) -> tuple[int, int, int, int]:
 #: [how a device is held][plane]
 _PLANE_EFFECTS: Final = tuple(_plane_effect(code) for code in range(8))
 _PLANE_EFFECT_TABLE: Final[IntArray] = np.array(_PLANE_EFFECTS, dtype=np.int64)
-#: [holding][plane] what one of a plain resource does
+#: [holding][plane] what one unit of a plain resource does
 _UNIT_EFFECTS: Final = tuple(
     tuple(charge_planes(np.ones(1, dtype=np.int64), holding)[:, 0].tolist()) for holding in range(3)
 )
@@ -47,7 +47,7 @@ _UNIT_EFFECTS: Final = tuple(
 class DeviceSums(NamedTuple):
     """What the holders of devices add up to."""
 
-    #: [manner, device]
+    #: [holding, device]
     held: IntArray
     #: [plane, device]
     planes: IntArray
@@ -61,9 +61,9 @@ class DeviceHoldings:
         self._axis = snapshot.axes.index.get(names.DRA_GPU, -1)
         self._inventory = inventory
         size = len(inventory)
-        #: [device] not to be given to a pod that starts now
+        #: [device] unavailable to a pod that starts now
         self.busy: BoolArray = np.zeros(size, dtype=np.bool_)
-        #: [device] not to be promised
+        #: [device] unavailable to a pipelined pod
         self.promised: BoolArray = np.zeros(size, dtype=np.bool_)
         #: claims that hold a device so, by device
         self._live = [0] * size
@@ -71,11 +71,11 @@ class DeviceHoldings:
         self._pipelined = [0] * size
         #: row by device, -1 where it does not count in the column of GPUs
         self._row: list[int] = np.where(inventory.whole_gpus(), inventory.node_row, -1).tolist()
-        #: devices that more than one claim had from the beginning: nothing we did
+        #: devices that more than one claim held when the cycle began
         self._initially_doubled: BoolArray = np.zeros(size, dtype=np.bool_)
 
     def load_initial(self, held: Iterable[tuple[Sequence[int], HoldState]]) -> None:
-        """Book what claims held before the cycle, in bulk: a large cluster has tens of thousands of them."""
+        """Record what claims held before the cycle, in bulk: a large cluster has tens of thousands of them."""
         sums = self.sum_holders(held)
         self._live, self._releasing, self._pipelined = sums.held.tolist()
         self.busy, self.promised = _unavailable(sums.held)
@@ -83,7 +83,7 @@ class DeviceHoldings:
         self._columns += self.column_charges(sums)
 
     def change(self, devices: Sequence[int], before: HoldState, after: HoldState) -> None:
-        """A claim holds its devices otherwise than before."""
+        """Record that a claim holds its devices in another way."""
         live, releasing, pipelined = after[0] - before[0], after[1] - before[1], after[2] - before[2]
         for device in devices:
             old_code = self._code(device)
@@ -105,12 +105,10 @@ class DeviceHoldings:
         return (4 if self._live[device] else 0) | (2 if self._releasing[device] else 0) | (self._pipelined[device] > 0)
 
     def charge(self, axis: int, row: int, amount: int, holding: int, sign: int) -> None:
-        """A resource that the node offers itself."""
+        """Charge a resource that the node offers itself."""
         column = self._columns[:, axis, row]
         for plane in range(PLANES):
             column[plane] += sign * amount * _UNIT_EFFECTS[holding][plane]
-
-    # -- adding up anew ---------------------------------------------------------------------------------------------
 
     def sum_holders(self, held: Iterable[tuple[Sequence[int], HoldState]]) -> DeviceSums:
         """What these holders come to."""
@@ -134,7 +132,7 @@ class DeviceHoldings:
         return columns
 
     def matches(self, sums: DeviceSums) -> bool:
-        """Whether the books are these sums, and no device was given to a second claim."""
+        """Whether the holdings equal these sums, and no device was allocated to a second claim."""
         busy, promised = _unavailable(sums.held)
         return (
             sums.held.tolist() == [self._live, self._releasing, self._pipelined]

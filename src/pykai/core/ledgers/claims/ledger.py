@@ -1,14 +1,13 @@
-"""Claims as a cycle gives devices to them: which claim has which, and who uses the claim (gpu:D-8 to D-16).
+"""The ledger of claims: which devices each has, and which tasks use it (gpu:D-8 to D-16).
 
 A claim gets its devices with its first user and keeps them as long as it has one; users that come later share them, on
 nodes from which the devices can be reached.  So devices are counted per claim, not per pod (`holdings.py`).
 
-Extended resources that a device class stands behind may be served by a claim made for the pod (`service.py`).  That
-claim, too, is booked before the binder creates it, and is free again when the pod is a victim (gpu:D-8 and D-16, Do
-better).
+Extended resources that a device class backs may be served by a claim made for the pod (`service.py`).  That claim, too,
+is recorded before the binder creates it, and is free again when the pod is a victim (gpu:D-8 and D-16, Do better).
 
-What tasks held before the cycle is booked when the books are opened; devices of claims whose users nobody knows here
-stay with them.  GPUs among the devices have a column of their own, which follows the books.
+What tasks held before the cycle is recorded when the ledger is opened; claims with unknown users keep their devices.
+GPUs among the devices have a column of their own, which follows the ledger.
 """
 
 from __future__ import annotations
@@ -50,18 +49,18 @@ from pykai.core.model.vectors import charge_planes
 #: Pods that may use one claim (gpu:D-9).
 MAX_CONSUMERS = 256
 
-#: Why claims do not fit a node: see `codes`.
+#: Why claims do not fit a node: see `refusal_codes`.
 NO_GPUS, UNREACHABLE, NO_DEVICES = 1, 2, 3
 
 
 class _ClaimNeeds(NamedTuple):
-    """What the claims of a shape come to right now."""
+    """What the claims of a shape need at the moment."""
 
-    #: those that have no devices yet
+    #: requests of claims that have no devices yet
     requests: tuple[ClaimRequest, ...]
     #: GPUs these count for
     gpus: int
-    #: those that have
+    #: claims that have devices
     allocated: tuple[ClaimInUse, ...]
     #: some claim cannot be read, or is about to lose its devices to another
     is_unsatisfiable: bool
@@ -78,16 +77,14 @@ class ClaimLedger:
         self._service = ExtendedResourceService(snapshot, claims=serving)
         self._holdings = DeviceHoldings(snapshot, self.inventory)
         self._claims: dict[str, ClaimInUse] = {}
-        #: what shapes need whose claims have no names, by number
+        #: what shapes without named claims need, by shape number
         self._needs_by_shape: dict[int, _ClaimNeeds] = {}
-        #: counting for the claims of a shape, by shape and what is served by a claim
+        #: how to count for the claims of a shape, by shape and the resources that a claim serves
         self._plans: dict[tuple[int, tuple[str, ...]], FeasibilityPlan] = {}
         self._affects_other_nodes: dict[int, bool] = {}
-        #: changes with everything that other nodes than the one touched may notice
+        #: increases with every change that may affect other nodes than the one changed
         self.cross_node_changes = 0
         self._load()
-
-    # -- what there was before the cycle ----------------------------------------------------------------------------
 
     def _load(self) -> None:
         claims = self._claims
@@ -103,14 +100,14 @@ class ClaimLedger:
                 if status.allocation is not None:
                     self._set_initial(claim_in_use, status.allocation)
         tasks = self._snapshot.tasks_with_claims
-        # What BindRequests say of one claim may differ: the first pod by name is right, whatever came first.
+        # BindRequests may disagree about one claim: the first pod by name decides.
         for task in sorted((task for task in tasks.values() if task.claim_allocations), key=lambda task: task.key):
             self._assume_from_bind_request(task)
         for task in tasks.values():
             self._load_task(task)
         for key, claim_in_use in claims.items():
             if claim_in_use.allocation is not None and not any(claim_in_use.users) and not claim_in_use.unknown_users:
-                # It has devices and nobody uses it: they stay with it until somebody takes them back.
+                # An allocated claim without users keeps its devices until it is deallocated.
                 claim_in_use.unknown_users = {key}
         self._holdings.load_initial(
             (found.allocation.exclusive_devices, found.hold_state)
@@ -119,7 +116,7 @@ class ClaimLedger:
         )
 
     def _assume_from_bind_request(self, task: Task) -> None:
-        """What a BindRequest gives to claims that the binder has not written into them yet (gpu:D-8)."""
+        """Allocations of a BindRequest that the binder has not written to the claims yet (gpu:D-8)."""
         if not task.holds_node or task.node not in self._snapshot.nodes.rows:
             return
         bind_allocations = dict(task.claim_allocations)
@@ -149,9 +146,9 @@ class ClaimLedger:
                 self._holdings.charge(axis, row, amount, holding, 1)
 
     def _claim_names_and_keys(self, task: Task) -> Iterator[tuple[str, str]]:
-        """The claims of a task by name: those it names, and the one for its extended resources where it is.
+        """The claims of a task by name: those it names, and the one for its extended resources on its node.
 
-        A claim named twice is listed once: it has one user more.
+        A claim named twice is listed once.
         """
         claims, keys = task.shape.claims, own_keys(task)
         for number, key in enumerate(keys):
@@ -172,8 +169,6 @@ class ClaimLedger:
         claim.allocation, claim.result = ClaimAllocation((), tuple(takes)), result
         claim.initial = (claim.allocation, result)
 
-    # -- the books --------------------------------------------------------------------------------------------------
-
     def concerns(self, shape: Shape) -> bool:
         """Whether tasks of this shape use claims."""
         return bool(shape.claims or shape.dra_backed)
@@ -193,7 +188,7 @@ class ClaimLedger:
         return tuple(entries)
 
     def hold(self, task: Task, row: int, allocation: object, holding: int, sign: int) -> None:
-        """Count a task among the users of its claims, or no longer."""
+        """Add a task to the users of its claims (sign 1) or remove it (-1)."""
         for entry in entries_of(allocation):
             if isinstance(entry, NodeAmount):
                 self._holdings.charge(entry.axis, row, entry.amount, holding, sign)
@@ -213,10 +208,8 @@ class ClaimLedger:
                 claim.release()
         self.cross_node_changes += self.affects_other_nodes(task.shape)
 
-    # -- what a task would get --------------------------------------------------------------------------------------
-
     def grant(self, state: State, request: PlacementRequest, row: int, *, idle: bool) -> object | None:
-        """Devices for the claims of a task on a node, those it has there already if it may stay."""
+        """Devices for the claims of a task on a node; an evicted task keeps its own there if it can."""
         task, shape = request.task, request.shape
         evicted_from = state.evicted_from.get(task.key) if state.evicted_from else None
         if evicted_from is not None and evicted_from.row == row:
@@ -246,7 +239,7 @@ class ClaimLedger:
             elif claim.request is None:
                 return None
             else:
-                # A pod that comes back has new claims from its templates; one it names itself is the same.
+                # A recreated pod has new claims from its templates; named claims stay the same.
                 new_claims.append((claim.name, own_key if claim.key else own_key + retry_suffix, claim.request))
         if shape.dra_backed:
             node_amounts = self._service.node_amounts(shape, row)
@@ -270,7 +263,7 @@ class ClaimLedger:
         return tuple(entries)
 
     def _may_stay(self, state: State, row: int, allocation: object) -> bool:
-        """Whether nobody else has or was promised what a task is leaving."""
+        """Whether no other claim holds or waits for the devices of an evicted task."""
         for entry in entries_of(allocation):
             if isinstance(entry, NodeAmount):
                 if not _node_has_amount(state, row, entry, idle=False):
@@ -282,7 +275,7 @@ class ClaimLedger:
         return True
 
     def _may_join(self, claim: ClaimInUse) -> bool:
-        """Whether a claim goes on having its devices: somebody stays, or nobody was promised what all of them leave."""
+        """Whether a claim keeps its devices: a user stays, or no other claim waits for them."""
         live, _, pipelined = claim.hold_state
         assert claim.allocation is not None
         return bool(live or pipelined) or are_available(
@@ -298,7 +291,7 @@ class ClaimLedger:
         return claim.reachable
 
     def _result(self, claim: ClaimInUse) -> AllocationResult:
-        """What a claim has, as a BindRequest says it."""
+        """The allocation of a claim in wire form."""
         if claim.result is None:
             assert claim.first_user is not None, "only who has something tells"
             assert claim.allocation is not None, "only who has something tells"
@@ -314,10 +307,8 @@ class ClaimLedger:
             return None if isinstance(extended, ClaimRefusal) else extended
         return next((claim.request for claim in shape.claims if claim.name == name), None)
 
-    # -- checks -----------------------------------------------------------------------------------------------------
-
     def affects_other_nodes(self, shape: Shape) -> bool:
-        """Whether what is given on one node may change what another can give."""
+        """Whether an allocation on one node may change what another node can allocate."""
         affects_others = self._affects_other_nodes.get(shape.id)
         if affects_others is None:
             affects_others = any(claim.key for claim in shape.claims)
@@ -331,7 +322,7 @@ class ClaimLedger:
         return affects_others
 
     def refusal_codes(self, state: State, shape: Shape, rows: Rows, *, idle: bool = False) -> IntArray:
-        """[rows] 0 where all claims can be satisfied, else NO_GPUS, ELSEWHERE or NO_DEVICES."""
+        """[rows] 0 where all claims can be satisfied, else NO_GPUS, UNREACHABLE or NO_DEVICES."""
         taken = self._holdings.busy if idle else self._holdings.promised
         numbers: IntArray = np.arange(len(self._snapshot.nodes))[rows] if isinstance(rows, slice) else rows
         codes: IntArray = np.zeros(len(numbers), dtype=np.int64)
@@ -371,7 +362,7 @@ class ClaimLedger:
         return codes
 
     def refusal_code_at(self, state: State, shape: Shape, row: int, *, idle: bool = False) -> int:
-        """`codes` for one node."""
+        """`refusal_codes` for one node."""
         needs = self._needs_of(shape)
         if shape.dra_backed or needs.allocated or needs.is_unsatisfiable:
             return int(self.refusal_codes(state, shape, np.array([row]), idle=idle)[0])
@@ -402,12 +393,12 @@ class ClaimLedger:
                 seen.update([claim.key] if claim.key else [])
         needs = _ClaimNeeds(tuple(requests), gpus, tuple(allocated.values()), is_unsatisfiable)
         if not has_named_claims:
-            # Of claims with names some may have their devices meanwhile.
+            # Named claims may get their devices later.
             self._needs_by_shape[shape.id] = needs
         return needs
 
     def _plan(self, shape: Shape, served: tuple[str, ...], requests: tuple[ClaimRequest, ...]) -> FeasibilityPlan:
-        """How to count for claims of a shape; the last answer is most often the right one."""
+        """How to count for the claims of a shape; mostly that of the last call."""
         key = (shape.id, served)
         plan = self._plans.get(key)
         if plan is None or (plan.claims is not requests and plan.claims != requests):
@@ -422,7 +413,7 @@ class ClaimLedger:
         return np.where(offered & (plane[self._axis, rows] < gpus), NO_GPUS, NO_DEVICES)
 
     def allocator_failure_at(self, shape: Shape, row: int) -> str:
-        """Why the allocator gives up on a node, "" when there is no more to say than that it does."""
+        """Why the allocator fails on a node, "" when it gives no reason."""
         requests = [claim.request for claim in shape.claims if claim.request is not None]
         extended = self._service.claim_request_at(shape, row)
         if isinstance(extended, ClaimRefusal):
@@ -448,7 +439,7 @@ class ClaimLedger:
         return ""
 
     def overused_claim(self, shape: Shape, task: Task, *, include_terminating: bool = False) -> str | None:
-        """The claim that has too many users for one more (gpu:D-9); `leavers` count while they are there."""
+        """The claim that has too many users for one more (gpu:D-9), by choice including terminating ones."""
         for claim in shape.claims:
             claim_in_use = self._claims.get(claim.key) if claim.key else None
             if claim_in_use is None:
@@ -469,8 +460,6 @@ class ClaimLedger:
         claim = self._index.claims.get(key)
         return claim is not None and any(user.uid == task.uid for user in claim.status.reserved_for)
 
-    # -- bounds -----------------------------------------------------------------------------------------------------
-
     def takes_at_least(self, shape: Shape) -> list[tuple[int, int, bool]]:
         """(axis, amount, strictly) that a pod takes of the columns of any node that has them, or (strictly) of any."""
         index = self._snapshot.axes.index
@@ -482,15 +471,13 @@ class ClaimLedger:
         return amounts
 
     def frees_at_most(self, allocation: object) -> Iterator[tuple[int, int]]:
-        """(axis, amount) that a pod with this content gives back."""
+        """(axis, amount) that a pod with this allocation frees."""
         whole = self.inventory.whole_gpus()
         for entry in entries_of(allocation):
             if isinstance(entry, NodeAmount):
                 yield entry.axis, entry.amount
             elif self._axis is not None:
                 yield self._axis, sum(bool(whole[device]) for device in entry.allocation.exclusive_devices)
-
-    # -- decisions --------------------------------------------------------------------------------------------------
 
     def bind_fields(self, task: Task, row: int, allocation: object) -> dict[str, Any]:
         """What the claims of a pod get."""
@@ -500,7 +487,7 @@ class ClaimLedger:
         }
 
     def claim_allocations(self, task: Task, allocation: object) -> tuple[tuple[str, AllocationResult], ...]:
-        """What a BindRequest says of the claims of a pod, one entry for each name it has for them (gpu:7)."""
+        """The claims of a pod in a BindRequest, one entry for each name in the pod (gpu:7)."""
         held = {entry.key for entry in entries_of(allocation) if isinstance(entry, HeldClaim)}
         names_and_keys = zip(task.shape.claims, own_keys(task), strict=True)
         return tuple((claim.name, self._result(self._claims[key])) for claim, key in names_and_keys if key in held)
@@ -519,10 +506,8 @@ class ClaimLedger:
                 )
         return None
 
-    # -- validation -------------------------------------------------------------------------------------------------
-
     def agrees(self, held: Iterable[tuple[int, object, int]]) -> bool:
-        """Whether the books are what these tasks hold: node row, content, how."""
+        """Whether the ledger equals what these tasks hold: node row, allocation, holding."""
         users: dict[str, list[int]] = {}
         allocations: dict[str, ClaimAllocation] = {}
         for _, allocation, holding in held:
@@ -541,7 +526,7 @@ class ClaimLedger:
         return not users and self._holdings.matches(self._sums())
 
     def column_charges(self, held: Iterable[tuple[int, object, int]]) -> IntArray:
-        """[plane, axis, node] what these tasks do to the columns through the books."""
+        """[plane, axis, node] what these tasks change in the columns through the ledger."""
         columns = self._holdings.column_charges(self._sums())
         for row, allocation, holding in held:
             for entry in entries_of(allocation):
@@ -559,7 +544,7 @@ class ClaimLedger:
 
 
 def _with_taken(taken: BoolArray, devices: Sequence[int]) -> BoolArray:
-    """The column with some more devices taken."""
+    """The column with more devices taken."""
     if devices:
         taken = taken.copy()
         taken[list(devices)] = True
@@ -567,6 +552,6 @@ def _with_taken(taken: BoolArray, devices: Sequence[int]) -> BoolArray:
 
 
 def _node_has_amount(state: State, row: int, entry: NodeAmount, *, idle: bool) -> bool:
-    """Whether a node has an amount of its own to promise, or to give now."""
+    """Whether a node has an amount of its own, free or idle."""
     axis, amount = entry
     return bool(state.free[axis, row] >= amount and (not idle or state.idle[axis, row] >= amount))

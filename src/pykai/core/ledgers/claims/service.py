@@ -1,4 +1,4 @@
-"""Extended resources that a device class stands behind, node by node (gpu:D-14).
+"""Extended resources that a device class backs, node by node (gpu:D-14).
 
 A node that offers such a resource itself serves it by its column, any other by a claim made for the pod.  One pod may
 be served both ways at once, if it names several resources.
@@ -31,7 +31,7 @@ class NodeAmount(NamedTuple):
 
 
 class ExtendedResourceService:
-    """Who serves the extended resources of which shape where; holds for one cycle."""
+    """How each node serves the extended resources of a shape; valid for one cycle."""
 
     def __init__(self, snapshot: Snapshot, *, claims: bool = True) -> None:
         self._index = snapshot.axes.index
@@ -49,7 +49,7 @@ class ExtendedResourceService:
         return axis is not None and bool(self._allocatable[axis, row] > 0)
 
     def node_amounts(self, shape: Shape, row: int) -> list[NodeAmount]:
-        """What a pod takes of the node's own."""
+        """What a pod takes of the node's own resources."""
         return [NodeAmount(self._index[name], amount) for name, amount in shape.dra_backed if self._offers(name, row)]
 
     def split_by_service(self, shape: Shape, numbers: IntArray) -> Iterator[tuple[tuple[str, ...], BoolArray]]:
@@ -71,7 +71,7 @@ class ExtendedResourceService:
         return self.claim_for(shape, served)[1] if served else None
 
     def claim_for(self, shape: Shape, served: tuple[str, ...]) -> tuple[ExtendedRequests, ClaimRequest | ClaimRefusal]:
-        """The claim for some of the resources of a shape, as objects and as an ask."""
+        """The claim for some of the resources of a shape, as objects and as a request."""
         made = self._claims_made.get((shape.id, served))
         if made is None:
             assert shape.dra_backed_spec is not None

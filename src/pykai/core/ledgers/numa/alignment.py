@@ -1,14 +1,14 @@
 """Which zones a pod gets, by the policy of its node's Topology Manager (gpu:N-9 to N-12).
 
-    align(policy, allocatable, available, concurrent, serial) -> what is taken of each zone, or None
+    align_zones(policy, allocatable, available, concurrent, serial) -> what is taken of each zone, or None
 
 Pure integers: `allocatable` and `available` are [zone][resource], a need is [resource], over the resources that are
-aligned and asked for.  Units that run side by side are served in order, each from what the ones before it left; units
+aligned and requested.  Units that run side by side are served in order, each from what the ones before it left; units
 that run alone before them only have to fit what was there in the first place.
 
-Which zones cover a need together is a search among all of them.  It ends after `STEPS` looks, which no node of up to
-twelve zones needs (a kubelet takes eight unless told otherwise): a daemon that reports sixty uneven ones must not stop
-the scheduler.  What was not found by then counts as not there.
+Which zones cover a need together is a search among all of them.  The number of steps is bounded; no node of up to
+twelve zones reaches the bound (a kubelet supports eight by default), but a daemon that reports sixty uneven zones must
+not stop the scheduler.  A cover that is not found by then counts as absent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AvailableGrid = Sequence[Sequence[int]]
 #: Zone numbers, ascending.
 ZoneMask = tuple[int, ...]
 
-#: Sets of zones one search looks at.
+#: Sets of zones one search tries.
 MAX_ALIGNMENT_STEPS: Final = 1 << 12
 
 
@@ -94,7 +94,7 @@ def _first_cover(
     if width == 0:
         return () if all(missing <= 0 for missing in need) else None
     for resource, missing in enumerate(need):
-        # Not even the fullest zones from here on would do.
+        # Not even the fullest remaining zones suffice.
         if missing > sum(sorted((zone[resource] for zone in left[start:]), reverse=True)[:width]):
             return None
     for zone in range(start, len(left) - width + 1):

@@ -1,15 +1,15 @@
-"""The zones of all nodes as a cycle gives them out (gpu:N-15 to N-18).
+"""The ledger of NUMA zones: what each zone has left in a cycle (gpu:N-15 to N-18).
 
-Two planes of [node, zone, resource], like the columns of the nodes: *idle* is what nobody holds, *free* also counts
-what leavers still hold and no longer what is promised.  A pod that starts now must find its zones in both; a promise
-looks at the free plane alone.  So a bind never aims at a zone that is not yet empty (gpu:N-16, Do better).
+Two planes of [node, zone, resource], like the columns of the nodes: *idle* is unused, *free* adds what is releasing and
+subtracts what is pipelined.  A pod that starts now must find its zones in both; a pipelined pod uses the free plane
+alone.  So a bind never targets a zone that is still in use (gpu:N-16, Do better).
 
-Asked about many nodes at once, the books evaluate each distinct situation once: what matters to an ask is the layout of
-the node and, for the resources it needs, what is left in each zone up to what it needs.  Ten thousand equal nodes are
-one situation, and ten thousand differently filled ones are a few.
+For many nodes at once, each distinct situation is evaluated once: what matters to a request is the layout of the node
+and, for the resources it needs, what is left in each zone up to what it needs.  Ten thousand equal nodes are one
+situation, and ten thousand differently filled ones are a few.
 
-A *content* is what one pod holds: ((zone number, ((resource, amount), ...)), ...), zones ascending; () is nothing, or
-nothing that is written down.  The planes are made on first use: a cycle without a pod that needs zones pays nothing.
+An *allocation* is what one pod holds: ((zone number, ((resource, amount), ...)), ...), zones ascending; () is nothing,
+or nothing recorded.  The planes are made on first use: a cycle without a pod that needs zones pays nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pykai.core.report.sentences import amount_text
 #: What a pod holds: (zone number, what it has of it), zones ascending.
 ZoneAllocation = tuple[tuple[int, ZoneNeed], ...]
 
-#: Spans that are no number of zones: the pod cannot be aligned there; the node does not look at its zones.
+#: Spans that are not a number of zones: the pod cannot be aligned there; the node does not align it.
 INFEASIBLE, UNACCOUNTED = 0, -1
 
 #: Not on the node yet, so the daemon there has not counted it.
@@ -53,15 +53,15 @@ class _ZonePlanes(NamedTuple):
 
 
 class _AlignmentResult(NamedTuple):
-    """What an ask gets in one situation."""
+    """What a request gets in one situation."""
 
-    #: zones it lies in, at least 1, or INFEASIBLE
+    #: zones it spans, at least 1, or INFEASIBLE
     span: int
     allocation: ZoneAllocation | None
 
 
 class _AlignmentPlan:
-    """How one ask is aligned on nodes of one layout, with the situations seen so far."""
+    """How one request is aligned on nodes of one layout, with the situations seen so far."""
 
     __slots__ = ("_layout", "_limits", "_names", "_offered", "_results", "_units", "columns")
 
@@ -89,7 +89,7 @@ class _AlignmentPlan:
         self._results: dict[bytes, _AlignmentResult] = {}
 
     def align_all(self, left: IntArray) -> list[_AlignmentResult]:
-        """What the ask would get, for each of [node, zone, resource]."""
+        """What the request would get, for each of [node, zone, resource]."""
         cells = np.ascontiguousarray(np.clip(left, 0, self._limits))
         width = cells.itemsize * cells.shape[1] * cells.shape[2]
         data = cells.tobytes()
@@ -113,7 +113,7 @@ class _AlignmentPlan:
 
 
 class ZoneLedger:
-    """Who holds what of which zone in one cycle (`state.Books`)."""
+    """What each pod holds of which zone in one cycle (a `DiscreteLedger`)."""
 
     def __init__(self, snapshot: Snapshot, *, ignored: frozenset[str] = frozenset(), reconstruct: bool = True) -> None:
         rows = snapshot.nodes.rows
@@ -139,7 +139,7 @@ class ZoneLedger:
         accounting = [layout for layout in numbers if layout.policy is not ZonePolicy.NONE]
         self._any_policy = bool(accounting)
         self._devices = {name for layout in accounting for name in layout.resources if self._is_device(name)}
-        #: [node] whether its kubelet turns pods away that it cannot align
+        #: [node] whether its kubelet rejects pods that it cannot align
         self.rejects_unaligned: BoolArray = (
             self._per_layout([layout.policy.rejects_unaligned for layout in numbers], False) > 0
         )
@@ -155,8 +155,6 @@ class ZoneLedger:
     def _is_device(self, name: str) -> bool:
         """Whether this is aligned for pods of every class (gpu:N-7)."""
         return name not in self._ignored and not is_guaranteed_only(name)
-
-    # -- which pods ---------------------------------------------------------------------------------------------------
 
     def is_numa_relevant(self, shape: Shape) -> bool:
         """Whether zones make a difference to pods of this shape (gpu:N-14)."""
@@ -186,7 +184,7 @@ class ZoneLedger:
         return self._plans[key]
 
     def _is_accounted(self, numa_request: NumaRequest | None, layout: ZoneLayout) -> bool:
-        """Whether nodes of a layout look at the zones of such pods (gpu:N-8)."""
+        """Whether nodes of a layout align such pods (gpu:N-8)."""
         if numa_request is None or layout.policy is ZonePolicy.NONE:
             return False
         return numa_request.guaranteed or any(
@@ -199,8 +197,6 @@ class ZoneLedger:
         return _AlignmentPlan(
             numa_request, layout, (name for name in layout.resources if name not in self._ignored), self._index
         )
-
-    # -- what there is ------------------------------------------------------------------------------------------------
 
     def planes(self) -> _ZonePlanes:
         """The planes, made on first use from what was there when the cycle began."""
@@ -233,13 +229,13 @@ class ZoneLedger:
         return self._planes
 
     def available(self, rows: Rows, *, idle: bool) -> IntArray:
-        """[rows, zone, resource] what a pod that starts now, or one that is promised a place, could get."""
+        """[rows, zone, resource] what a pod that starts now, or a pipelined one, could get."""
         planes = self.planes()
         free: IntArray = planes.free[rows]
         return np.minimum(free, planes.idle[rows]) if idle else free
 
     def spans(self, shape: Shape, rows: Rows, *, idle: bool) -> IntArray:
-        """[rows] zones a pod of a shape would lie in, at least 1, or INFEASIBLE or UNACCOUNTED."""
+        """[rows] zones a pod of a shape would span, at least 1, or INFEASIBLE or UNACCOUNTED."""
         layouts = self._layout_of[rows]
         spans = np.full(len(layouts), UNACCOUNTED, dtype=np.int64)
         left = self.available(rows, idle=idle)
@@ -255,10 +251,8 @@ class ZoneLedger:
         cells: IntArray = left[:, : len(self._layouts[number].zones)][:, :, plan.columns]
         return cells
 
-    # -- who holds what -----------------------------------------------------------------------------------------------
-
     def held(self, task: Task) -> ZoneAllocation | None:
-        """What a pod holds by its record; nothing when it has none or names a zone that is not there (gpu:N-15)."""
+        """What a pod holds by its record; nothing when it has none or names an unknown zone (gpu:N-15)."""
         row = self._snapshot.nodes.rows.get(task.node, -1)
         number = int(self._layout_of[row]) if row >= 0 else -1
         if number < 0 or not task.holds_node:
@@ -276,7 +270,7 @@ class ZoneLedger:
         return tuple(part for part in parts if part[1])
 
     def grant(self, state: State, request: PlacementRequest, row: int, *, idle: bool) -> ZoneAllocation | None:
-        """The zones a pod would get; one that was told to leave keeps its own if it can (gpu:N-17)."""
+        """The zones a pod would get; an evicted pod keeps its own if it can (gpu:N-17)."""
         number = int(self._layout_of[row])
         plan = self._plan(request.shape, number) if number >= 0 else None
         if plan is None:
@@ -289,7 +283,7 @@ class ZoneLedger:
                     return grant.allocation  # type: ignore[return-value]
         allocation = plan.align_all(self._plan_cells(left, number, plan))[0].allocation
         if allocation is None and not self.rejects_unaligned[row]:
-            # It starts all the same, wherever the kubelet finds room for it.
+            # It starts anyway, wherever the kubelet has room.
             return ()
         return allocation
 
@@ -297,7 +291,7 @@ class ZoneLedger:
         return all(left[zone, self._index[name]] >= amount for zone, need in allocation for name, amount in need)
 
     def hold(self, task: Task, row: int, allocation: Any, holding: int, sign: int) -> None:
-        """Book what a pod holds (sign 1) or take it out (-1)."""
+        """Record what a pod holds (sign 1) or remove it (-1)."""
         planes = self.planes()
         if holding != PIPELINED:
             self._add(planes.idle, row, allocation, -sign)
@@ -310,7 +304,7 @@ class ZoneLedger:
                 plane[row, zone, self._index[name]] += sign * amount
 
     def agrees(self, holders: Iterable[tuple[int, Any, int]]) -> bool:
-        """Whether the planes are what the zones offer less what these hold: (row, content, how it is held)."""
+        """Whether the planes are what the zones offer less what these hold: (row, allocation, holding)."""
         planes = self.planes()
         idle, free = planes.offered.copy(), planes.offered.copy()
         for row, allocation, holding in holders:
@@ -321,11 +315,11 @@ class ZoneLedger:
         return bool((idle == planes.idle).all() and (free == planes.free).all())
 
     def bind_fields(self, task: Task, row: int, allocation: object) -> dict[str, Any]:
-        """The zones a pod is expected to lie in."""
+        """The zones a pod is expected to get."""
         return {"numa_zones": self.predicted_zones(row, allocation)}
 
     def predicted_zones(self, row: int, allocation: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-        """What a BindRequest says of a content: zone ids, amounts as quantities (gpu:N-18)."""
+        """An allocation in a BindRequest: zone ids, amounts as quantities (gpu:N-18)."""
         zones = self._layouts[int(self._layout_of[row])].zones
         return tuple(
             (zones[zone], tuple((name, amount_text(name, amount)) for name, amount in need))

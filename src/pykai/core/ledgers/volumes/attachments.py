@@ -42,7 +42,7 @@ class AttachmentLedger:
         #: driver -> [idle or free, node] volumes attached
         self._attached: dict[str, IntArray] = {}
         self._limits: dict[str, IntArray] = {}
-        #: volume that several pods use -> nodes that have it attached for others than leavers
+        #: volume that several pods use -> nodes that have it attached for pods that do not terminate
         self._attached_rows: dict[str, set[int]] = {}
         self._held: dict[str, tuple[VolumeUse, ...]] = {}
         self.active = any(self.concerns(task.shape) for task in snapshot.tasks_with_volumes.values())
@@ -71,7 +71,7 @@ class AttachmentLedger:
         return uses if all(self._fits_plane(uses, row, plane) for plane in planes) else None
 
     def hold(self, task: Task, row: int, allocation: object, holding: int, sign: int) -> None:
-        """Book uses or take them out."""
+        """Record uses (sign 1) or remove them (-1)."""
         assert isinstance(allocation, tuple)
         for use in allocation:
             counts = self._counts.setdefault(use, [0, 0, 0])
@@ -117,11 +117,11 @@ class AttachmentLedger:
         return np.full(len(self._nodes), int(taken), dtype=np.int64)[rows]
 
     def agrees(self, held: Iterable[tuple[int, object, int]]) -> bool:
-        """Whether the books are what these tasks hold."""
+        """Whether the ledger equals what these tasks hold."""
         return count_shares(held) == self._counts
 
     def as_comparable(self) -> dict[str, object]:
-        """Everything booked, for comparison."""
+        """All figures, for comparison."""
         return {
             "uses": {use: tuple(counts) for use, counts in self._counts.items()},
             "attached": {driver: found.tolist() for driver, found in self._attached.items() if found.any()},

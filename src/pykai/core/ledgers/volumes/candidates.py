@@ -1,11 +1,11 @@
-"""Which nodes can serve the claims of a pod, as far as the objects alone tell (cycle:FLT-2 VolumeBinding).
+"""Which nodes can serve the claims of a pod, according to the objects alone (cycle:FLT-2 VolumeBinding).
 
-A bound claim follows its volume: node affinity, and for the option of zones its zone labels.  A waiting claim gets a
-volume that nobody has claimed and that the node reaches, or a new one where its class lets volumes be made and, if the
-driver tells, where there is room.  Who already has what in this cycle is kept by `machine.py`.
+A bound claim follows its volume: node affinity, and for the option of zones its zone labels.  A waiting claim gets an
+unclaimed volume that the node reaches, or a new one where its class lets volumes be provisioned and, if the driver
+publishes capacity, where there is enough.  What was given out in this cycle is kept by `ledger.py`.
 
 Most storage is either of one node (local disks, one capacity object a node) or of many (a zone, the whole cluster).
-The index keeps the two apart: what one node reaches stands in a dict by row, what many reach in groups with a mask.
+The index keeps the two apart: storage of one node in a dict by row, storage of many in groups with a mask.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pykai.core.model.volumerequests import AccessibleNodes, LabelRequirement, V
 
 _Thing = TypeVar("_Thing")
 
-#: Places remembered with a node table.
+#: Places kept with a node table.
 _MAX_PLACES = 200_000
 
 
@@ -62,7 +62,7 @@ def reaches_bound_volumes(nodes: NodeTable, volume_requests: Iterable[VolumeRequ
 
 
 def in_volume_zones(nodes: NodeTable, volume_requests: Iterable[VolumeRequest]) -> BoolArray:
-    """[node] lies in the zones of all bound volumes; a node without any zone label is asked nothing (cycle:FLT-4)."""
+    """[node] lies in the zones of all bound volumes; a node without any zone label always does (cycle:FLT-4)."""
 
     def labelled() -> BoolArray:
         mask = np.zeros(len(nodes), dtype=np.bool_)
@@ -80,7 +80,7 @@ def in_volume_zones(nodes: NodeTable, volume_requests: Iterable[VolumeRequest]) 
 
 
 def _selector_accepts(selector: tuple[LabelRequirement, ...], labels: dict[str, str]) -> bool:
-    """Whether labels meet a selector; one with an operator nobody knows selects nothing."""
+    """Whether labels meet a selector; one with an unknown operator selects nothing."""
     return all(
         found.operator in ("In", "NotIn", "Exists", "DoesNotExist")
         and matches_requirement(found.as_node_requirement(), labels.get(found.key))
@@ -89,8 +89,8 @@ def _selector_accepts(selector: tuple[LabelRequirement, ...], labels: dict[str, 
 
 
 def volume_fits(volume_request: VolumeRequest, volume: VolumeFacts) -> bool:
-    """Whether a volume is what a waiting claim asks for, wherever it is; one kept for the claim need only be large
-    enough and of its mode."""
+    """Whether a volume satisfies a waiting claim, on whatever node; one reserved for the claim only needs the size
+    and the mode."""
     if volume.size < volume_request.size or volume.is_deleting or volume.storage_class != volume_request.storage_class:
         return False
     if volume.volume_mode != volume_request.volume_mode or volume.attributes_class != volume_request.attributes_class:
@@ -134,15 +134,15 @@ class StorageByNode(Generic[_Thing]):
 
 
 class ClassSupply:
-    """What one class has to give."""
+    """What one storage class can provide."""
 
     def __init__(self, nodes: NodeTable, storage: StorageIndex, storage_class: str) -> None:
         self.provisioner = storage.provisioner(storage_class)
-        #: [node] a new volume may be made for pods here, room aside
+        #: [node] a new volume may be provisioned for pods here, capacity aside
         self.provisionable: BoolArray = accessible_mask(
             nodes, storage.provisionable_from(storage_class) if self.provisioner else ()
         )
-        #: room counts: the driver tells how much there is
+        #: capacity counts: the driver publishes it
         self.tracks_capacity = bool(self.provisioner) and self.provisioner in storage.capacity_drivers
         published = storage.pools.get(storage_class, {}) if self.tracks_capacity else {}
         self.pools: StorageByNode[CapacityPool] = StorageByNode(
@@ -151,7 +151,7 @@ class ClassSupply:
 
 
 class VolumeCandidates:
-    """The volumes one ask may get, by node: smallest first, then by name."""
+    """The volumes one request may get, by node: smallest first, then by name."""
 
     def __init__(self, nodes: NodeTable, storage: StorageIndex, volume_request: VolumeRequest) -> None:
         fitting = [
@@ -160,7 +160,7 @@ class VolumeCandidates:
             if volume_fits(volume_request, volume)
         ]
         reserved = [storage.volumes[name] for name in volume_request.reserved_volumes]
-        #: volumes kept for this very claim: it gets the first of these or none
+        #: volumes reserved for this claim: it gets the first of these or none
         self.reserved_volume = next((volume for volume in reserved if volume_fits(volume_request, volume)), None)
         volumes = [self.reserved_volume] if self.reserved_volume is not None else sorted(fitting, key=_by_size)
         self.located: StorageByNode[VolumeFacts] = StorageByNode(nodes, volumes, lambda volume: volume.accessible_from)

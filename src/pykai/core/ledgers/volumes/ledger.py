@@ -1,12 +1,12 @@
-"""Who gets which volume in a cycle, and what that leaves (a `Books` of the state).
+"""The ledger of volumes: which waiting claim gets which volume, and what is left.
 
-`VolumeLedger` serves waiting claims: volumes chosen, room spent on new ones, the choice made for a claim that several
-pods share (the others follow it).  It starts with what pods hold that already have a node while their claims still
-wait: they are given volumes by the same rules, oldest first, so that nothing is promised twice.  The binder chooses by
+`VolumeLedger` serves waiting claims: volumes chosen, capacity spent on new ones, the choice made for a claim that
+several pods share (the others follow it).  It starts with pods that have a node while their claims still wait: they
+get volumes by the same rules, oldest first, so that nothing is given twice.  The binder chooses by
 the same rules too; the smallest volume that fits, then the first name, is the same choice on both sides.
 
-Every share is counted by how it is held.  Of what is *idle* leavers still have their part, of what is *free* they do
-not; room that goes back when a pod leaves with its own claims is free, not idle (cycle:NOD-7).
+Every share is counted by how it is held.  Terminating pods still count against what is *idle*, not against what is
+*free*; capacity that returns when a pod goes with its own claims is free, not idle (cycle:NOD-7).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pykai.core.model.volumerequests import VolumeRequest
 #: Codes of a node that cannot serve waiting claims.
 NO_VOLUME, NO_ROOM = 1, 2
 
-#: Up to so many rows are looked at one by one.
+#: Up to this many rows are evaluated one by one.
 _FEW_ROWS = 64
 
 #: Columns kept at a time.
@@ -44,26 +44,26 @@ class VolumeShare(NamedTuple):
     #: key of a claim that several pods share, else the task and the number of its claim
     owner: str
     storage_class: str
-    #: the volume chosen, "" when one is made
+    #: the volume chosen, "" when one is provisioned
     volume: str = ""
-    #: whose room a new volume takes, "" when nobody counts it
+    #: the capacity pool of a new volume, "" when capacity is not tracked
     pool: str = ""
     size: int = 0
-    #: node for which it is made, -1 for a volume that is there
+    #: node for which it is provisioned, -1 for an existing volume
     row: int = -1
-    #: not taken but given back when the pod leaves
+    #: freed when the pod goes, rather than taken
     freed_on_exit: bool = False
 
 
 class _VolumePlan(NamedTuple):
     """What is the same for all tasks of a shape."""
 
-    #: number of the claim and its ask, smallest first
+    #: number of the claim and its request, smallest first
     waiting: tuple[tuple[int, VolumeRequest], ...]
     ephemeral: tuple[tuple[int, VolumeRequest], ...]
     candidates: dict[int, VolumeCandidates]
     classes: tuple[str, ...]
-    #: [node] nodes of a kind reach the same storage; -1 where some storage is of one node alone
+    #: [node] nodes of a kind reach the same storage; -1 for nodes with storage of their own
     node_kinds: IntArray
     #: a node of each kind
     samples: tuple[int, ...]
@@ -71,7 +71,7 @@ class _VolumePlan(NamedTuple):
 
 
 class VolumeLedger:
-    """Volumes and room given to waiting claims."""
+    """Volumes and capacity given to waiting claims."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._nodes = snapshot.nodes
@@ -80,11 +80,11 @@ class VolumeLedger:
         self._supplies: dict[str, ClassSupply] = {}
         self._plans: dict[int, _VolumePlan] = {}
         self._candidates: dict[VolumeRequest, VolumeCandidates] = {}
-        #: room of claims whose volumes are being made since before the cycle
+        #: capacity of claims whose volumes were being provisioned before the cycle
         self._provisioning: dict[str, int] = {}
         #: share -> how many hold it live, releasing, pipelined
         self._counts: dict[VolumeShare, list[int]] = {}
-        #: volume -> shares of it that anyone holds, and that others than leavers hold
+        #: volume -> shares of it that are held, and that pods which do not terminate hold
         self._taken: dict[str, list[int]] = {}
         #: pool -> bytes spent of what is idle and of what is free
         self._spent: dict[str, list[int]] = {}
@@ -94,7 +94,7 @@ class VolumeLedger:
         self._multi_node_use: dict[str, dict[str, int]] = {}
         #: rows where something changed, undo included
         self._changed_rows: list[int] = []
-        #: codes of all nodes by shape and key, and how much of the log they know
+        #: codes of all nodes by shape and key, and how many changed rows they include
         self._columns: dict[Hashable, tuple[IntArray, int]] = {}
         self._held: dict[str, tuple[VolumeShare, ...]] = {}
         #: whether any pod has a claim to which this matters
@@ -106,10 +106,8 @@ class VolumeLedger:
             self._held[task.key] = allocation
             self.hold(task, row, allocation, holding_of(task.status), 1)
 
-    # -- the seam ---------------------------------------------------------------------------------------------------
-
     def concerns(self, shape: Shape) -> bool:
-        """Whether the choice of a node decides about some claim, or room goes back with the pod."""
+        """Whether the choice of a node decides about some claim, or capacity returns with the pod."""
         concerned = self._concerned.get(shape.id)
         if concerned is None:
             concerned = self._concerned[shape.id] = any(ask.waiting or ask.is_ephemeral for ask in shape.volumes)
@@ -120,7 +118,7 @@ class VolumeLedger:
         return self._held.get(task.key)
 
     def grant(self, state: State, request: PlacementRequest, row: int, *, idle: bool) -> object | None:
-        """Volumes and room for all waiting claims of a task; a task that leaves keeps what it has while it can."""
+        """Volumes and capacity for all waiting claims of a task; an evicted task keeps its own if it can."""
         evicted_from = state.evicted_from.get(request.task.key)
         if evicted_from is not None and evicted_from.row == row:
             held_allocation = next((grant.allocation for grant in evicted_from.grants if grant.ledger is self), None)
@@ -130,7 +128,7 @@ class VolumeLedger:
         return chosen if isinstance(chosen, tuple) else None
 
     def hold(self, task: Task, row: int, allocation: object, holding: int, sign: int) -> None:
-        """Book shares or take them out."""
+        """Record shares (sign 1) or remove them (-1)."""
         assert isinstance(allocation, tuple)
         for share in allocation:
             counts = self._counts.setdefault(share, [0, 0, 0])
@@ -144,7 +142,7 @@ class VolumeLedger:
                 self._update_sums(share, [new - old for old, new in zip(before, after, strict=True)])
 
     def state_key(self, request: PlacementRequest) -> Hashable:
-        """What else than the shape and the row decides: what is left of storage that several nodes reach."""
+        """What decides besides the shape and the row: what is left of storage that several nodes reach."""
         if not self.concerns(request.shape):
             return None
         plan = self._plan(request.shape)
@@ -170,12 +168,12 @@ class VolumeLedger:
         return codes[rows].copy()
 
     def _codes(self, shape: Shape, plan: _VolumePlan) -> IntArray:
-        """[node] a code for every node, with one look at each kind of node and at each with storage of its own."""
+        """[node] a code for every node, evaluated once for each kind of node and each node with storage of its own."""
         codes = np.full(len(self._nodes), NO_VOLUME, dtype=np.int64)
         decisions = [self._decision(found) for _, found in plan.waiting]
         decided = {share.row for share in decisions if share is not None and not share.volume}
         if decided:
-            # A claim whose volume is being made for one node holds its pods there.
+            # A claim whose volume is being provisioned for one node keeps its pods there.
             for row in decided:
                 codes[row] = self._code(shape, row)
             return codes
@@ -187,11 +185,11 @@ class VolumeLedger:
         return codes
 
     def agrees(self, held: Iterable[tuple[int, object, int]]) -> bool:
-        """Whether the books are what these tasks hold."""
+        """Whether the ledger equals what these tasks hold."""
         return count_shares(held) == self._counts
 
     def as_comparable(self) -> dict[str, object]:
-        """Everything booked, for comparison."""
+        """All figures, for comparison."""
         return {
             "shares": {share: tuple(counts) for share, counts in self._counts.items()},
             "taken": {name: tuple(counts) for name, counts in self._taken.items()},
@@ -200,14 +198,12 @@ class VolumeLedger:
             "wide": {name: dict(things) for name, things in self._multi_node_use.items()},
         }
 
-    # -- choosing ---------------------------------------------------------------------------------------------------
-
     def _code(self, shape: Shape, row: int) -> int:
         chosen = self._choose(shape, "", row, idle=False)
         return chosen if isinstance(chosen, int) else 0
 
     def _choose(self, shape: Shape, task_key: str, row: int, *, idle: bool) -> tuple[VolumeShare, ...] | int:
-        """Volumes that are there first, smallest claims first; what finds none is made (as VolumeBinding does)."""
+        """Existing volumes first, smallest claims first; other claims are provisioned (as VolumeBinding does)."""
         plan = self._plan(shape)
         shares = self._ephemeral_shares(plan, task_key, row) if plan.ephemeral else []
         if shares and not self._still_available(tuple(shares)):
@@ -217,7 +213,7 @@ class VolumeLedger:
         for number, volume_request in plan.waiting:
             owner = volume_request.shared_key or f"{task_key}#{number}"
             decision = self._decision(volume_request)
-            # What only leavers hold may have gone to an earlier claim of this very pod.
+            # A volume that only terminating pods hold may have gone to an earlier claim of this pod.
             if decision is not None and decision.volume not in chosen:
                 if not self._is_usable(decision, row):
                     return NO_VOLUME
@@ -226,7 +222,7 @@ class VolumeLedger:
                     chosen.add(decision.volume)
                 continue
             if volume_request.selected_node:
-                # It is being made: the driver says whether it succeeds, and takes the node back if not.
+                # It is being provisioned; if that fails, the driver removes the selected node.
                 if self._nodes.names[row] != volume_request.selected_node:
                     return NO_VOLUME
                 continue
@@ -288,11 +284,11 @@ class VolumeLedger:
 
     def _room(self, pool: CapacityPool, idle: bool) -> int:
         of_idle, of_free = self._spent.get(pool.name, (0, 0))
-        # What is promised is spent too, so that nobody who starts now takes it away.
+        # Pipelined pods count as well, so that a pod that starts now does not take their capacity.
         return pool.free_bytes - self._provisioning.get(pool.name, 0) - (max(of_idle, of_free) if idle else of_free)
 
     def _decision(self, volume_request: VolumeRequest) -> VolumeShare | None:
-        """What was chosen for a claim that several pods share; what only leavers hold binds while it is there."""
+        """What was chosen for a claim that several pods share; a choice of terminating pods counts while it lasts."""
         shares = self._decided.get(volume_request.shared_key) if volume_request.shared_key else None
         return min((share for share in shares if self._still_available((share,))), default=None) if shares else None
 
@@ -302,7 +298,7 @@ class VolumeLedger:
         return bool(np.isin(row, accessible_rows(self._nodes, self._storage.volumes[share.volume].accessible_from)))
 
     def _still_available(self, shares: tuple[VolumeShare, ...]) -> bool:
-        """Whether shares whose holders are to give them up can be had by them all the same."""
+        """Whether evicted holders of these shares can keep them."""
         for share in shares:
             taken = share.volume and self._taken.get(share.volume, (0, 0))[1]
             if taken and not self._planes_of(share)[2]:
@@ -312,7 +308,7 @@ class VolumeLedger:
         return all(amount <= self._room(pools[name], idle=False) for name, amount in regained.items())
 
     def _regained(self, shares: Iterable[VolumeShare]) -> dict[str, int]:
-        """Pool -> bytes that are free now and no longer once these shares are held: leavers' room, should they stay."""
+        """Pool -> bytes that are free now and would not be if the evicted holders of these shares stayed."""
         spent: dict[str, int] = {}
         for share in shares:
             _, _, free, given_up = self._planes_of(share)
@@ -322,8 +318,6 @@ class VolumeLedger:
 
     def _planes_of(self, share: VolumeShare) -> tuple[bool, bool, bool, bool]:
         return held_planes(self._counts.get(share, [0, 0, 0]))
-
-    # -- what there is ----------------------------------------------------------------------------------------------
 
     def _supply(self, storage_class: str) -> ClassSupply:
         supply = self._supplies.get(storage_class)
@@ -389,10 +383,8 @@ class VolumeLedger:
             candidates = self._candidates[volume_request] = VolumeCandidates(self._nodes, self._storage, volume_request)
         return candidates
 
-    # -- counting ---------------------------------------------------------------------------------------------------
-
     def _update_sums(self, share: VolumeShare, change: list[int]) -> None:
-        """Carry a change of (anyone, idle, free, given back) into the sums."""
+        """Apply a change of (anyone, idle, free, given back) to the sums."""
         anyone, of_idle, of_free, back = change
         if share.owner and anyone and "#" not in share.owner:
             shares = self._decided.setdefault(share.owner, {})

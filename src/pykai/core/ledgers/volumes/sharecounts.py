@@ -18,14 +18,14 @@ def tasks_on_nodes(snapshot: Snapshot, concerns: Callable[[Shape], bool]) -> Ite
 
 
 def held_planes(counts: list[int]) -> tuple[bool, bool, bool, bool]:
-    """Whether something is held by anyone, out of what is idle, out of what is free; whether it is being given up."""
+    """Whether a share is held at all, of what is idle, of what is free; whether it is only being released."""
     live, releasing, pipelined = counts[LIVE], counts[RELEASING], counts[PIPELINED]
     free = live + pipelined > 0
     return live + releasing + pipelined > 0, live + releasing > 0, free, releasing > 0 and not free
 
 
 def count_shares(held: Iterable[tuple[int, object, int]]) -> dict[object, list[int]]:
-    """What tasks hold, as (row, content, holding): how many hold each share live, releasing and pipelined."""
+    """How many tasks hold each share live, releasing and pipelined; tasks are (row, allocation, holding)."""
     counts: dict[object, list[int]] = {}
     for _, allocation, holding in held:
         assert isinstance(allocation, tuple)
