@@ -140,11 +140,11 @@ class NodeColumns:
 
     def devices(self, table: NodeTable) -> dict[int, dict[str, DeviceUse]]:
         """Node row -> shared GPU -> its tenants; a copy."""
-        return {table.rows[name]: dict(found) for name, found in self._devices.items() if found}
+        return {table.rows[name]: dict(devices) for name, devices in self._devices.items() if devices}
 
     def ports(self, table: NodeTable) -> dict[int, dict[HostPort, int]]:
         """Node row -> host port -> how many pods hold it; a copy."""
-        return {table.rows[name]: dict(found) for name, found in self._ports.items() if found}
+        return {table.rows[name]: dict(ports) for name, ports in self._ports.items() if ports}
 
     def foreign_usage(self, table: NodeTable) -> dict[int, tuple[int, ...]]:
         """Node row -> cpu, memory, GPU hundredths used by pods of other schedulers."""

@@ -223,6 +223,8 @@ def term_rows(nodes: NodeTable, term: NodeSelectorTerm) -> IntArray:
             named = sorted({row for value in in_expression.values for row in by_value.get(value, ())})
             if len(named) <= _FEW_ROWS:
                 labels = [nodes.facts[row].labels for row in named]
-                matches = [all(matches_requirement(e, found.get(e.key)) for e in expressions) for found in labels]
+                matches = [
+                    all(matches_requirement(e, node_labels.get(e.key)) for e in expressions) for node_labels in labels
+                ]
                 return np.array([row for row, fit in zip(named, matches, strict=True) if fit], dtype=np.int64)
     return np.flatnonzero(_term_column(nodes, term))

@@ -338,9 +338,14 @@ class StorageIndex:
         volume_requests = {claim: self._volume_request(pod, claim, ephemeral) for claim, ephemeral in _claims_of(pod)}
         if not volume_requests:
             return ()
-        with_problems = [ask for ask in volume_requests.values() if ask.problem]
-        with_problems.sort(key=lambda ask: ask.problem == UNBOUND_IMMEDIATE)
-        return (*with_problems, *sorted((ask for ask in volume_requests.values() if not ask.problem), key=repr))
+        with_problems = [volume_request for volume_request in volume_requests.values() if volume_request.problem]
+        with_problems.sort(key=lambda volume_request: volume_request.problem == UNBOUND_IMMEDIATE)
+        return (
+            *with_problems,
+            *sorted(
+                (volume_request for volume_request in volume_requests.values() if not volume_request.problem), key=repr
+            ),
+        )
 
     def _volume_request(self, pod: Pod, key: str, ephemeral: bool) -> VolumeRequest:
         claim = self.claims.get(key)

@@ -122,5 +122,5 @@ def _all_guaranteed(parts: list[ResourceRequirements]) -> bool:
 
 
 def _exact(resources: Mapping[str, RawQuantity]) -> dict[str, int]:
-    found = {name: nano_value(resources[name]) for name in _QOS_RESOURCES if name in resources}
-    return {name: value for name, value in found.items() if value > 0}
+    amounts = {name: nano_value(resources[name]) for name in _QOS_RESOURCES if name in resources}
+    return {name: value for name, value in amounts.items() if value > 0}

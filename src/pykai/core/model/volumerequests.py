@@ -42,8 +42,8 @@ class NodeTerm(NamedTuple):
     def as_term(self) -> NodeSelectorTerm:
         """The term as node selectors spell it."""
         return NodeSelectorTerm(
-            match_expressions=tuple(found.as_node_requirement() for found in self.expressions),
-            match_fields=tuple(found.as_node_requirement() for found in self.fields),
+            match_expressions=tuple(requirement.as_node_requirement() for requirement in self.expressions),
+            match_fields=tuple(requirement.as_node_requirement() for requirement in self.fields),
         )
 
 
@@ -96,7 +96,9 @@ def as_requirements(
     listed: Iterable[NodeSelectorRequirement | LabelSelectorRequirement],
 ) -> tuple[LabelRequirement, ...]:
     """Expressions as values that can be compared and hashed."""
-    return tuple(LabelRequirement(found.key, found.operator, tuple(found.values)) for found in listed)
+    return tuple(
+        LabelRequirement(requirement.key, requirement.operator, tuple(requirement.values)) for requirement in listed
+    )
 
 
 def selector_requirements(selector: LabelSelector) -> tuple[LabelRequirement, ...]:

@@ -51,7 +51,7 @@ class TopologySpread:
                 NodeScore(
                     "topologyspread",
                     score,
-                    applies=lambda ask: ask.shape.has_spread(SOFT_SPREAD),
+                    applies=lambda request: request.shape.has_spread(SOFT_SPREAD),
                     context=index.domain_load,
                 ),
             ),
@@ -79,7 +79,9 @@ class NodeAffinityPlugin:
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score."""
-        score = NodeScore("nodeaffinity", _preference_scores, Scope.NODES, lambda ask: bool(ask.shape.preferred_nodes))
+        score = NodeScore(
+            "nodeaffinity", _preference_scores, Scope.NODES, lambda request: bool(request.shape.preferred_nodes)
+        )
         return Hooks(node_scores=(score,))
 
 

@@ -48,9 +48,11 @@ class Numa:
             return Hooks()
         ledger = ZoneLedger(snapshot, ignored=self.ignored, reconstruct=self.reconstruct)
         check = NodeCheck(
-            "numa", (TEXT,), partial(_alignment_codes, ledger), applies=lambda ask: ledger.concerns(ask.shape)
+            "numa", (TEXT,), partial(_alignment_codes, ledger), applies=lambda request: ledger.concerns(request.shape)
         )
-        score = NodeScore("numa", partial(_zone_scores, ledger), applies=lambda ask: ledger.is_numa_relevant(ask.shape))
+        score = NodeScore(
+            "numa", partial(_zone_scores, ledger), applies=lambda request: ledger.is_numa_relevant(request.shape)
+        )
         return Hooks(node_checks=(check,), node_scores=(score,), discrete_ledger=ledger)
 
 

@@ -120,7 +120,7 @@ def _reclaim_gate(multiplier: float, state: State, proposal: EvictionProposal) -
     for victim, losses in proposal.losses:
         counted = [loss for loss in losses if not (proposal.moving_is_free and loss.moves)]
         parts_by_queue.setdefault(victim.queue, []).extend(_loss_parts(losses, counted))
-    parts = {queue: found for queue, found in parts_by_queue.items() if found}
+    parts = {queue: queue_parts for queue, queue_parts in parts_by_queue.items() if queue_parts}
     request = fairness.ReclaimRequest(
         proposal.gang.queue,
         proposal.required,

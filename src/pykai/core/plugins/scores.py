@@ -103,7 +103,7 @@ class ResourceType:
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score."""
-        score = NodeScore("resourcetype", _cpu_node_scores, Scope.NODES, lambda ask: ask.shape.cpu_only)
+        score = NodeScore("resourcetype", _cpu_node_scores, Scope.NODES, lambda request: request.shape.cpu_only)
         return Hooks(node_scores=(score,))
 
 
@@ -125,8 +125,10 @@ class NominatedNode:
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score, apart for every nominated node."""
-        score = NodeScore("nominatednode", _nominated_scores, Scope.NODES, lambda ask: bool(ask.task.nominated_node))
-        return Hooks(node_scores=(score,), cache_key=lambda ask: ask.task.nominated_node)
+        score = NodeScore(
+            "nominatednode", _nominated_scores, Scope.NODES, lambda request: bool(request.task.nominated_node)
+        )
+        return Hooks(node_scores=(score,), cache_key=lambda request: request.task.nominated_node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +194,11 @@ class NodePlacement:
                 NodeScore(
                     "binpack",
                     _pack_scores,
-                    applies=lambda ask: strategy(ask) == "binpack",
+                    applies=lambda request: strategy(request) == "binpack",
                     context=_free_range,
                     at=_pack_score_at,
                 ),
-                NodeScore("spread", _spread_scores, applies=lambda ask: strategy(ask) == "spread"),
+                NodeScore("spread", _spread_scores, applies=lambda request: strategy(request) == "spread"),
             )
         )
 

@@ -186,7 +186,7 @@ class _DomainSearch:
             if task.shape not in requests:
                 vector = self._state.snapshot.vectors[task.shape]
                 requests[task.shape] = PlacementRequest(task, self._gang, leaves[task.subgroup], vector)
-        masks = {shape: allowed(self._state, ask) for shape, ask in requests.items()}
+        masks = {shape: allowed(self._state, request) for shape, request in requests.items()}
         if all(mask[self._rows].all() for mask in masks.values()):
             return chosen
         room = self._demand.placeable_pods(self._tree, self._rows, masks.__getitem__)

@@ -58,7 +58,7 @@ def _refuse_unless(
 
 
 def _none_lost(nodes: NodeTable, volumes: tuple[VolumeRequest, ...]) -> BoolArray:
-    return np.full(len(nodes), not any(ask.lost for ask in volumes), dtype=np.bool_)
+    return np.full(len(nodes), not any(volume_request.lost for volume_request in volumes), dtype=np.bool_)
 
 
 def volume_hooks(snapshot: Snapshot) -> Hooks:
@@ -70,15 +70,15 @@ def volume_hooks(snapshot: Snapshot) -> Hooks:
             ("node(s) didn't find available persistent volumes to bind",),
             _all_but_current_node,
             Scope.REQUEST,
-            lambda ask: bool(ask.shape.volumes) and bool(ask.shape.volumes[0].problem),
-            key=lambda ask: ask.task.key,
+            lambda request: bool(request.shape.volumes) and bool(request.shape.volumes[0].problem),
+            key=lambda request: request.task.key,
         ),
         NodeCheck(
             "bound volumes",
             ("node(s) didn't match PersistentVolume's node affinity",),
             _refuse_unless(nodes, reaches_bound_volumes),
             Scope.NODES,
-            lambda ask: any(found.accessible_from is not None for found in ask.shape.volumes),
+            lambda request: any(volume.accessible_from is not None for volume in request.shape.volumes),
         ),
         NodeCheck(
             "unbound volumes",
@@ -88,14 +88,14 @@ def volume_hooks(snapshot: Snapshot) -> Hooks:
             ),
             ledger.refusal_codes,
             Scope.ROW,
-            lambda ask: ledger.concerns(ask.shape),
+            lambda request: ledger.concerns(request.shape),
         ),
         NodeCheck(
             "lost volumes",
             ("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",),
             _refuse_unless(nodes, _none_lost),
             Scope.NODES,
-            lambda ask: any(found.lost for found in ask.shape.volumes),
+            lambda request: any(volume.lost for volume in request.shape.volumes),
         ),
     )
     return Hooks(
@@ -112,7 +112,7 @@ def combine_keys(
     """What two sets of rules read besides the shape."""
     if one is None or other is None:
         return one or other
-    return lambda ask: (one(ask), other(ask))
+    return lambda request: (one(request), other(request))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +132,21 @@ class VolumeLimits:
                 ("node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode",),
                 ledger.used_by_another,
                 Scope.ROW,
-                lambda ask: any(found.single_pod_only and found.shared_key for found in ask.shape.volumes),
+                lambda request: any(volume.single_pod_only and volume.shared_key for volume in request.shape.volumes),
             ),
             NodeCheck(
                 "volume limits",
                 ("node(s) exceed max volume count",),
                 ledger.over_limit,
                 Scope.ROW,
-                lambda ask: any(found.driver for found in ask.shape.volumes),
+                lambda request: any(volume.driver for volume in request.shape.volumes),
             ),
             NodeCheck(
                 "volume zones",
                 ("node(s) had no available volume zone",),
                 _refuse_unless(nodes, in_volume_zones),
                 Scope.NODES,
-                lambda ask: any(found.zones for found in ask.shape.volumes),
+                lambda request: any(volume.zones for volume in request.shape.volumes),
             ),
         )
         return Hooks(

@@ -118,7 +118,7 @@ class DeviceHoldings:
                 if is_held:
                     held_devices.extend(takes)
         size = len(self._row)
-        counts = np.stack([np.bincount(np.array(found, np.int64), minlength=size) for found in devices])
+        counts = np.stack([np.bincount(np.array(numbers, np.int64), minlength=size) for numbers in devices])
         codes = ((counts > 0) * np.array([[4], [2], [1]])).sum(axis=0)
         return DeviceSums(counts.astype(np.int64), _PLANE_EFFECT_TABLE[codes].T)
 

@@ -110,9 +110,9 @@ class ClaimLedger:
                 # An allocated claim without users keeps its devices until it is deallocated.
                 claim_in_use.unknown_users = {key}
         self._holdings.load_initial(
-            (found.allocation.exclusive_devices, found.hold_state)
-            for found in claims.values()
-            if found.allocation is not None
+            (claim.allocation.exclusive_devices, claim.hold_state)
+            for claim in claims.values()
+            if claim.allocation is not None
         )
 
     def _assume_from_bind_request(self, task: Task) -> None:

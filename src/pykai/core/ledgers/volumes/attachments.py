@@ -55,7 +55,9 @@ class AttachmentLedger:
         """Whether a driver attaches some volume, or a claim admits one pod only."""
         concerned = self._concerned.get(shape.id)
         if concerned is None:
-            concerned = self._concerned[shape.id] = any(ask.driver or ask.single_pod_only for ask in shape.volumes)
+            concerned = self._concerned[shape.id] = any(
+                volume_request.driver or volume_request.single_pod_only for volume_request in shape.volumes
+            )
         return concerned
 
     def held(self, task: Task) -> object | None:
@@ -93,7 +95,9 @@ class AttachmentLedger:
     def state_key(self, request: PlacementRequest) -> Hashable:
         """Which claims that admit one pod only are in use."""
         return tuple(
-            self._is_in_use(found, 1) for found in request.shape.volumes if found.single_pod_only and found.shared_key
+            self._is_in_use(volume_request, 1)
+            for volume_request in request.shape.volumes
+            if volume_request.single_pod_only and volume_request.shared_key
         )
 
     def over_limit(self, state: State, request: PlacementRequest, rows: Rows) -> IntArray:
@@ -113,7 +117,7 @@ class AttachmentLedger:
 
     def used_by_another(self, state: State, request: PlacementRequest, rows: Rows) -> IntArray:
         """[rows] 1 everywhere while another pod uses a claim that admits one only."""
-        taken = any(self._is_in_use(found, 1) for found in request.shape.volumes)
+        taken = any(self._is_in_use(volume_request, 1) for volume_request in request.shape.volumes)
         return np.full(len(self._nodes), int(taken), dtype=np.int64)[rows]
 
     def agrees(self, held: Iterable[tuple[int, object, int]]) -> bool:
@@ -124,7 +128,7 @@ class AttachmentLedger:
         """All figures, for comparison."""
         return {
             "uses": {use: tuple(counts) for use, counts in self._counts.items()},
-            "attached": {driver: found.tolist() for driver, found in self._attached.items() if found.any()},
+            "attached": {driver: counts.tolist() for driver, counts in self._attached.items() if counts.any()},
             "where": {volume: frozenset(rows) for volume, rows in self._attached_rows.items()},
         }
 

@@ -55,7 +55,9 @@ def reaches_bound_volumes(nodes: NodeTable, volume_requests: Iterable[VolumeRequ
     """[node] reaches the volumes of all bound claims."""
     mask = np.ones(len(nodes), dtype=np.bool_)
     for accessible_from in {
-        ask.accessible_from for ask in volume_requests if ask.bound and ask.accessible_from is not None
+        volume_request.accessible_from
+        for volume_request in volume_requests
+        if volume_request.bound and volume_request.accessible_from is not None
     }:
         mask &= accessible_mask(nodes, accessible_from)
     return mask
@@ -71,7 +73,7 @@ def in_volume_zones(nodes: NodeTable, volume_requests: Iterable[VolumeRequest]) 
         return mask
 
     mask = np.ones(len(nodes), dtype=np.bool_)
-    for label, zones in {zone for ask in volume_requests for zone in ask.zones}:
+    for label, zones in {zone for volume_request in volume_requests for zone in volume_request.zones}:
         in_zone = nodes.per_label(label, lambda value, zones=zones: value in zones)  # type: ignore[misc]
         absent = nodes.per_label(label, lambda value: value is None)
         instead = nodes.per_label(names.ZONE_LABELS[label], lambda value, zones=zones: value in zones)  # type: ignore[misc]
@@ -82,9 +84,9 @@ def in_volume_zones(nodes: NodeTable, volume_requests: Iterable[VolumeRequest]) 
 def _selector_accepts(selector: tuple[LabelRequirement, ...], labels: dict[str, str]) -> bool:
     """Whether labels meet a selector; one with an unknown operator selects nothing."""
     return all(
-        found.operator in ("In", "NotIn", "Exists", "DoesNotExist")
-        and matches_requirement(found.as_node_requirement(), labels.get(found.key))
-        for found in selector
+        requirement.operator in ("In", "NotIn", "Exists", "DoesNotExist")
+        and matches_requirement(requirement.as_node_requirement(), labels.get(requirement.key))
+        for requirement in selector
     )
 
 

@@ -110,7 +110,9 @@ class VolumeLedger:
         """Whether the choice of a node decides about some claim, or capacity returns with the pod."""
         concerned = self._concerned.get(shape.id)
         if concerned is None:
-            concerned = self._concerned[shape.id] = any(ask.waiting or ask.is_ephemeral for ask in shape.volumes)
+            concerned = self._concerned[shape.id] = any(
+                volume_request.waiting or volume_request.is_ephemeral for volume_request in shape.volumes
+            )
         return concerned
 
     def held(self, task: Task) -> object | None:
@@ -147,7 +149,10 @@ class VolumeLedger:
             return None
         plan = self._plan(request.shape)
         left = tuple(tuple(sorted(self._multi_node_use.get(name, {}).items())) for name in plan.classes)
-        return (left, *(self._decision(found) for _, found in plan.waiting if found.shared_key))
+        return (
+            left,
+            *(self._decision(volume_request) for _, volume_request in plan.waiting if volume_request.shared_key),
+        )
 
     def refusal_codes(self, state: State, request: PlacementRequest, rows: Rows) -> IntArray:
         """[rows] 0 where what is free serves the claims, else NO_VOLUME or NO_ROOM."""
@@ -170,7 +175,7 @@ class VolumeLedger:
     def _codes(self, shape: Shape, plan: _VolumePlan) -> IntArray:
         """[node] a code for every node, evaluated once for each kind of node and each node with storage of its own."""
         codes = np.full(len(self._nodes), NO_VOLUME, dtype=np.int64)
-        decisions = [self._decision(found) for _, found in plan.waiting]
+        decisions = [self._decision(volume_request) for _, volume_request in plan.waiting]
         decided = {share.row for share in decisions if share is not None and not share.volume}
         if decided:
             # A claim whose volume is being provisioned for one node keeps its pods there.
@@ -345,14 +350,14 @@ class VolumeLedger:
         numbered = list(enumerate(shape.volumes))
         waiting = sorted((item for item in numbered if item[1].waiting), key=lambda item: (item[1].size, item[0]))
         ephemeral = [item for item in numbered if item[1].is_ephemeral and item[1].bound]
-        candidates = {number: self._candidates_for(ask) for number, ask in waiting}
-        supplies = [self._supply(ask.storage_class) for _, ask in waiting]
+        candidates = {number: self._candidates_for(volume_request) for number, volume_request in waiting}
+        supplies = [self._supply(volume_request.storage_class) for _, volume_request in waiting]
         reach_masks = [supply.provisionable for supply in supplies]
         reach_masks += [mask for supply in supplies for mask, _ in supply.pools.multi_node]
-        reach_masks += [mask for found in candidates.values() for mask, _ in found.located.multi_node]
+        reach_masks += [mask for volumes in candidates.values() for mask, _ in volumes.located.multi_node]
         single_nodes = {row for supply in supplies for row in supply.pools.single_node}
-        single_nodes.update(row for found in candidates.values() for row in found.located.single_node)
-        single_nodes.update(self._nodes.rows.get(ask.selected_node, -1) for _, ask in waiting)
+        single_nodes.update(row for volumes in candidates.values() for row in volumes.located.single_node)
+        single_nodes.update(self._nodes.rows.get(volume_request.selected_node, -1) for _, volume_request in waiting)
         single_nodes.discard(-1)
         masks_by_row: list[list[int]] = [[] for _ in range(len(self._nodes))]
         for number, mask in enumerate(reach_masks):
@@ -366,7 +371,7 @@ class VolumeLedger:
                 kind = node_kinds[row] = kind_numbers.setdefault(tuple(storage), len(kind_numbers))
                 if kind == len(samples):
                     samples.append(row)
-        classes = tuple(sorted({ask.storage_class for _, ask in (*waiting, *ephemeral)}))
+        classes = tuple(sorted({volume_request.storage_class for _, volume_request in (*waiting, *ephemeral)}))
         return _VolumePlan(
             tuple(waiting),
             tuple(ephemeral),
