@@ -58,7 +58,7 @@ def test_a_class_behind_an_odd_resource_disturbs_nobody(name: str) -> None:
 
 @pytest.mark.parametrize("count", [33, 10**9, BIG])
 def test_a_claim_for_more_devices_than_one_may_have_waits(count: int) -> None:
-    assert "asks for more than 32 devices" in waits(schedules_haven(offering().gang("odd", template=count)))
+    assert "requests more than 32 devices" in waits(schedules_haven(offering().gang("odd", template=count)))
 
 
 @pytest.mark.parametrize("count", [0, -1, -BIG - 1])

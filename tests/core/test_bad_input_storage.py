@@ -39,7 +39,7 @@ def test_a_size_that_cannot_be_read_is_told_where_it_stands() -> None:
     assert "spec.capacity[storage]: 'x' is not a quantity" in problems_of(result, "PersistentVolume/v")
     assert "'y' is not a quantity" in problems_of(result, "PersistentVolumeClaim/default/c")
     assert problems_of(result, "CSIStorageCapacity/csi/r").count("is not a quantity") == 2
-    assert "asks for a size that cannot be read" in result.why("odd")
+    assert "requests a size that cannot be read" in result.why("odd")
 
 
 def test_what_was_wrong_is_forgotten_with_the_object_and_when_it_is_mended() -> None:

@@ -168,7 +168,7 @@ def test_problems_name_the_object_and_the_field() -> None:
     built = cluster(nodes=1).queue("q", weight=-2).group("job", preemptionDelay="soon").pod("p", group="job", cpu="x")
     assert built.schedule().plan.problems == (
         "Pod/default/p: spec.containers[0].resources.requests.cpu: 'x' is not a quantity: expected digits and then one "
-        "of n u m k M G T P E Ki Mi Gi Ti Pi Ei or an exponent; the pod waits until this is mended",
+        "of n u m k M G T P E Ki Mi Gi Ti Pi Ei or an exponent; the pod waits until this is fixed",
         "PodGroup/default/job: spec.preemptionDelay: 'soon' is not a duration: expected a number with a unit; "
         "no delay is used",
         "Queue/q: spec.resources.gpu.overQuotaWeight: -2 is negative; it counts as 0",

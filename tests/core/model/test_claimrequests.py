@@ -80,10 +80,10 @@ def test_d23_prioritised_lists_can_be_switched_off() -> None:
 
 
 def test_d21_more_than_32_devices_are_refused() -> None:
-    assert refusal(device_request(33)) == "claim team/claim asks for more than 32 devices"
-    assert refusal(device_request(32), device_request(1, name="s")) == "claim team/claim asks for more than 32 devices"
+    assert refusal(device_request(33)) == "claim team/claim requests more than 32 devices"
+    assert refusal(device_request(32), device_request(1, name="s")) == "claim team/claim requests more than 32 devices"
     assert (
-        refusal(device_request(32), all_devices_request(name="s")) == "claim team/claim asks for more than 32 devices"
+        refusal(device_request(32), all_devices_request(name="s")) == "claim team/claim requests more than 32 devices"
     )
     assert claim_request(device_request(16), device_request(16, name="s")).requests[1].name == "s"
     assert claim_request(

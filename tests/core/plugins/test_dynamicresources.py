@@ -297,7 +297,7 @@ def test_administrators_need_a_namespace_that_says_so() -> None:
     world.namespace("admin", **{"resource.kubernetes.io/admin-access": "true"})
     world.gang("a", template=look).gang("b", template=look, namespace="admin")
     result = world.schedule()
-    assert waits_for(result, "a").endswith("asks for administrative access, which namespaces need a label for")
+    assert waits_for(result, "a").endswith("requests administrative access, which needs a label on the namespace")
     assert result.bound("b", "admin") == 1
     assert result.binds["admin/b-0"].claims[0][1].devices.results[0].admin_access
 

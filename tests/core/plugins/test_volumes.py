@@ -99,7 +99,7 @@ def test_the_first_claim_that_is_wrong_is_reported_and_unbound_ones_last() -> No
 
 def test_a_claim_whose_size_cannot_be_read_is_named() -> None:
     world = storage().volume("pv").claim("data", size="much").gang("job", claims=("data",))
-    assert refusal(world) == 'VolumeBinding: persistentvolumeclaim "data" asks for a size that cannot be read.'
+    assert refusal(world) == 'VolumeBinding: persistentvolumeclaim "data" requests a size that cannot be read.'
 
 
 def test_claims_are_reported_with_whatever_else_is_missing() -> None:

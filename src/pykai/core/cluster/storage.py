@@ -117,7 +117,7 @@ def size_problems(item: StorageObject) -> list[Problem]:
         sizes, fallback = [("spec.capacity[storage]", item.spec.capacity.get(names.STORAGE))], "counted as 0"
     elif isinstance(item, PersistentVolumeClaim):
         sizes = [("spec.resources.requests[storage]", item.spec.resources.requests.get(names.STORAGE))]
-        fallback = "pods that use the claim wait until this is mended"
+        fallback = "pods that use the claim wait until this is fixed"
     elif isinstance(item, CSIStorageCapacity):
         sizes = [("capacity", item.capacity), ("maximumVolumeSize", item.maximum_volume_size)]
     subject = subject_of(type(item).__name__, item.metadata.namespace, item.metadata.name)
@@ -377,7 +377,7 @@ class StorageIndex:
                 size=size or 0 if ephemeral else 0,
             )
         if not problem and size is None:
-            problem = f'persistentvolumeclaim "{name}" asks for a size that cannot be read'
+            problem = f'persistentvolumeclaim "{name}" requests a size that cannot be read'
         class_object = self.classes.get(storage_class)
         waits = class_object is not None and class_object.volume_binding_mode == names.WAIT_FOR_FIRST_CONSUMER
         if not problem and (not waits or spec.volume_name):

@@ -219,7 +219,7 @@ class Tables:
                 ),
             )
         except RequestError as error:
-            problems.append(Problem(subject, "", f"{error}; the pod waits until this is mended"))
+            problems.append(Problem(subject, "", f"{error}; the pod waits until this is fixed"))
             shape = self._unreadable_shape
         task = read_task(
             pod,

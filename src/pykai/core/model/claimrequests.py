@@ -166,7 +166,7 @@ class ClaimRequest(NamedTuple):
                 return ClaimRefusal(f"claim {claim} request {request.name} names no devices")
             requests.append(RequestAlternatives(request.name, tuple(alternatives)))
         if sum(min(way.device_count or 1 for way in request.alternatives) for request in requests) > MAX_RESULTS:
-            return ClaimRefusal(f"claim {claim} asks for more than {MAX_RESULTS} devices")
+            return ClaimRefusal(f"claim {claim} requests more than {MAX_RESULTS} devices")
         constraints = []
         for constraint in spec.devices.constraints:
             attribute = constraint.match_attribute or constraint.distinct_attribute

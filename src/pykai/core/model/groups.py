@@ -206,7 +206,7 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: ProblemReporter) 
     subject = f"PodGroup/{meta.namespace}/{meta.name}"
     root, tree_error = build_subgroup_tree(podgroup)
     if tree_error:
-        report(Problem(subject, "spec.subGroups", f"{tree_error}; the group waits until this is mended"))
+        report(Problem(subject, "spec.subGroups", f"{tree_error}; the group waits until this is fixed"))
     delay_ns = _preemption_delay_ns(spec.preemption_delay, subject, report)
     preemptibility = _preemptibility(spec.preemptibility or "", subject, report)
     leaves = _leaves(root)

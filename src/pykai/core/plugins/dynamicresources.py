@@ -183,7 +183,7 @@ def _unusable_claim_check(snapshot: Snapshot) -> Callable[[State, PlacementReque
             elif not text and claim.request is not None and claim.request.wants_admin_access:
                 labels = snapshot.namespaces.get(request.task.namespace, {})
                 if not allows_admin_access(labels):
-                    text = f"claim {claim.name} asks for administrative access, which namespaces need a label for"
+                    text = f"claim {claim.name} requests administrative access, which needs a label on the namespace"
             if text:
                 return PreFailure("DynamicResources", f"pod {{pod}} cannot be scheduled: {text}", unresolvable=True)
         return None

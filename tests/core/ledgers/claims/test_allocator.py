@@ -392,7 +392,7 @@ def test_a_hopeless_search_is_given_up_and_says_so() -> None:
         device_request(4, name="t"),
         constraints=[distinct("a", "r", "s", "t")],
     )
-    assert "given up after too many steps" in refusal_text(inventory, hard, steps=200)
+    assert "stopped after too many steps" in refusal_text(inventory, hard, steps=200)
 
 
 def test_devices_that_are_alike_are_tried_once() -> None:

@@ -268,7 +268,7 @@ class _DeviceSearch:
             self._steps -= 1
             if self._steps < 0:
                 raise _SearchAborted(
-                    "the search for devices was given up after too many steps; ask for less, or constrain less"
+                    "the search for devices was stopped after too many steps; request fewer devices or constraints"
                 )
             self._apply_choice(alternative, position, 1)
             picked.append(position)

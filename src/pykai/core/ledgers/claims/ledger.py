@@ -293,8 +293,8 @@ class ClaimLedger:
     def _result(self, claim: ClaimInUse) -> AllocationResult:
         """The allocation of a claim in wire form."""
         if claim.result is None:
-            assert claim.first_user is not None, "only who has something tells"
-            assert claim.allocation is not None, "only who has something tells"
+            assert claim.first_user is not None, "only allocated claims have a result"
+            assert claim.allocation is not None, "only allocated claims have a result"
             shape, row, name = claim.first_user
             request = self._request_of(shape, row, name)
             assert request is not None, "what was given was asked for"
