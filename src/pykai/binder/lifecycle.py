@@ -19,9 +19,9 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.scheduling import BindRequest
+from pykai.kube.backoff import Backoff
 
-#: The longest pause between attempts is 2 to the power of this, in seconds.
-_MAX_DOUBLINGS = 10
+_BACKOFF = Backoff(1.0, 1024.0)
 
 
 class BindFailure(Exception):
@@ -85,5 +85,5 @@ def success_outcome(request: BindRequest) -> AttemptOutcome:
 def failure_outcome(request: BindRequest, text: str) -> AttemptOutcome:
     """After an attempt that failed; the pause doubles with each (gpu:BR-6)."""
     attempts = max(0, request.status.failed_attempts)
-    retry_after_s = float(2 ** min(attempts, _MAX_DOUBLINGS)) if has_retries_left(request) else None
+    retry_after_s = _BACKOFF.delay_s(attempts + 1) if has_retries_left(request) else None
     return AttemptOutcome({"phase": names.BIND_FAILED, "reason": text, "failedAttempts": attempts + 1}, retry_after_s)

@@ -36,6 +36,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from pykai.api.decode import DecodeError
+from pykai.kube.backoff import Backoff
 from pykai.kube.decoding import ResourceDecoder
 from pykai.kube.errors import ApiError, ConnectionLost, Gone, NotFound, ServerError, TooManyRequests, from_status
 from pykai.kube.limits import FairSemaphore, Limits, TokenBucket
@@ -53,8 +54,7 @@ MAX_ATTEMPTS = 6
 PAGE_SIZE = 500
 _METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 _METADATA_WATCH = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 10.0
+_BACKOFF = Backoff(0.1, 10.0)
 
 
 class PatchKind(StrEnum):
@@ -466,7 +466,7 @@ def _namespace_in_path(path: str) -> str:
 def _retry_delay_s(attempt: int, failure: Exception) -> float:
     """Full jitter over a doubling pause; what the server asks for is the least."""
     retry_after_s = failure.retry_after_s if isinstance(failure, ApiError) else None
-    jitter_s = random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0**attempt))
+    jitter_s = random.uniform(0, _BACKOFF.delay_s(attempt + 1))
     return jitter_s if retry_after_s is None else retry_after_s + min(jitter_s, 1.0)
 
 

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from pykai.kube.backoff import Backoff
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, CredentialsError, KubeError, Unauthorized
 from pykai.kube.events import EventRecorder
@@ -39,8 +40,7 @@ class Reconciler:
         self._reconcile = reconcile
         self._clock = clock
         self._workers = workers
-        self._base_delay_s = base_delay_s
-        self._max_delay_s = max_delay_s
+        self._backoff = Backoff(base_delay_s, max_delay_s)
         self._queue = WorkQueue()
         self._failures: dict[str, int] = {}
         self._wakeup = asyncio.Event()
@@ -135,7 +135,7 @@ class Reconciler:
     def _retry_with_backoff(self, key: str, error: Exception) -> None:
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
-        delay_s = min(self._max_delay_s, self._base_delay_s * 2.0 ** min(failures - 1, 30))
+        delay_s = self._backoff.delay_s(failures)
         if isinstance(error, Conflict):
             log.debug("%s: %s: %s; again in %g s", self.name, key, error, delay_s)
         elif isinstance(error, KubeError):

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from pykai.kube.backoff import Backoff
 from pykai.kube.client import PAGE_SIZE, Client, ListPage
 from pykai.kube.errors import (
     ApiError,
@@ -328,10 +329,7 @@ class Reflector:
     async def _back_off(self, failure: Exception, *, free_failures: int = 0, quiet: bool = False) -> None:
         self._failures += 1
         timeouts = self._timeouts
-        doublings = self._failures - 1 - free_failures
-        ceiling_s = 0.0
-        if doublings >= 0:
-            ceiling_s = min(timeouts.longest_pause_s, timeouts.first_pause_s * 2.0 ** min(doublings, 16))
+        ceiling_s = Backoff(timeouts.first_pause_s, timeouts.longest_pause_s).delay_s(self._failures - free_failures)
         pause_s = random.uniform(ceiling_s / 2, ceiling_s)
         if isinstance(failure, ApiError) and failure.retry_after_s is not None:
             pause_s = max(pause_s, failure.retry_after_s)

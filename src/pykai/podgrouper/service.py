@@ -33,10 +33,11 @@ from pykai.api.decode import DecodeError, decode_as
 from pykai.api.meta import ObjectMeta, OwnerReference, Wire
 from pykai.api.scheduling import PodGroup
 from pykai.kube import resources
+from pykai.kube.backoff import Backoff
 from pykai.kube.cachesync import wait_for_sync
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from pykai.kube.events import EventRecorder, InvolvedObject
-from pykai.kube.reconcile import Reconciler, reconcile_and_record_events
+from pykai.kube.events import InvolvedObject
+from pykai.kube.reconcilingservice import ReconcilingService
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
@@ -60,7 +61,8 @@ _BY_OWNER, _BY_GROUP = "podgrouper-owner", "podgrouper-group"
 _UNSCHEDULED_BY_OWNER = "podgrouper-waiting"
 #: Wall seconds to wait for the caches of owners, without which everything works, with more requests.
 _OWNER_SYNC_TIMEOUT_S: Final = 5.0
-_FIRST_RETRY_S, _LONGEST_RETRY_S, _CONFLICT_S = 1.0, 60.0, 0.02
+_BACKOFF: Final = Backoff(1.0, 60.0)
+_CONFLICT_BACKOFF: Final = Backoff(0.04, 60.0)
 #: Cluster seconds until a deleted group is made again: when its workload was deleted, its pods go in this time, too.
 _RECREATE_DELAY_S: Final = 1.0
 #: Pods after which others get a turn: one that is grouped already waits for nothing.
@@ -88,7 +90,7 @@ def from_flags(runtime: Runtime, given: Mapping[str, str], _: CollectorRegistry)
     return [make_podgrouper(runtime, read_options(given))]
 
 
-class PodGrouper:
+class PodGrouper(ReconcilingService):
     """See the module."""
 
     name = "podgrouper"
@@ -96,35 +98,30 @@ class PodGrouper:
     def __init__(
         self, runtime: Runtime, options: PodGrouperOptions, groupers: Mapping[GroupVersionKind, Grouper]
     ) -> None:
+        super().__init__(runtime, component=names.POD_GROUPER, workers=options.max_concurrent_reconciles)
         caches = runtime.caches
-        self._client = runtime.client
         self._options = options
         self._settings = options.settings()
         self._groupers = groupers
-        self._pods: Store[Pod] = caches.store(
-            resources.PODS,
-            Pod,
-            label_selector=options.pod_label_selector,
-            field_selector="status.phase!=Failed"
-            if options.shared_cache
-            else f"spec.schedulerName={options.scheduler_name}",
+        selector = "status.phase!=Failed" if options.shared_cache else f"spec.schedulerName={options.scheduler_name}"
+        self._pods = self._need(
+            caches.store(resources.PODS, Pod, label_selector=options.pod_label_selector, field_selector=selector)
         )
-        self._groups: Store[PodGroup] = caches.store(resources.POD_GROUPS, PodGroup)
-        self._classes: Store[PriorityClass] = caches.store(resources.PRIORITY_CLASSES, PriorityClass)
-        self._needed: list[Store[Any]] = [self._pods, self._groups, self._classes]
+        self._groups = self._need(caches.store(resources.POD_GROUPS, PodGroup))
+        self._classes = self._need(caches.store(resources.PRIORITY_CLASSES, PriorityClass))
         self._namespace_pairs = selector_pairs(options.namespace_label_selector)
         self._namespaces: Store[Namespace] | None = None
         if self._namespace_pairs:
-            self._namespaces = caches.store(resources.NAMESPACES, Namespace)
-            self._needed.append(self._namespaces)
+            self._namespaces = self._need(caches.store(resources.NAMESPACES, Namespace))
         self._defaults: dict[str, KindDefaults] = {}
         self._default_maps: Store[_DefaultsMap] | None = None
         where, which = options.default_priorities_configmap_namespace, options.default_priorities_configmap_name
         if where and which:
-            self._default_maps = caches.store(
-                resources.CONFIG_MAPS, _DefaultsMap, namespace=where, field_selector=f"metadata.name={which}"
+            self._default_maps = self._need(
+                caches.store(
+                    resources.CONFIG_MAPS, _DefaultsMap, namespace=where, field_selector=f"metadata.name={which}"
+                )
             )
-            self._needed.append(self._default_maps)
         self._watched: dict[tuple[str, str], Store[ObjectMetadataOnly]] = {}
         for kind in watched_kinds():
             # A grouper of somebody else may read more than is cached.
@@ -139,46 +136,26 @@ class PodGrouper:
         self._owner_cache = OwnerCache(runtime.clock, options.owner_memory_s)
         self._rest_mapper = RestMapper(runtime.client, runtime.clock)
         self._oldest_pods = OldestPods(self._pods)
-        self._recorder = EventRecorder(runtime.client, component=names.POD_GROUPER, clock=runtime.clock)
-        self._reconciler = Reconciler(
-            self.name, self._reconcile, clock=runtime.clock, workers=options.max_concurrent_reconciles
-        )
         self._failures: dict[str, int] = {}
         #: group -> what was said about values that its workload has and that cannot be used
         self._reported_problems: dict[str, str] = {}
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-        self._subscribed = False
-        #: whether all pods have been looked at
-        self._has_seen_all_pods = False
         self._reconciled = 0
-
-    def ready(self) -> bool:
-        """Whether the caches are filled."""
-        return all(store.synced.is_set() for store in self._needed)
 
     def idle(self) -> bool:
         """Whether every pod that was seen has been dealt with."""
-        return self.ready() and self._has_seen_all_pods and self._reconciler.idle()
+        return self.ready() and super().idle()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Group pods until told to stop."""
-        if not await wait_for_sync(self._needed, stop):
-            return
+    async def _wait_before_subscribing(self, stop: asyncio.Event) -> None:
         await wait_for_sync(self._watched.values(), stop, _OWNER_SYNC_TIMEOUT_S)
-        await self._subscribe()
-        await reconcile_and_record_events(self._reconciler, self._recorder, stop)
 
     async def _subscribe(self) -> None:
-        if self._subscribed:
-            return
-        self._subscribed = True
         for store in self._watched.values():
             store.subscribe(self._owner_changed)
         if self._default_maps is not None:
             self._default_maps.subscribe(self._defaults_changed)
         self._groups.subscribe(self._group_changed)
         await self._pods.subscribe_yielding(self._pod_changed)
-        self._has_seen_all_pods = True
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         self._oldest_pods.observe(change)
@@ -292,7 +269,7 @@ class PodGrouper:
             _log.debug("%s: %s; looked at again", key, error)
             conflicts = self._failures[key] = self._failures.get(key, 0) + 1
             # At once the first time; a cache that stays behind must not make us hammer the server.
-            return 0.0 if conflicts == 1 else min(_LONGEST_RETRY_S, _CONFLICT_S * 2.0 ** min(conflicts, 20))
+            return 0.0 if conflicts == 1 else _CONFLICT_BACKOFF.delay_s(conflicts)
         except (GroupingError, ApiError) as error:
             return self._failed(key, pod, error)
         self._failures.pop(key, None)
@@ -310,7 +287,7 @@ class PodGrouper:
         meta = pod.metadata
         about = InvolvedObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
         self._recorder.event(about, "Warning", names.EVENT_POD_GROUPER_WARNING, str(error))
-        return min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(failures - 1, 10))
+        return _BACKOFF.delay_s(failures)
 
     async def _group(self, pod: Pod) -> float | None:
         top, owners = await find_owners(pod, self._cached_owner, self._fetch, self._owner_cache)

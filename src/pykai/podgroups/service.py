@@ -27,14 +27,13 @@ from pykai.api.scheduling import PodGroup, Queue
 from pykai.core.cluster.claims.counting import GpuCount, claim_gpus
 from pykai.core.model.shapes import ShapeRegister
 from pykai.kube import resources
-from pykai.kube.cachesync import wait_for_sync
 from pykai.kube.errors import Invalid, NotFound
-from pykai.kube.events import EventRecorder, InvolvedObject
+from pykai.kube.events import InvolvedObject
 from pykai.kube.limits import TokenBucket
-from pykai.kube.reconcile import Reconciler, reconcile_and_record_events
+from pykai.kube.reconcilingservice import ReconcilingService
 from pykai.kube.resources import split_key
 from pykai.kube.runtime import Runtime
-from pykai.kube.store import Change, Store
+from pykai.kube.store import Change
 from pykai.podgroups.groupusage import GroupUsage
 from pykai.podgroups.nodepools import NodePoolMonitor
 from pykai.podgroups.options import PodGroupsOptions, read_options
@@ -62,36 +61,22 @@ def from_flags(runtime: Runtime, given: Mapping[str, str], _: CollectorRegistry)
     return [make_podgroups(runtime, read_options(given))]
 
 
-class PodGroups:
+class PodGroups(ReconcilingService):
     """See the module."""
 
     name = "podgroups"
 
     def __init__(self, runtime: Runtime, chosen: PodGroupsOptions) -> None:
+        super().__init__(runtime, component=names.POD_GROUP_CONTROLLER, workers=chosen.max_concurrent_reconciles)
         caches = runtime.caches
-        self._client = runtime.client
-        self._clock = runtime.clock
         self._options = chosen
-        self._pods: Store[Pod] = caches.store(
-            resources.PODS,
-            Pod,
-            field_selector="status.phase!=Failed"
-            if chosen.shared_cache
-            else f"spec.schedulerName={chosen.scheduler_name}",
-        )
-        self._groups: Store[PodGroup] = caches.store(resources.POD_GROUPS, PodGroup)
-        self._classes: Store[PriorityClass] = caches.store(resources.PRIORITY_CLASSES, PriorityClass)
-        self._queues: Store[Queue] = caches.store(resources.QUEUES, Queue)
-        self._nodes: Store[Node] = caches.store(resources.NODES, Node)
-        self._claims: Store[ResourceClaim] = caches.store(resources.RESOURCE_CLAIMS, ResourceClaim, optional=True)
-        self._needed: list[Store[Any]] = [
-            self._pods,
-            self._groups,
-            self._classes,
-            self._queues,
-            self._nodes,
-            self._claims,
-        ]
+        selector = "status.phase!=Failed" if chosen.shared_cache else f"spec.schedulerName={chosen.scheduler_name}"
+        self._pods = self._need(caches.store(resources.PODS, Pod, field_selector=selector))
+        self._groups = self._need(caches.store(resources.POD_GROUPS, PodGroup))
+        self._classes = self._need(caches.store(resources.PRIORITY_CLASSES, PriorityClass))
+        self._queues = self._need(caches.store(resources.QUEUES, Queue))
+        self._nodes = self._need(caches.store(resources.NODES, Node))
+        self._claims = self._need(caches.store(resources.RESOURCE_CLAIMS, ResourceClaim, optional=True))
         self._shapes = ShapeRegister()
         #: group key -> its sums
         self._usages: dict[str, GroupUsage] = {}
@@ -101,10 +86,6 @@ class PodGroups:
         self._pods_by_memory_node: dict[str, set[str]] = {}
         self._pods_by_claim: dict[str, set[str]] = {}
         self._bucket = TokenBucket(chosen.writes_per_s, int(chosen.writes_per_s))
-        self._recorder = EventRecorder(runtime.client, component=names.POD_GROUP_CONTROLLER, clock=runtime.clock)
-        self._reconciler = Reconciler(
-            self.name, self._reconcile, clock=runtime.clock, workers=chosen.max_concurrent_reconciles
-        )
         self._pools = NodePoolMonitor(
             runtime.clock, chosen.node_pool_label, chosen.scheduler_name, chosen.pool_patience_s
         )
@@ -115,30 +96,13 @@ class PodGroups:
         self._writes_in_flight: dict[str, str] = {}
         #: groups that were written -> the version that came of it, until the watch brings it
         self._own_versions: dict[str, str] = {}
-        self._subscribed = False
-        #: whether all pods are counted
-        self._has_counted_all_pods = False
         self._reconciled = 0
-
-    def ready(self) -> bool:
-        """Whether the caches are filled."""
-        return all(store.synced.is_set() for store in self._needed)
 
     def idle(self) -> bool:
         """Whether every change that was seen has been written."""
-        return self._has_counted_all_pods and not self._dirty and self._reconciler.idle()
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Write statuses until told to stop, and what is due then."""
-        if not await wait_for_sync(self._needed, stop):
-            return
-        await self._subscribe()
-        await reconcile_and_record_events(self._reconciler, self._recorder, stop)
+        return not self._dirty and super().idle()
 
     async def _subscribe(self) -> None:
-        if self._subscribed:
-            return
-        self._subscribed = True
         self._groups.index(_BY_QUEUE, lambda group: (group.spec.queue,))
         self._groups.index(_BY_CLASS, lambda group: (group.spec.priority_class_name,))
         self._groups.subscribe(self._group_changed)
@@ -148,7 +112,6 @@ class PodGroups:
         self._nodes.subscribe(self._node_changed)
         self._claims.subscribe(self._claim_changed)
         await self._pods.subscribe_yielding(self._pod_changed)
-        self._has_counted_all_pods = True
 
     def _mark_dirty(self, key: str) -> None:
         """The status of a group may no longer be true."""

@@ -10,10 +10,8 @@ of the tree in the same moment.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -21,12 +19,11 @@ from pykai.api import names
 from pykai.api.decode import DecodeError
 from pykai.api.scheduling import PodGroup, Queue
 from pykai.kube import resources
-from pykai.kube.cachesync import wait_for_sync
 from pykai.kube.errors import NotFound
-from pykai.kube.events import EventRecorder, InvolvedObject
-from pykai.kube.reconcile import Reconciler, reconcile_and_record_events
+from pykai.kube.events import InvolvedObject
+from pykai.kube.reconcilingservice import ReconcilingService
 from pykai.kube.runtime import Runtime
-from pykai.kube.store import Change, Store
+from pykai.kube.store import Change
 from pykai.queues.forest import QueueForest, QueueUsage
 from pykai.queues.gauges import ExtraLabels, QueueGauges
 from pykai.queues.options import QueuesOptions, read_options
@@ -45,48 +42,27 @@ def from_flags(runtime: Runtime, given: Mapping[str, str], registry: CollectorRe
     return [make_queues(runtime, read_options(given), registry)]
 
 
-class Queues:
+class Queues(ReconcilingService):
     """See the module."""
 
     name = "queues"
 
     def __init__(self, runtime: Runtime, chosen: QueuesOptions, registry: CollectorRegistry) -> None:
-        self._client = runtime.client
-        self._clock = runtime.clock
+        super().__init__(runtime, component=names.QUEUE_CONTROLLER, workers=chosen.max_concurrent_reconciles)
         self._options = chosen
         self.registry = registry
-        self._queues: Store[Queue] = runtime.caches.store(resources.QUEUES, Queue)
-        self._groups: Store[PodGroup] = runtime.caches.store(resources.POD_GROUPS, PodGroup)
-        self._needed: list[Store[Any]] = [self._queues, self._groups]
+        self._queues = self._need(runtime.caches.store(resources.QUEUES, Queue))
+        self._groups = self._need(runtime.caches.store(resources.POD_GROUPS, PodGroup))
         self._forest = QueueForest()
         extra = ExtraLabels(chosen.queue_label_to_metric_label, chosen.queue_label_to_default_metric_value)
         self._gauges = QueueGauges(registry, chosen.metrics_namespace, extra)
-        self._recorder = EventRecorder(runtime.client, component=names.QUEUE_CONTROLLER, clock=runtime.clock)
-        self._reconciler = Reconciler(
-            self.name, self._reconcile, clock=runtime.clock, workers=chosen.max_concurrent_reconciles
-        )
         self._dirty: set[str] = set()
-        self._is_subscribed = False
-
-    def ready(self) -> bool:
-        """Whether the caches are filled."""
-        return all(store.synced.is_set() for store in self._needed)
 
     def idle(self) -> bool:
         """Whether every change that was seen has been written."""
-        return self._is_subscribed and not self._dirty and self._reconciler.idle()
+        return not self._dirty and super().idle()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Write statuses until told to stop."""
-        if not await wait_for_sync(self._needed, stop):
-            return
-        self._subscribe()
-        await reconcile_and_record_events(self._reconciler, self._recorder, stop)
-
-    def _subscribe(self) -> None:
-        if self._is_subscribed:
-            return
-        self._is_subscribed = True
+    async def _subscribe(self) -> None:
         self._queues.subscribe(self._queue_changed)
         self._queues.on_problem(self._queue_problem)
         self._groups.subscribe(self._group_changed)
