@@ -12,6 +12,7 @@ import pytest
 
 from pykai.api.core import Pod
 from pykai.api.decode import DecodeError
+from pykai.api.keys import split_key
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.errors import (
     AlreadyExists,
@@ -28,7 +29,7 @@ from pykai.kube.errors import (
     Unauthorized,
 )
 from pykai.kube.limits import Limits, TokenBucket
-from pykai.kube.resources import NODES, POD_GROUPS, PODS, QUEUES, Resource, split_key
+from pykai.kube.resources import NODES, POD_GROUPS, PODS, QUEUES, Resource
 from pykai.kube.transport import Request, Response
 from tests.kube.fakes import FakeServer, pod, status
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from pykai.api import names
 from pykai.api.core import Node, Pod
+from pykai.api.keys import object_key
 from pykai.api.scheduling import BindRequest
 from pykai.binder.reservation import ReservedGpu
 
@@ -31,7 +32,7 @@ class BindAttempt:
     @property
     def key(self) -> str:
         """`namespace/name` of the pod."""
-        return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
+        return object_key(self.pod.metadata.namespace, self.pod.metadata.name)
 
     @property
     def is_shared(self) -> bool:

@@ -11,12 +11,13 @@ import logging
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.decode import DecodeError
+from pykai.api.keys import split_key
 from pykai.api.scheduling import BindRequest
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, NotFound
 from pykai.kube.events import EventRecorder, InvolvedObject
-from pykai.kube.resources import BIND_REQUESTS, PODS, split_key
+from pykai.kube.resources import BIND_REQUESTS, PODS
 
 log = logging.getLogger(__name__)
 

@@ -31,6 +31,7 @@ import msgspec
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.decode import DecodeError, decode_as
+from pykai.api.keys import object_key, split_key
 from pykai.api.quantity import QuantityError, unit_value
 from pykai.api.scheduling import BindRequest
 from pykai.api.sharing import gpu_group_label_keys, gpu_group_labels
@@ -66,7 +67,7 @@ from pykai.kube.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from pykai.kube.resources import BIND_REQUESTS, NODES, PODS, split_key
+from pykai.kube.resources import BIND_REQUESTS, NODES, PODS
 from pykai.kube.store import Store
 
 log = logging.getLogger(__name__)
@@ -414,7 +415,7 @@ class BindRequestReconciler:
 
     async def _find_pod(self, request: BindRequest) -> Pod:
         namespace, name, uid = request.metadata.namespace, request.spec.pod_name, pod_uid(request)
-        pod = self._pods.get(f"{namespace}/{name}")
+        pod = self._pods.get(object_key(namespace, name))
         if pod is None or (uid and pod.metadata.uid != uid):
             pod = await self._read_pod(request)
         if pod is None:

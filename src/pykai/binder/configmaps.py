@@ -19,6 +19,7 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.core import Container, Node, Pod
+from pykai.api.keys import object_key
 from pykai.api.sharing import NoSuchContainer, config_map_names, container_index, fraction_container
 from pykai.binder.attempt import BindAttempt
 from pykai.binder.lifecycle import BindFailure
@@ -45,7 +46,7 @@ def pod_config_map_names(pod: Pod, index: str) -> tuple[str, str]:
     """Names of the two ConfigMaps; raises `BindFailure` for a pod that admission has not treated."""
     prefix = pod.metadata.annotations.get(names.SHARED_GPU_CONFIGMAP_ANNOTATION)
     if not prefix:
-        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        key = object_key(pod.metadata.namespace, pod.metadata.name)
         text = f"no desired configmap name found in pod {key} annotations"
         raise BindFailure("configmaps", f"{text}; the admission service adds it to new pods: is it registered?")
     return config_map_names(prefix, index)

@@ -29,6 +29,7 @@ from contextlib import asynccontextmanager, suppress
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.keys import object_key
 from pykai.api.scheduling import BindRequest
 from pykai.api.sharing import gpu_group_label_keys, gpu_groups
 from pykai.binder.lifecycle import may_use_gpu_groups, pod_uid
@@ -231,7 +232,7 @@ class GpuGroupReconciler:
             if request.spec.selected_node != node or pod_uid(request) == except_uid != "":
                 continue
             namespace, name, uid = request.metadata.namespace, request.spec.pod_name, pod_uid(request)
-            cached = self._pods.get(f"{namespace}/{name}")
+            cached = self._pods.get(object_key(namespace, name))
             if cached is not None and cached.metadata.uid == uid and not _is_unfinished(cached):
                 continue
             live = await self._read_pod(namespace, name)

@@ -25,6 +25,7 @@ import msgspec
 
 from pykai.api import names
 from pykai.api.core import Node, Pod
+from pykai.api.keys import object_key
 from pykai.api.sharing import ReservationRule, reservation_name
 from pykai.binder.changewaiters import ChangeWaiters, cancel_all, wait_until
 from pykai.binder.lifecycle import BindFailure
@@ -159,7 +160,7 @@ class Reservations:
         Statements: gpu:RV-2, RV-5.
         """
         namespace, name = self._options.reservation_namespace, reservation_name(node, group)
-        key = f"{namespace}/{name}"
+        key = object_key(namespace, name)
         started_s = self._clock.elapsed_s()
         until_s = started_s + self._options.reservation_timeout_s
         created_uid = awaited_uid = ""

@@ -19,6 +19,7 @@ import msgspec
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.core import Volume as PodVolume
+from pykai.api.keys import object_key
 from pykai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from pykai.binder.attempt import BindAttempt
 from pykai.binder.changewaiters import ChangeWaiters, wait_until
@@ -68,7 +69,7 @@ class VolumeBinderPlugin:
         changed = asyncio.Event()
         with ExitStack() as stack:
             for volume in volumes:
-                key = f"{attempt.pod.metadata.namespace}/{_claim_name(attempt.pod, volume)}"
+                key = object_key(attempt.pod.metadata.namespace, _claim_name(attempt.pod, volume))
                 stack.enter_context(self._claims.notify(key, changed))
             waiting = volumes
             while True:

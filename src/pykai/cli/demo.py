@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pykai.api.keys import object_key, split_key
 from pykai.cli.picture import save_picture
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
@@ -114,7 +115,7 @@ def _nodes(cycle: Cycle, plan: Plan, before: IntArray, marks: str) -> Table:
     snapshot, after = cycle.context.snapshot, cycle.state.columns
     promises = Counter[str]()
     for item in plan.nominations:
-        promises[item.node] += snapshot.tasks[f"{item.namespace}/{item.pod}"].shape.gpu.devices
+        promises[item.node] += snapshot.tasks[object_key(item.namespace, item.pod)].shape.gpu.devices
     table = _table(
         "Cluster",
         ("node", ""),
@@ -207,13 +208,13 @@ def _placed(cycle: Cycle, plan: Plan) -> Table:
     jobs: dict[str, _PlacedJob] = {}
     items: list[Bind | Nominate] = [*plan.binds, *_promised(plan)]
     for item in items:
-        shape = cycle.context.snapshot.tasks[f"{item.namespace}/{item.pod}"].shape
+        shape = cycle.context.snapshot.tasks[object_key(item.namespace, item.pod)].shape
         job = jobs.setdefault(item.group, _PlacedJob(_request_text(shape)))
         (job.bound if isinstance(item, Bind) else job.promised)[item.node] += 1
         job.devices.update((item.node, device) for device in item.gpu_groups)
     table = _table("Placed", ("job", ""), ("queue", ""), ("pods", "r"), ("each asks for", ""), ("where", "w"))
     for key, job in jobs.items():
-        queue, _, name = key.partition("/")
+        queue, name = split_key(key)
         where = [_where(job.bound)] if job.bound else []
         if job.promised:
             where.append(f"{_where(job.promised)} as soon as it is free")
@@ -267,7 +268,7 @@ def _evicted(plan: Plan) -> Table:
         ("because", "w"),
     )
     for item in plan.evictions:
-        queue, _, job = item.preemptor.partition("/")
+        queue, job = split_key(item.preemptor)
         target = item.moves_to or "has to wait"
         cause = _CAUSES[item.action].format(queue=queue)
         table.add_row(item.pod, item.namespace, item.node, target, f"{job} ({queue})" if job else "-", cause)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from pykai.api import names
+from pykai.api.keys import split_key
 from pykai.api.meta import ObjectMeta, OwnerReference
 from pykai.api.resource import (
     AllocationResult,
@@ -61,4 +62,4 @@ def release_claims(tables: Tables, task: Task) -> None:
         allocation = claim.status.allocation if users else None
         tables.apply(replace(claim, status=ResourceClaimStatus(allocation=allocation, reserved_for=users)))
     if task.extended_key:
-        tables.remove("ResourceClaim", *task.extended_key.split("/", 1))
+        tables.remove("ResourceClaim", *split_key(task.extended_key))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from pykai.api.keys import split_key
 from pykai.dev.cases import Case, Raw
 
 #: Statuses the recorded cases do not tell apart: a task placed by an action waits for its binding.
@@ -49,7 +50,7 @@ class PodOutcome:
     @property
     def name(self) -> str:
         """Its name without the namespace."""
-        return self.key.partition("/")[2]
+        return split_key(self.key)[1]
 
 
 @dataclass
@@ -89,7 +90,7 @@ class CaseOutcome:
 def _by_name(keys: Iterable[str]) -> dict[str, list[str]]:
     keys_by_name: dict[str, list[str]] = {}
     for key in keys:
-        keys_by_name.setdefault(key.partition("/")[2], []).append(key)
+        keys_by_name.setdefault(split_key(key)[1], []).append(key)
     return keys_by_name
 
 
@@ -244,7 +245,7 @@ def _named_pods(case: Case, outcome: CaseOutcome) -> set[str]:
 
 
 def _format_devices(devices: list[list[str]]) -> str:
-    return " ".join("[" + ", ".join(key.partition("/")[2] for key in pods) + "]" for pods in devices) or "none"
+    return " ".join("[" + ", ".join(split_key(key)[1] for key in pods) + "]" for pods in devices) or "none"
 
 
 def _compare_shares(case: Case, outcome: CaseOutcome, expected: Raw) -> Iterator[str]:

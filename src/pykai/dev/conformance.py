@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from pykai.api import names
 from pykai.api.decode import decode_object
+from pykai.api.keys import split_key
 from pykai.core.actions import ACTIONS
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
@@ -75,7 +76,7 @@ class CaseRun:
             self.tables.assume(self._pod_key(name), _status(name, state))
 
     def _pod_key(self, name: str) -> str:
-        keys = [key for key in self.pods if name in (key, key.partition("/")[2])]
+        keys = [key for key in self.pods if name in (key, split_key(key)[1])]
         if len(keys) != 1:
             raise CaseError(f"podStates.{name}: {len(keys)} pods of that name")
         return keys[0]
@@ -119,7 +120,7 @@ class CaseRun:
                 self._replace(key, _recreated_pod(self.pods[key]))
 
     def _never_terminates(self, group_key: str) -> bool:
-        return group_key in self._never_terminate or group_key.partition("/")[2] in self._never_terminate
+        return group_key in self._never_terminate or split_key(group_key)[1] in self._never_terminate
 
     def _replace(self, key: str, raw: Raw) -> None:
         self.pods[key] = raw

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
+from pykai.api.keys import split_key
 from pykai.core.model.queuetree import RESOURCES
 from pykai.core.model.status import TaskStatus
 from pykai.core.opencycle import Cycle
@@ -122,7 +123,7 @@ def _running_pods(cycle: Cycle) -> dict[str, int]:
     """Pods of each group that run once the decisions of the cycle are carried out, by name of the group."""
     counts: dict[str, int] = {}
     for key, entry in cycle.context.snapshot.groups.items():
-        name = key.partition("/")[2]
+        _, name = split_key(key)
         counts.setdefault(name, 0)
         for task in entry.tasks.values():
             counts[name] += cycle.state.status_of(task) in (TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.BINDING)
@@ -138,7 +139,7 @@ def _by_queue(cycle: Cycle, running: Mapping[str, int]) -> list[OutcomeAmounts]:
         if group is None or group.queue not in tree.rows:
             continue
         tasks = sorted(entry.tasks.values(), key=cycle.gangs.task_order)
-        for task in tasks[: running.get(key.partition("/")[2], 0)]:
+        for task in tasks[: running.get(split_key(key)[1], 0)]:
             row = cycle.context.snapshot.nodes.rows.get(task.node, 0)
             amounts = cycle.context.snapshot.amounts_on(task.shape, row)
             for queue in tree.chains[tree.rows[group.queue]]:

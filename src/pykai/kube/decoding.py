@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 import msgspec
 
 from pykai.api.decode import DecodeError, decode_as
+from pykai.api.keys import object_key
 from pykai.api.meta import Wire
 from pykai.kube.resources import Resource
 
@@ -78,7 +79,7 @@ class ResourceDecoder(Generic[T]):
                 metadata.get("resourceVersion") or "",
             )
         meta = cast(Any, obj).metadata
-        key = f"{meta.namespace}/{meta.name}" if self.resource.namespaced else meta.name
+        key = object_key(meta.namespace, meta.name) if self.resource.namespaced else meta.name
         return ObjectIdentity(key, meta.uid, meta.resource_version)
 
     def raw_identity(self, raw: bytes | msgspec.Raw) -> ObjectIdentity:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from pykai.api import names
+from pykai.api.keys import object_key
+from pykai.api.keys import split_key as split_key
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 
@@ -52,13 +54,7 @@ class Resource:
 
     def key(self, namespace: str, name: str) -> str:
         """How caches and work queues call an object: `namespace/name`, or `name` where there are no namespaces."""
-        return f"{namespace}/{name}" if self.namespaced else name
-
-
-def split_key(key: str) -> tuple[str, str]:
-    """Namespace and name of a key; the namespace of a cluster-wide object is empty."""
-    namespace, _, name = key.rpartition("/")
-    return namespace, name
+        return object_key(namespace, name) if self.namespaced else name
 
 
 PODS = Resource("", "v1", "pods", "Pod", True)

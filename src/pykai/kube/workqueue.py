@@ -16,12 +16,13 @@ import heapq
 from collections import Counter
 from collections.abc import Callable
 
+from pykai.api.keys import split_key
 from pykai.kube.limits import may_take_slot
 
 
 def namespace_of(key: str) -> str:
     """The namespace of `namespace/name`, or the name where there is none."""
-    namespace, _, name = key.rpartition("/")
+    namespace, name = split_key(key)
     return namespace or name
 
 

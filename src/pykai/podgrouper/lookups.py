@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pykai.api.core import PriorityClass
+from pykai.api.keys import object_key
 from pykai.api.scheduling import PodGroup
 from pykai.kube.store import Store
 from pykai.podgrouper.metadata import KindDefaults, ObjectName, ObjectNotRead
@@ -32,7 +33,7 @@ class Lookups:
 
     def pod_group(self, namespace: str, name: str) -> PodGroup | None:
         """See `metadata.Readers`."""
-        return self.groups.get(f"{namespace}/{name}")
+        return self.groups.get(object_key(namespace, name))
 
     def object(self, which: ObjectName) -> Mapping[str, Any] | None:
         """See `metadata.Readers`."""

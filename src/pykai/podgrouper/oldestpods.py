@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.keys import object_key, split_key
 from pykai.kube.store import Change, Store
 
 #: entries of a heap that is not worth going through
@@ -24,7 +25,7 @@ _MIN_COMPACTION_SIZE = 64
 def group_key(pod: Pod) -> str:
     """Key of the PodGroup that the pod names, "" for none."""
     name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION)
-    return f"{pod.metadata.namespace}/{name}" if name else ""
+    return object_key(pod.metadata.namespace, name) if name else ""
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class OldestPods:
     def _current_pod(self, group: str, entry: tuple[str, str, str]) -> Pod | None:
         """The pod of an entry, None when it is gone or in another group."""
         _, name, uid = entry
-        pod = self._pods.get(f"{group.partition('/')[0]}/{name}")
+        pod = self._pods.get(object_key(split_key(group)[0], name))
         return pod if pod is not None and pod.metadata.uid == uid and group_key(pod) == group else None
 
     def forget(self, group: str) -> None:

@@ -30,6 +30,7 @@ from prometheus_client import CollectorRegistry
 from pykai.api import names
 from pykai.api.core import Namespace, Pod, PriorityClass
 from pykai.api.decode import DecodeError, decode_as
+from pykai.api.keys import object_key
 from pykai.api.meta import ObjectMeta, OwnerReference, Wire
 from pykai.api.scheduling import PodGroup
 from pykai.kube import resources
@@ -221,7 +222,7 @@ class PodGrouper(ReconcilingService):
         """One pod of a Job that has no node yet: the minimum of its group follows what is left to do."""
         for pod in self._pods.by_index(_UNSCHEDULED_BY_OWNER, uid):
             if self._needs_grouping(pod):
-                self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
+                self._reconciler.enqueue(object_key(pod.metadata.namespace, pod.metadata.name))
                 return
 
     def _enqueue_descendants(self, uid: str) -> None:
@@ -231,7 +232,7 @@ class PodGrouper(ReconcilingService):
             above = uids.pop()
             for pod in self._pods.by_index(_BY_OWNER, above):
                 if self._needs_grouping(pod):
-                    self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
+                    self._reconciler.enqueue(object_key(pod.metadata.namespace, pod.metadata.name))
             for store in self._watched.values():
                 child_uids = {each.metadata.uid for each in store.by_index(_BY_OWNER, above)} - visited_uids
                 visited_uids |= child_uids
@@ -248,7 +249,7 @@ class PodGrouper(ReconcilingService):
         for pod in self._pods.by_index(_BY_GROUP, change.key):
             if self._needs_grouping(pod):
                 after_s = _RECREATE_DELAY_S if new is None else 0.0
-                self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}", after_s)
+                self._reconciler.enqueue(object_key(pod.metadata.namespace, pod.metadata.name), after_s)
                 if new is not None:
                     return  # one pod is enough to look at a group
 
@@ -310,7 +311,7 @@ class PodGrouper(ReconcilingService):
 
     def _report_problems(self, meta: Metadata, pod: Pod) -> None:
         """Say what of the workload was passed over: once a group, on it and on the pod that was looked at."""
-        key = f"{meta.namespace}/{meta.name}"
+        key = object_key(meta.namespace, meta.name)
         if not meta.problems:
             self._reported_problems.pop(key, None)
             return
@@ -349,7 +350,7 @@ class PodGrouper(ReconcilingService):
 
     async def _as_oldest_pod(self, meta: Metadata, pod: Pod) -> Metadata:
         """The answer for the oldest pod of the group, with the place of this one; see `eldest`."""
-        oldest = self._oldest_pods.oldest_in(f"{meta.namespace}/{meta.name}")
+        oldest = self._oldest_pods.oldest_in(object_key(meta.namespace, meta.name))
         if oldest is None or oldest.metadata.uid == pod.metadata.uid:
             return meta
         if inherited_fields(oldest, self._settings) == inherited_fields(pod, self._settings):
@@ -362,7 +363,7 @@ class PodGrouper(ReconcilingService):
         return replace(oldest_meta, pod_sub_group=meta.pod_sub_group) if oldest_meta.name == meta.name else meta
 
     async def _apply(self, meta: Metadata) -> None:
-        key = f"{meta.namespace}/{meta.name}"
+        key = object_key(meta.namespace, meta.name)
         problem = self._groups.problems.get(key)
         if problem is not None:
             raise GroupingError(f"{problem}; mend or delete this PodGroup")
@@ -394,7 +395,9 @@ class PodGrouper(ReconcilingService):
         follow = (
             self._options.follow_queue
             and meta.queue != existing.spec.queue
-            and not any(pod.spec.node_name for pod in self._pods.by_index(_BY_GROUP, f"{meta.namespace}/{meta.name}"))
+            and not any(
+                pod.spec.node_name for pod in self._pods.by_index(_BY_GROUP, object_key(meta.namespace, meta.name))
+            )
         )
         return group_patch(existing, meta, self._settings, follow_queue=follow)
 
@@ -404,7 +407,7 @@ class PodGrouper(ReconcilingService):
         except DecodeError as error:
             raise GroupingError(f"{error}; mend or delete this PodGroup") from error
         except NotFound as error:
-            self._groups.forget(f"{meta.namespace}/{meta.name}")
+            self._groups.forget(object_key(meta.namespace, meta.name))
             raise Conflict(409, "Conflict", f"PodGroup {meta.name} comes and goes") from error
         self._groups.assume(group)
         return group
@@ -431,7 +434,7 @@ class PodGrouper(ReconcilingService):
 
     def _cached_owner(self, which: ObjectName) -> Owner | None:
         store = self._watched.get((which.api_version, which.kind))
-        owner = store.get(f"{which.namespace}/{which.name}") if store is not None else None
+        owner = store.get(object_key(which.namespace, which.name)) if store is not None else None
         if owner is None:
             return None
         body = {} if type(owner) is ObjectMetadataOnly else msgspec.to_builtins(owner)

@@ -19,6 +19,7 @@ from functools import lru_cache
 from pykai.api import names
 from pykai.api.amounts import NanoAmounts
 from pykai.api.core import Pod
+from pykai.api.keys import object_key
 from pykai.api.quantity import QuantityError, nano_value
 from pykai.core.model.axes import amount
 from pykai.core.model.shapes import GpuKind, RequestError, Shape, ShapeRegister
@@ -190,4 +191,4 @@ def _claims(pod: Pod) -> tuple[str, ...]:
         return ()
     made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
     found = (each.resource_claim_name or made.get(each.name) for each in pod.spec.resource_claims)
-    return tuple(f"{pod.metadata.namespace}/{name}" for name in found if name)
+    return tuple(object_key(pod.metadata.namespace, name) for name in found if name)

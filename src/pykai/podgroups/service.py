@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 from pykai.api import names
 from pykai.api.core import Node, Pod, PriorityClass
 from pykai.api.decode import DecodeError
+from pykai.api.keys import object_key, split_key
 from pykai.api.resource import ResourceClaim
 from pykai.api.scheduling import PodGroup, Queue
 from pykai.core.cluster.claims.counting import GpuCount, claim_gpus
@@ -31,7 +32,6 @@ from pykai.kube.errors import Invalid, NotFound
 from pykai.kube.events import InvolvedObject
 from pykai.kube.limits import TokenBucket
 from pykai.kube.reconcilingservice import ReconcilingService
-from pykai.kube.resources import split_key
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change
 from pykai.podgroups.groupusage import GroupUsage
@@ -129,7 +129,7 @@ class PodGroups(ReconcilingService):
         group = ""
         if pod is not None and pod.spec.scheduler_name == self._options.scheduler_name:
             name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION)
-            group = f"{pod.metadata.namespace}/{name}" if name else ""
+            group = object_key(pod.metadata.namespace, name) if name else ""
         before = self._group_of_pod.get(key, "")
         old = change.old
         for served in self._pools.observe(old, pod, self._groups.get(group) if group else None):
@@ -215,7 +215,7 @@ class PodGroups(ReconcilingService):
 
     def _mark_all_dirty(self, groups: Iterable[PodGroup]) -> None:
         for group in groups:
-            self._mark_dirty(f"{group.metadata.namespace}/{group.metadata.name}")
+            self._mark_dirty(object_key(group.metadata.namespace, group.metadata.name))
 
     def _node_changed(self, change: Change[Node]) -> None:
         old, new = change.old, change.new

@@ -7,6 +7,7 @@ not change its minimum when another grouper takes over.
 from __future__ import annotations
 
 from pykai.api.core import Pod
+from pykai.api.keys import object_key
 from pykai.podgrouper.defaults import default_metadata
 from pykai.podgrouper.metadata import GroupingError, GroupingSettings, Metadata, Owner, Readers
 
@@ -18,7 +19,7 @@ def group_cron_job(
     uid = next((reference.uid for reference in pod.metadata.owner_references if reference.kind == "Job"), None)
     job = next((owner for owner in owners if uid is not None and owner.metadata.uid == uid), None)
     if job is None:
-        pod_name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        pod_name = object_key(pod.metadata.namespace, pod.metadata.name)
         raise GroupingError(
             f"no owner reference of type 'Job' on pod {pod_name}, which CronJob {top.metadata.name} owns"
         )

@@ -1,0 +1,14 @@
+"""Keys of objects in caches, queues and tables: `namespace/name`, or `name` for cluster-wide objects."""
+
+from __future__ import annotations
+
+
+def object_key(namespace: str, name: str) -> str:
+    """The key of an object in a namespace."""
+    return f"{namespace}/{name}"
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Namespace and name of a key; the namespace of a cluster-wide object is empty."""
+    namespace, _, name = key.rpartition("/")
+    return namespace, name
