@@ -141,11 +141,10 @@ TIMESTAMPS: Final = (
 )
 
 
-def field_policies(settings: GuardSettings = DEFAULT_GUARD_SETTINGS) -> tuple[FieldPolicy, ...]:
-    """The table."""
+def _pod_guards(settings: GuardSettings) -> tuple[FieldGuard, ...]:
     # The program in a reservation pod and fake-gpu-operator may patch pods there only, exporters everywhere.
     devices = RequiredRight("patch", "pods", namespace=settings.reservation_namespace)
-    pods = (
+    return (
         FieldGuard(
             (
                 GuardedField(LABELS, names.GPU_GROUP_LABEL),
@@ -187,6 +186,10 @@ def field_policies(settings: GuardSettings = DEFAULT_GUARD_SETTINGS) -> tuple[Fi
             scheduler=settings.scheduler_name,
         ),
     )
+
+
+def field_policies(settings: GuardSettings = DEFAULT_GUARD_SETTINGS) -> tuple[FieldPolicy, ...]:
+    """The table."""
     timestamps = FieldGuard(
         tuple(GuardedField(ANNOTATIONS, each) for each in TIMESTAMPS), "the scheduler", _GROUP_SERVICES, _GROUP_SERVICES
     )
@@ -198,7 +201,7 @@ def field_policies(settings: GuardSettings = DEFAULT_GUARD_SETTINGS) -> tuple[Fi
         guards_creation=True,
     )
     return (
-        FieldPolicy("kai-pods", "", "pods", pods),
+        FieldPolicy("kai-pods", "", "pods", _pod_guards(settings)),
         FieldPolicy("kai-podgroups", names.SCHEDULING_GROUP, "podgroups", (timestamps,)),
         FieldPolicy("kai-bindrequests", names.SCHEDULING_GROUP, "bindrequests", (requests,)),
     )

@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -54,6 +54,29 @@ class ReservedGpu:
     name: str
     uid: str
     gpu: str
+
+
+class _WantedReservation:
+    """A reservation that is being waited for."""
+
+    __slots__ = ("awaited_uid", "created_uid", "group", "key", "name", "node", "pod")
+
+    def __init__(self, pod: Pod, node: str, group: str, namespace: str) -> None:
+        self.pod = pod
+        self.node = node
+        self.group = group
+        self.name = reservation_name(node, group)
+        self.key = object_key(namespace, self.name)
+        #: the pod that this attempt has created, and the one that the server said to wait for
+        self.created_uid = self.awaited_uid = ""
+
+
+class _SeenReservation(NamedTuple):
+    """A reservation pod as it was last read; the GPU is empty until the pod knows it."""
+
+    uid: str
+    gpu: str = ""
+    is_terminating: bool = False
 
 
 def reservation_pod(pod: Pod, node: str, group: str, options: BinderOptions) -> dict[str, Any]:
@@ -159,66 +182,83 @@ class Reservations:
 
         Statements: gpu:RV-2, RV-5.
         """
-        namespace, name = self._options.reservation_namespace, reservation_name(node, group)
-        key = object_key(namespace, name)
+        wanted = _WantedReservation(pod, node, group, self._options.reservation_namespace)
         started_s = self._clock.elapsed_s()
         until_s = started_s + self._options.reservation_timeout_s
-        created_uid = awaited_uid = ""
         timed_out = False
         changed = asyncio.Event()
-        with self._pods.notify(key, changed), self._nodes.notify(node, changed):
+        with self._pods.notify(wanted.key, changed), self._nodes.notify(node, changed):
             while True:
                 changed.clear()
-                cached = self._pods.store.get(key)
-                cached_gpu = _reserved_gpu(cached.metadata.annotations) if cached is not None else ""
-                # A GPU that the cache knows may be one that was given up just now, unless it was the server that
-                # said which reservation pod to wait for.
-                cache_is_current = cached is not None and (
-                    cached.metadata.uid == awaited_uid or not (awaited_uid or cached_gpu)
-                )
-                if cached is not None and cache_is_current and self._is_usable(cached, node, group) and not timed_out:
-                    uid, gpu, is_terminating = cached.metadata.uid, cached_gpu, False
-                else:
-                    live = await self._read_reservation(name)
-                    if live is None:
-                        if created_uid:
-                            raise BindFailure("reservation", f"GPU reservation pod {key} was deleted")
-                        self._refuse_while_scaling(node)
-                        if await has_tenants(group, node, pod.metadata.uid):
-                            raise BindFailure("reservation", f"GPU group {group} has lost its GPU and is still in use")
-                        created_uid = await self._create(reservation_pod(pod, node, group, self._options))
-                        if not created_uid:
-                            continue
-                        uid, gpu, is_terminating = created_uid, "", False
-                    else:
-                        metadata, status = live["metadata"], live.get("status") or {}
-                        uid, gpu = metadata["uid"], _reserved_gpu(metadata.get("annotations") or {})
-                        labels, where = metadata.get("labels") or {}, live.get("spec", {}).get("nodeName", "")
-                        if where != node or self._rule.group_held_by(namespace, name, labels, where) != group:
-                            raise BindFailure(
-                                "reservation",
-                                f"pod {key} has the name of the GPU reservation of group {group} on node {node}, but is"
-                                f" on node {where or 'none'} and has the labels {labels}; delete it",
-                            )
-                        is_terminating = metadata.get("deletionTimestamp") is not None
-                        if not is_terminating and status.get("phase") in FINISHED:
-                            await self.delete(name, uid)
-                            if created_uid:
-                                why = status.get("message") or status.get("reason") or status["phase"]
-                                raise BindFailure("reservation", f"GPU reservation pod {key} ended: {why}")
-                            continue
-                if gpu and not is_terminating:
+                seen = None if timed_out else self._cached_reservation(wanted)
+                seen = seen or await self._live_reservation(wanted, has_tenants)
+                if seen is None:
+                    continue
+                if seen.gpu and not seen.is_terminating:
                     self._metrics.reservation_wait.observe(self._clock.elapsed_s() - started_s)
-                    return ReservedGpu(name, uid, gpu)
+                    return ReservedGpu(wanted.name, seen.uid, seen.gpu)
                 if self._nodes.store.get(node) is None:
                     raise BindFailure("node", f"node {node} is gone")
                 if timed_out:
-                    if not is_terminating:
-                        await self.delete(name, uid)
-                    raise BindFailure("reservation", f"failed waiting for GPU reservation pod to allocate: {key}")
-                # Too late is said only after a last look at the server.
-                awaited_uid = uid
+                    if not seen.is_terminating:
+                        await self.delete(wanted.name, seen.uid)
+                    text = f"failed waiting for GPU reservation pod to allocate: {wanted.key}"
+                    raise BindFailure("reservation", text)
+                # The timeout is reported only after a last look at the server.
+                wanted.awaited_uid = seen.uid
                 timed_out = not await wait_until(changed, self._clock, until_s)
+
+    def _cached_reservation(self, wanted: _WantedReservation) -> _SeenReservation | None:
+        """The reservation pod as the cache has it, None where the server must be asked.
+
+        A GPU that the cache knows may be one that was given up just now, unless it was the server that said which
+        reservation pod to wait for.
+        """
+        cached = self._pods.store.get(wanted.key)
+        if cached is None:
+            return None
+        cached_gpu, awaited_uid = _reserved_gpu(cached.metadata.annotations), wanted.awaited_uid
+        is_current = cached.metadata.uid == awaited_uid or not (awaited_uid or cached_gpu)
+        if is_current and self._is_usable(cached, wanted.node, wanted.group):
+            return _SeenReservation(cached.metadata.uid, cached_gpu)
+        return None
+
+    async def _live_reservation(self, wanted: _WantedReservation, has_tenants: HasTenants) -> _SeenReservation | None:
+        """The reservation pod as the server has it, created where there is none; None to look again."""
+        live = await self._read_reservation(wanted.name)
+        if live is None:
+            return await self._create_missing(wanted, has_tenants)
+        metadata, status = live["metadata"], live.get("status") or {}
+        self._check_holder(wanted, metadata.get("labels") or {}, live.get("spec", {}).get("nodeName", ""))
+        uid, is_terminating = metadata["uid"], metadata.get("deletionTimestamp") is not None
+        if not is_terminating and status.get("phase") in FINISHED:
+            await self.delete(wanted.name, uid)
+            if wanted.created_uid:
+                why = status.get("message") or status.get("reason") or status["phase"]
+                raise BindFailure("reservation", f"GPU reservation pod {wanted.key} ended: {why}")
+            return None
+        return _SeenReservation(uid, _reserved_gpu(metadata.get("annotations") or {}), is_terminating)
+
+    async def _create_missing(self, wanted: _WantedReservation, has_tenants: HasTenants) -> _SeenReservation | None:
+        if wanted.created_uid:
+            raise BindFailure("reservation", f"GPU reservation pod {wanted.key} was deleted")
+        pod, node, group = wanted.pod, wanted.node, wanted.group
+        self._refuse_while_scaling(node)
+        if await has_tenants(group, node, pod.metadata.uid):
+            raise BindFailure("reservation", f"GPU group {group} has lost its GPU and is still in use")
+        wanted.created_uid = await self._create(reservation_pod(pod, node, group, self._options))
+        return _SeenReservation(wanted.created_uid) if wanted.created_uid else None
+
+    def _check_holder(self, wanted: _WantedReservation, labels: Mapping[str, str], where: str) -> None:
+        """Refuse a pod that has the name of the reservation and is none of this node and group."""
+        node, group = wanted.node, wanted.group
+        held = self._rule.group_held_by(self._options.reservation_namespace, wanted.name, labels, where)
+        if where != node or held != group:
+            raise BindFailure(
+                "reservation",
+                f"pod {wanted.key} has the name of the GPU reservation of group {group} on node {node}, but is"
+                f" on node {where or 'none'} and has the labels {labels}; delete it",
+            )
 
     def _is_usable(self, pod: Pod, node: str, group: str) -> bool:
         """Whether a pod, as the cache knows it, is the reservation to wait for."""

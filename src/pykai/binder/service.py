@@ -15,57 +15,32 @@ import asyncio
 import logging
 import socket
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 from prometheus_client import CollectorRegistry
 
 from pykai.api import names
-from pykai.api.core import Node, Pod
+from pykai.api.core import Pod
 from pykai.api.decode import DecodeError
-from pykai.api.resource import ResourceClaim
 from pykai.api.scheduling import BindRequest
-from pykai.api.storage import PersistentVolume, PersistentVolumeClaim
-from pykai.binder.attempt import BinderPlugin
 from pykai.binder.bindadmission import BindAdmission
 from pykai.binder.bindevents import BindEvents
 from pykai.binder.bindreconciler import BindRequestReconciler
 from pykai.binder.changewaiters import ChangeWaiters, cancel_all
-from pykai.binder.claims import DynamicResourcesBinderPlugin
-from pykai.binder.configmaps import GpuSharingBinderPlugin, HamiCoreBinderPlugin
-from pykai.binder.deviceholders import DeviceHolders
 from pykai.binder.gpugroups import GpuGroupReconciler
 from pykai.binder.metrics import BinderMetrics
-from pykai.binder.options import (
-    DYNAMIC_RESOURCES,
-    GPU_SHARING,
-    HAMI_CORE,
-    VOLUME_BINDING,
-    BinderOptions,
-    check_plugins,
-    read_options,
-)
+from pykai.binder.options import BinderOptions, check_plugins, read_options
+from pykai.binder.plugins import enabled_plugins
 from pykai.binder.reservation import Reservations
-from pykai.binder.volumes import VolumeBinderPlugin
+from pykai.binder.stores import open_stores
 from pykai.kube.cachesync import wait_for_sync, wait_until_caught_up
 from pykai.kube.events import EventRecorder
 from pykai.kube.lease import Fence, LeaderElection
 from pykai.kube.reconcile import Reconciler
-from pykai.kube.resources import (
-    BIND_REQUESTS,
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    PODS,
-    RESOURCE_CLAIMS,
-)
 from pykai.kube.runtime import Runtime, Service
-from pykai.kube.store import Change, Store
+from pykai.kube.store import Change
 
 log = logging.getLogger(__name__)
-
-#: pods that failed hold nothing; the scheduler reads the same pods, so they are watched once
-LIVE_PODS_SELECTOR = "status.phase!=Failed"
 
 
 class BinderService:
@@ -84,32 +59,11 @@ class BinderService:
         caches, clock = runtime.caches, runtime.clock
         self.metrics = BinderMetrics(registry)
         self.recorder = EventRecorder(client, component="binder", clock=clock)
-        self._requests = caches.store(BIND_REQUESTS, BindRequest)
-        self._pods = caches.store(PODS, Pod, field_selector=LIVE_PODS_SELECTOR)
-        self._failed_reservations = caches.store(
-            PODS, Pod, namespace=options.reservation_namespace, field_selector="status.phase=Failed"
-        )
-        self._nodes = caches.store(NODES, Node)
-        self._volume_claims = caches.store(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
-        self._volumes = caches.store(PERSISTENT_VOLUMES, PersistentVolume)
-        self._device_claims = caches.store(RESOURCE_CLAIMS, ResourceClaim, optional=True)
-        self._request_queue = Reconciler(
-            "bindrequests",
-            self._reconcile_request,
-            clock=clock,
-            workers=options.workers,
-            base_delay_s=options.base_delay_s,
-            max_delay_s=options.max_delay_s,
-        )
-        # Both queues have the same workers and pauses (gpu:BD-3).
-        self._group_queue = Reconciler(
-            "gpugroups",
-            self._reconcile_group,
-            clock=clock,
-            workers=options.workers,
-            base_delay_s=options.base_delay_s,
-            max_delay_s=options.max_delay_s,
-        )
+        self._stores = stores = open_stores(caches, options.reservation_namespace)
+        self._requests, self._pods, self._nodes = stores.requests, stores.pods, stores.nodes
+        # Both queues have the same workers and delays (gpu:BD-3).
+        self._request_queue = self._queue("bindrequests", self._reconcile_request)
+        self._group_queue = self._queue("gpugroups", self._reconcile_group)
         self._events = BindEvents(client, self.recorder, clock)
         reservations = Reservations(
             client,
@@ -123,7 +77,7 @@ class BinderService:
             client,
             self._pods,
             self._requests,
-            self._failed_reservations,
+            stores.failed_reservations,
             reservations,
             options=options,
             recorder=self.recorder,
@@ -138,7 +92,7 @@ class BinderService:
             reservations=reservations,
             groups=self._groups,
             admission=BindAdmission(self._pods, options),
-            plugins=self._plugins(),
+            plugins=enabled_plugins(client, clock, stores, options),
             events=self._events,
             clock=clock,
             metrics=self.metrics,
@@ -146,6 +100,17 @@ class BinderService:
         self._requests.subscribe(self._request_changed)
         self._requests.on_problem(self._request_unreadable)
         self._pods.subscribe(self._pod_changed)
+
+    def _queue(self, name: str, reconcile: Callable[[str], Awaitable[float | None]]) -> Reconciler:
+        options = self._options
+        return Reconciler(
+            name,
+            reconcile,
+            clock=self._runtime.clock,
+            workers=options.workers,
+            base_delay_s=options.base_delay_s,
+            max_delay_s=options.max_delay_s,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until told to stop, or while this instance leads (gpu:BD-1)."""
@@ -169,7 +134,7 @@ class BinderService:
 
     def ready(self) -> bool:
         """Whether the caches are filled."""
-        return all(store.synced.is_set() for store in self._stores())
+        return all(store.synced.is_set() for store in self._stores)
 
     def idle(self) -> bool:
         """Whether nothing is to be done now."""
@@ -184,7 +149,7 @@ class BinderService:
             await self._work(stop)
 
     async def _work(self, stop: asyncio.Event) -> None:
-        if not await wait_for_sync(self._stores(), stop):
+        if not await wait_for_sync(self._stores, stop):
             return
         self._leading = True
         self._groups.enqueue_all()
@@ -202,36 +167,6 @@ class BinderService:
         finally:
             self._leading = False
             await cancel_all(stopped, *queues)
-
-    def _stores(self) -> tuple[Store[Any], ...]:
-        return (
-            self._requests,
-            self._pods,
-            self._failed_reservations,
-            self._nodes,
-            self._volume_claims,
-            self._volumes,
-            self._device_claims,
-        )
-
-    def _plugins(self) -> list[BinderPlugin]:
-        client, clock, options = self._client, self._runtime.clock, self._options
-        plugins: list[BinderPlugin] = []
-        for plugin in options.enabled_plugins():
-            if plugin.name == VOLUME_BINDING:
-                timeout_s = options.volume_timeout_s()
-                plugins.append(
-                    VolumeBinderPlugin(
-                        client, ChangeWaiters(self._volume_claims), self._volumes, clock=clock, timeout_s=timeout_s
-                    )
-                )
-            elif plugin.name == DYNAMIC_RESOURCES:
-                plugins.append(DynamicResourcesBinderPlugin(client, DeviceHolders(client, self._device_claims)))
-            elif plugin.name == GPU_SHARING:
-                plugins.append(GpuSharingBinderPlugin(client, cdi=options.cdi_enabled()))
-            elif plugin.name == HAMI_CORE:
-                plugins.append(HamiCoreBinderPlugin(client))
-        return plugins
 
     async def _reconcile_request(self, key: str) -> float | None:
         return await self._binding.reconcile(key)

@@ -12,16 +12,18 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from pykai.cli.processes import PORT, POSITIVE_NUMBER, kubeconfig_location, run_until_signal, write_kubeconfig
 
 if TYPE_CHECKING:
-    from pykai.lab.cluster import LabCluster
+    from pykai.lab.cluster import LabCluster, LabOptions
     from pykai.lab.stalldetection import StallDetector
+    from pykai.lab.story import Story
 
 
 @click.command()
@@ -65,63 +67,86 @@ def up(
     unless --kubeconfig says where, and removed at the end. Metrics, health, a snapshot and the job order are served on
     this machine; their address is shown, too.
     """
-    from pykai.lab.story import DEFAULT_STORY, ScenarioError, Story, read_story
+    from pykai.lab.cluster import LabOptions
+    from pykai.lab.machines.podbehaviour import BehaviourDefaults
     from pykai.observe.logs import set_up_logging
+    from pykai.operator.install import installation
 
+    began_s = time.monotonic()
     set_up_logging(3 if verbose else 1)
+    options = LabOptions(
+        story=_read_story(scenario),
+        speed=speed,
+        data=data,
+        host=host,
+        port=port,
+        objects=installation(),
+        behaviour=BehaviourDefaults(run_s=default_run_seconds),
+        endpoint_address="127.0.0.1:0",
+    )
+    show = _Display(plain or not sys.stdout.isatty(), picture, began_s)
+    with kubeconfig_location(kubeconfig, data) as place:
+        run_until_signal(lambda stop: _run(options, place, show, until_done=until_done, stop=stop))
+
+
+class _Display(NamedTuple):
+    """How the cluster is shown."""
+
+    plain: bool
+    picture: Path | None
+    began_s: float
+
+
+def _read_story(scenario: str) -> Story:
+    """The story to play: of a file, the built-in one without a name, or none on its machines."""
+    from pykai.lab.story import DEFAULT_STORY, ScenarioError, Story, read_story
+
     try:
         if scenario == "none":
-            story = Story(title="An empty story", machines=read_story(DEFAULT_STORY).machines)
-        else:
-            story = read_story(Path(scenario) if scenario else DEFAULT_STORY)
+            return Story(title="An empty story", machines=read_story(DEFAULT_STORY).machines)
+        return read_story(Path(scenario) if scenario else DEFAULT_STORY)
     except ScenarioError as error:
         raise click.ClickException(str(error)) from error
 
-    async def main(stop: asyncio.Event) -> None:
-        from pykai.cli.display import LiveDisplay
-        from pykai.lab.cluster import LabCluster, LabOptions
-        from pykai.lab.machines.podbehaviour import BehaviourDefaults
-        from pykai.lab.stalldetection import StallDetector
-        from pykai.operator.install import installation
 
-        began_s = time.monotonic()
-        options = LabOptions(
-            story=story,
-            speed=speed,
-            data=data,
-            host=host,
-            port=port,
-            objects=installation(),
-            behaviour=BehaviourDefaults(run_s=default_run_seconds),
-            endpoint_address="127.0.0.1:0",
-        )
-        try:
-            cluster = await LabCluster.start(options)
-        except OSError as error:
-            raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-        path = place()
-        try:
-            write_kubeconfig(cluster.server, path)
-        except click.ClickException:
-            await cluster.close()
-            raise
-        stall_detector = StallDetector(cluster.runtime, cluster.scheduler, cluster.player) if until_done else None
-        show = LiveDisplay(cluster, path, plain=plain or not sys.stdout.isatty(), began_s=began_s, picture=picture)
-        running = asyncio.create_task(cluster.run(stop))
-        showing = asyncio.create_task(show.run(stop))
-        ends = [asyncio.create_task(event.wait()) for event in (stop, *_end_events(cluster, stall_detector))]
-        await asyncio.wait((running, showing, *ends), return_when=asyncio.FIRST_COMPLETED)
-        failure = _failure_text(cluster, stall_detector) if stall_detector is not None else ""
-        stop.set()
-        await running
-        await showing
-        for end in ends:
-            end.cancel()
-        if failure:
-            raise click.ClickException(failure)
+async def _run(
+    options: LabOptions, place: Callable[[], Path], display: _Display, *, until_done: bool, stop: asyncio.Event
+) -> None:
+    """Run the cluster and its display until told to stop, or until the story has come to its end."""
+    from pykai.cli.display import LiveDisplay
+    from pykai.lab.stalldetection import StallDetector
 
-    with kubeconfig_location(kubeconfig, data) as place:
-        run_until_signal(main)
+    cluster = await _start(options)
+    path = place()
+    try:
+        write_kubeconfig(cluster.server, path)
+    except click.ClickException:
+        await cluster.close()
+        raise
+    stall_detector = StallDetector(cluster.runtime, cluster.scheduler, cluster.player) if until_done else None
+    show = LiveDisplay(cluster, path, plain=display.plain, began_s=display.began_s, picture=display.picture)
+    running = asyncio.create_task(cluster.run(stop))
+    showing = asyncio.create_task(show.run(stop))
+    ends = [asyncio.create_task(event.wait()) for event in (stop, *_end_events(cluster, stall_detector))]
+    await asyncio.wait((running, showing, *ends), return_when=asyncio.FIRST_COMPLETED)
+    failure = _failure_text(cluster, stall_detector) if stall_detector is not None else ""
+    stop.set()
+    await running
+    await showing
+    for end in ends:
+        end.cancel()
+    if failure:
+        raise click.ClickException(failure)
+
+
+async def _start(options: LabOptions) -> LabCluster:
+    from pykai.lab.cluster import LabCluster
+
+    try:
+        return await LabCluster.start(options)
+    except OSError as error:
+        text = f"cannot listen on {options.host}:{options.port}: {error.strerror or error}"
+        raise click.ClickException(text) from error
 
 
 def _end_events(cluster: LabCluster, stall_detector: StallDetector | None) -> tuple[asyncio.Event, ...]:

@@ -10,8 +10,6 @@ of it ends.
 
 Subtle:
 - Most changes of a pod (it is bound, it runs) mean nothing here and are sorted out before they cost anything.
-- Work on one PodGroup is serialised, so ten pods of a new job make one group and not one group and nine conflicts.
-- Our own writes are assumed until the watch brings them, and a group that exists after all is read and patched.
 - A pod of the same name may have taken the place of the one we saw; the patch names the uid.
 """
 
@@ -19,8 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,20 +26,20 @@ from prometheus_client import CollectorRegistry
 
 from pykai.api import names
 from pykai.api.core import Namespace, Pod, PriorityClass
-from pykai.api.decode import DecodeError, decode_as
 from pykai.api.keys import object_key
 from pykai.api.meta import ObjectMeta, OwnerReference, Wire
 from pykai.api.scheduling import PodGroup
 from pykai.kube import resources
 from pykai.kube.backoff import Backoff
 from pykai.kube.cachesync import wait_for_sync
-from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.events import InvolvedObject
 from pykai.kube.reconcilingservice import ReconcilingService
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.podgrouper.defaults import inherited_fields
+from pykai.podgrouper.groupwriter import PodGroupWriter
 from pykai.podgrouper.kinddefaults import read_kind_defaults
 from pykai.podgrouper.kinds import grouper_for, installed_groupers
 from pykai.podgrouper.kinds.table import GroupVersionKind, watched_kinds
@@ -52,7 +49,7 @@ from pykai.podgrouper.oldestpods import OldestPods, group_key
 from pykai.podgrouper.options import PodGrouperOptions, read_options, selector_pairs
 from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly, OwnerCache, controller_reference, find_owners
 from pykai.podgrouper.restmapper import RestMapper
-from pykai.podgrouper.writes import group_patch, new_group, pod_patch
+from pykai.podgrouper.writes import pod_patch
 
 _log = logging.getLogger(__name__)
 
@@ -137,10 +134,15 @@ class PodGrouper(ReconcilingService):
         self._owner_cache = OwnerCache(runtime.clock, options.owner_memory_s)
         self._rest_mapper = RestMapper(runtime.client, runtime.clock)
         self._oldest_pods = OldestPods(self._pods)
+        self._writer = PodGroupWriter(
+            runtime.client,
+            self._groups,
+            self._settings,
+            has_scheduled_pods=self._has_scheduled_pods if options.follow_queue else None,
+        )
         self._failures: dict[str, int] = {}
         #: group -> what was said about values that its workload has and that cannot be used
         self._reported_problems: dict[str, str] = {}
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         self._reconciled = 0
 
     def idle(self) -> bool:
@@ -297,7 +299,7 @@ class PodGrouper(ReconcilingService):
             return None
         meta = await self._run_grouper(top, pod, owners)
         meta = await self._as_oldest_pod(meta, pod)
-        await self._apply(meta)
+        await self._writer.apply(meta)
         self._report_problems(meta, pod)
         patch = pod_patch(pod, meta)
         if patch is not None:
@@ -362,75 +364,8 @@ class PodGrouper(ReconcilingService):
             return meta
         return replace(oldest_meta, pod_sub_group=meta.pod_sub_group) if oldest_meta.name == meta.name else meta
 
-    async def _apply(self, meta: Metadata) -> None:
-        key = object_key(meta.namespace, meta.name)
-        problem = self._groups.problems.get(key)
-        if problem is not None:
-            raise GroupingError(f"{problem}; mend or delete this PodGroup")
-        cached = existing = self._groups.get(key)
-        if existing is not None and self._patch(existing, meta) is None:
-            return
-        async with self._locked(key):
-            existing = self._groups.get(key)
-            if existing is None:
-                try:
-                    self._assume(await self._client.create(resources.POD_GROUPS, new_group(meta), meta.namespace))
-                    return
-                except AlreadyExists:
-                    existing = await self._reread(meta)
-            patch = self._patch(existing, meta)
-            if patch is None:
-                return
-            if cached is None:
-                # What to say of a group may depend on whether it is there, as for the executors of Spark.
-                raise Conflict(409, "Conflict", f"PodGroup {key} was made in the meantime; it is looked at again")
-            try:
-                self._assume(await self._client.patch(resources.POD_GROUPS, meta.name, patch, meta.namespace))
-            except Conflict:
-                # What we know is behind; the next attempt must not meet the same conflict.
-                await self._reread(meta)
-                raise
-
-    def _patch(self, existing: PodGroup, meta: Metadata) -> dict[str, Any] | None:
-        follow = (
-            self._options.follow_queue
-            and meta.queue != existing.spec.queue
-            and not any(
-                pod.spec.node_name for pod in self._pods.by_index(_BY_GROUP, object_key(meta.namespace, meta.name))
-            )
-        )
-        return group_patch(existing, meta, self._settings, follow_queue=follow)
-
-    async def _reread(self, meta: Metadata) -> PodGroup:
-        try:
-            group = await self._client.get(resources.POD_GROUPS, meta.name, meta.namespace, into=PodGroup)
-        except DecodeError as error:
-            raise GroupingError(f"{error}; mend or delete this PodGroup") from error
-        except NotFound as error:
-            self._groups.forget(object_key(meta.namespace, meta.name))
-            raise Conflict(409, "Conflict", f"PodGroup {meta.name} comes and goes") from error
-        self._groups.assume(group)
-        return group
-
-    def _assume(self, answer: dict[str, Any]) -> None:
-        try:
-            self._groups.assume(decode_as(PodGroup, answer))
-        except DecodeError as error:
-            _log.warning("The server answered with a PodGroup that cannot be read: %s", error)
-
-    @asynccontextmanager
-    async def _locked(self, key: str) -> AsyncIterator[None]:
-        lock, users = self._locks.get(key) or (asyncio.Lock(), 0)
-        self._locks[key] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._locks[key]
-            if users == 1:
-                del self._locks[key]
-            else:
-                self._locks[key] = (lock, users - 1)
+    def _has_scheduled_pods(self, group: str) -> bool:
+        return any(pod.spec.node_name for pod in self._pods.by_index(_BY_GROUP, group))
 
     def _cached_owner(self, which: ObjectName) -> Owner | None:
         store = self._watched.get((which.api_version, which.kind))

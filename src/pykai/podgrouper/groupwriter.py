@@ -1,0 +1,114 @@
+"""Creates and patches PodGroups as groupers ask for.
+
+Nothing is written where a group is already as it should be.  Work on one PodGroup is serialised, so ten pods of a new
+job make one group and not one group and nine conflicts.  Our own writes are assumed until the watch brings them, and a
+group that exists after all is read and patched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pykai.api.decode import DecodeError, decode_as
+from pykai.api.keys import object_key
+from pykai.api.scheduling import PodGroup
+from pykai.kube import resources
+from pykai.kube.client import Client
+from pykai.kube.errors import AlreadyExists, Conflict, NotFound
+from pykai.kube.store import Store
+from pykai.podgrouper.metadata import GroupingError, GroupingSettings, Metadata
+from pykai.podgrouper.writes import group_patch, new_group
+
+_log = logging.getLogger(__name__)
+
+
+class PodGroupWriter:
+    """Writes PodGroups of one cluster."""
+
+    def __init__(
+        self,
+        client: Client,
+        groups: Store[PodGroup],
+        settings: GroupingSettings,
+        *,
+        has_scheduled_pods: Callable[[str], bool] | None,
+    ) -> None:
+        """With `has_scheduled_pods` the queue of a group follows its workload while none of its pods has a node."""
+        self._client = client
+        self._groups = groups
+        self._settings = settings
+        self._has_scheduled_pods = has_scheduled_pods
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    async def apply(self, meta: Metadata) -> None:
+        """Create or patch the PodGroup that a grouper asks for; raises `GroupingError` or `Conflict`."""
+        key = object_key(meta.namespace, meta.name)
+        problem = self._groups.problems.get(key)
+        if problem is not None:
+            raise GroupingError(f"{problem}; mend or delete this PodGroup")
+        cached = existing = self._groups.get(key)
+        if existing is not None and self._patch(existing, meta) is None:
+            return
+        async with self._locked(key):
+            existing = self._groups.get(key)
+            if existing is None:
+                try:
+                    self._assume(await self._client.create(resources.POD_GROUPS, new_group(meta), meta.namespace))
+                    return
+                except AlreadyExists:
+                    existing = await self._reread(meta)
+            patch = self._patch(existing, meta)
+            if patch is None:
+                return
+            if cached is None:
+                # What to say of a group may depend on whether it is there, as for the executors of Spark.
+                raise Conflict(409, "Conflict", f"PodGroup {key} was made in the meantime; it is looked at again")
+            try:
+                self._assume(await self._client.patch(resources.POD_GROUPS, meta.name, patch, meta.namespace))
+            except Conflict:
+                # What we know is behind; the next attempt must not meet the same conflict.
+                await self._reread(meta)
+                raise
+
+    def _patch(self, existing: PodGroup, meta: Metadata) -> dict[str, Any] | None:
+        follow = (
+            self._has_scheduled_pods is not None
+            and meta.queue != existing.spec.queue
+            and not self._has_scheduled_pods(object_key(meta.namespace, meta.name))
+        )
+        return group_patch(existing, meta, self._settings, follow_queue=follow)
+
+    async def _reread(self, meta: Metadata) -> PodGroup:
+        try:
+            group = await self._client.get(resources.POD_GROUPS, meta.name, meta.namespace, into=PodGroup)
+        except DecodeError as error:
+            raise GroupingError(f"{error}; mend or delete this PodGroup") from error
+        except NotFound as error:
+            self._groups.forget(object_key(meta.namespace, meta.name))
+            raise Conflict(409, "Conflict", f"PodGroup {meta.name} comes and goes") from error
+        self._groups.assume(group)
+        return group
+
+    def _assume(self, answer: dict[str, Any]) -> None:
+        try:
+            self._groups.assume(decode_as(PodGroup, answer))
+        except DecodeError as error:
+            _log.warning("The server answered with a PodGroup that cannot be read: %s", error)
+
+    @asynccontextmanager
+    async def _locked(self, key: str) -> AsyncIterator[None]:
+        lock, users = self._locks.get(key) or (asyncio.Lock(), 0)
+        self._locks[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = (lock, users - 1)
