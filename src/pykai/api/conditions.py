@@ -2,7 +2,7 @@
 
 A service says what holds (`Standing`); `merged` compares that with what stands in the object and gives the list to
 write, or None when nothing would change.  `lastTransitionTime` moves only when the status of a condition turns.
-Conditions of types that the service does not speak of are somebody else's and stay.
+Conditions of other types belong to others and stay.
 """
 
 from __future__ import annotations

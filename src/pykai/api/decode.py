@@ -1,4 +1,4 @@
-"""From JSON, or from parsed YAML, to wire types; from a bad object to a sentence that says what to mend.
+"""From JSON, or from parsed YAML, to wire types; from a bad object to a sentence that says what to fix.
 
 `decode_object` takes any object and picks the type by kind and API group; `decode_as` is for callers that know the
 type, as items of a list carry neither. `decode_each` and `decode_list` do the same for many and keep the bad ones

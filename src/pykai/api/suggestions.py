@@ -1,8 +1,7 @@
 """A hint for a word that is not known: the known word that was probably meant.
 
-Flags, actions, plugins and arguments all come from people who type; an error that names the right spelling saves them a
-look into the documentation.  The text goes behind the sentence that refuses the word and is empty where no known word
-is close.
+Flags, actions, plugins and arguments are typed by people; an error that names the right spelling saves a look into the
+documentation.  The text follows the sentence that refuses the word and is empty where no known word is close.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One attempt to carry out a BindRequest, as the steps of it see it.
+"""One attempt to carry out a BindRequest, as its plugins see it.
 
-A step prepares one thing that the pod needs on its node (volumes, devices of claims, ConfigMaps) and can undo it.
-Steps are idempotent both ways: an attempt may begin where an earlier process stopped at any write, and undoing what
-was never done, or was done by half, is no error.
+A plugin prepares one thing that the pod needs on its node (volumes, devices of claims, ConfigMaps) and can undo it.
+Plugins are idempotent both ways: an attempt may resume where an earlier process stopped at any write, and undoing
+something that was never done, or only half done, is no error.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""A last look at node and devices, right before a pod is bound.
+"""The last check of node and devices, right before a pod is bound.
 
-A BindRequest may be old: the node has shrunk, or others have come.  It may also be forged, because a tenant can write
-BindRequests in its namespace.  So nothing in it is trusted that would fill a node or a GPU beyond its capacity:
+A BindRequest may be stale: the node has shrunk, or other pods have come.  It may also be forged, because a tenant can
+write BindRequests in its namespace.  So nothing in it is trusted that would overfill a node or a GPU:
 
 - the pod asks for our scheduler, and a share of a GPU goes only to a pod that asks for one, on as many GPUs and of no
   larger portion than it asks (`agrees`);
 - the node has room for the pod's requests (`core.placing.nodeload`);
 - each GPU of a group has room for the pod's share beside those of the pods that are in the group on that node.
 
-Subtle: the cache shows a bound pod a moment after its Binding, and many attempts run side by side.  A pod that passed
-counts at once, and until the cache shows it or its attempt has failed.  Between the look and the note nothing waits.
+Subtle: the cache shows a bound pod a moment after its Binding, and many attempts run concurrently.  An admitted pod
+counts at once, until the cache shows it or its attempt has failed.  Check and reservation are one step without an
+await.
 
 Statements: trust:devices.
 """
@@ -39,15 +40,15 @@ _ROUNDING = 0.005
 
 
 class BindAdmission:
-    """Lets pods through to nodes and devices that can hold them."""
+    """Admits pods to nodes and devices that can hold them."""
 
     def __init__(self, pods: Store[Pod], options: BinderOptions) -> None:
         self._pods = pods
         self._options = options
         self._register = ShapeRegister()
-        #: node -> key of a pod -> the attempt that was let through and that the cache does not show yet
+        #: node -> key of a pod -> the admitted attempt that the cache does not show yet
         self._admitted: dict[str, dict[str, BindAttempt]] = {}
-        #: key of a pod -> the node it comes to
+        #: key of a pod -> its node
         self._node_of_pod: dict[str, str] = {}
         pods.index(NODE_INDEX, lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
         pods.subscribe(self._pod_changed)
@@ -77,7 +78,7 @@ class BindAdmission:
             )
 
     def admit(self, attempt: BindAttempt, node: Node) -> None:
-        """Let a pod through and count it from now on; raises `BindFailure` if node or device cannot hold it."""
+        """Admit a pod and count it from now on; raises `BindFailure` if node or device cannot hold it."""
         name = node.metadata.name
         shape = shape_or_empty(attempt.pod, self._register)
         incoming = self._other_admitted(attempt, name)
@@ -87,7 +88,7 @@ class BindAdmission:
                 load.add(pod)
         for other in incoming:
             load.add(other.pod)
-        # What claims serve does not count on the node, unless it still has some of its own.
+        # Resources served by claims do not count on the node, unless it has some of its own.
         served_by_claim = attempt.request.spec.extended_resource_claim_allocation is not None
         requested = Counter(
             {
@@ -124,7 +125,7 @@ class BindAdmission:
         return ours and elsewhere and pod.spec.node_name == node and not has_ended(pod)
 
     def release(self, key: str) -> None:
-        """A pod is not on its way any more: it is there, or will not come."""
+        """A pod is no longer in flight: it is bound, or will not be."""
         name = self._node_of_pod.pop(key, "")
         incoming = self._admitted.get(name)
         if incoming is not None:
@@ -133,7 +134,7 @@ class BindAdmission:
                 del self._admitted[name]
 
     def _other_admitted(self, attempt: BindAttempt, node: str) -> list[BindAttempt]:
-        """The other attempts that were let through to a node and that the cache does not show yet."""
+        """The other attempts admitted to a node that the cache does not show yet."""
         return [other for key, other in self._admitted.get(node, {}).items() if key != attempt.key]
 
     def _pod_changed(self, change: Change[Pod]) -> None:

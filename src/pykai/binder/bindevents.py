@@ -1,7 +1,7 @@
-"""What the binder tells users: the condition `PodBound` and events (gpu:BR-7).
+"""What the binder reports to users: the condition `PodBound` and events (gpu:BR-7).
 
-The condition is written only when it changes, and says True only of a pod that is bound.  Of a request whose pod is not
-there, the request itself gets the event.
+The condition is written only when it changes, and is True only for a bound pod.  If the pod of a request does not
+exist, the event is about the request.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""Carries out one BindRequest: prepare, bind, tell; or undo, count, tell (gpu:8.2, 8.3, 8.6).
+"""Carries out one BindRequest: prepare, bind, report; or undo, count, report (gpu:8.2, 8.3, 8.6).
 
 The order of writes is what makes a crash harmless.  GPUs are reserved, then the pod gets its group labels, then the
-steps prepare (volumes, claims, ConfigMaps), then one Binding both places the pod and carries its annotations, then
-the pod's condition, and last the request's phase.  Each write can be repeated, and until the last the request is
-open: whoever finds it open begins again.
+steps prepare (volumes, claims, ConfigMaps), then one Binding both places the pod and carries its annotations, then the
+pod's condition, and last the request's phase.  Each write can be repeated, and until the last the request is open: a
+process that finds it open starts over.
 
-A failure is undone before it is counted, so that whoever sees Failed finds nothing in the way.  Failures of the API
-server itself (no answer, 5xx) say nothing about the request: it is tried again, and only after several is it counted.
-A pod that is bound and cannot be told so is bound all the same.
+A failure is undone before it is counted, so that a Failed request leaves nothing behind.  Failures of the API server
+itself (no answer, 5xx) say nothing about the request: it is retried, and only several in a row are counted.  A bound
+pod whose condition cannot be written is bound all the same.
 
-Subtle: between the decision and the bind the world moves on, and caches lag.  An attempt may begin on what the caches
-say, but right before the Binding the request is read from the server (it must be the same object with the same spec,
-open, and not on its way out) and so are the reservations; the Binding names the pod's uid.  While the attempt prepares,
-the deletion of request or pod ends it; the Binding itself is never interrupted, because nobody could tell whether it
-arrived.
+Subtle: between decision and bind the cluster changes, and caches lag.  An attempt may begin with cached objects, but
+right before the Binding the request is read from the server (the same object with the same spec, open, and not being
+deleted) and so are the reservations; the Binding names the pod's uid.  While the attempt prepares, the deletion of
+request or pod ends it; the Binding itself is never interrupted, because its outcome would be unknown.
 
 Statements: hostile:bind.
 """
@@ -79,10 +78,10 @@ _NO_RAW_REQUEST: dict[str, Any] = {"spec": {}}
 
 
 class _PodStateUnknown(KubeError):
-    """Whether a pod is bound cannot be seen now: a server that has just started knows no roles and forbids to look."""
+    """Whether a pod is bound cannot be read now: a server that has just started has no roles yet and forbids it."""
 
 
-#: what the API server is to blame for
+#: failures of the API server
 _TRANSIENT = (ConnectionLost, ServerError, TooManyRequests, Conflict, _PodStateUnknown)
 
 
@@ -116,7 +115,7 @@ class BindRequestReconciler:
         self._metrics = metrics
         #: key of a request -> what ends its attempt early
         self._cancel_events: dict[str, asyncio.Event] = {}
-        #: key of a pod -> keys of the requests that are being carried out for it; somebody may have made several
+        #: key of a pod -> keys of its requests in progress; there may be several
         self._by_pod: dict[str, set[str]] = {}
         #: key of a request -> (its uid, cluster second of its next attempt)
         self._not_before: dict[str, tuple[str, float]] = {}
@@ -128,7 +127,7 @@ class BindRequestReconciler:
         self._admission = admission
 
     def request_gone(self, key: str) -> None:
-        """The request was deleted, or is about to be."""
+        """The request was deleted or is being deleted."""
         self._forget(key)
         if key in self._cancel_events:
             self._cancel_events[key].set()
@@ -139,13 +138,13 @@ class BindRequestReconciler:
         self._attempted.pop(key, None)
 
     def pod_gone(self, pod_key: str) -> None:
-        """The pod was deleted, or is about to be."""
+        """The pod was deleted or is being deleted."""
         if pod_key in self._by_pod:
             for key in self._by_pod[pod_key]:
                 self._cancel_events[key].set()
 
     def start(self) -> None:
-        """Take attempts up, for the first time or again."""
+        """Accept attempts, for the first time or again."""
         self._stopping = False
 
     def stop(self) -> None:
@@ -160,7 +159,7 @@ class BindRequestReconciler:
             return await self._reconcile(key)
         finally:
             if key not in self._requests:
-                # It has gone on the way, and nothing will be told of it again.
+                # It was deleted meanwhile, and no further change will be seen.
                 self._forget(key)
 
     async def _reconcile(self, key: str) -> float | None:
@@ -208,7 +207,7 @@ class BindRequestReconciler:
         except BindFailure as failure:
             return await self._failed(key, request, pod, failure)
         except (Unauthorized, LeaseLost, TooManyRequests):
-            # The last is no failure, only a word to come back later.
+            # The last one is no failure: it only asks for a retry.
             raise
         except _TRANSIENT as error:
             if not self._retries_exhausted(key):
@@ -231,7 +230,7 @@ class BindRequestReconciler:
         return self._server_failures.get(key, 0) + 1 >= _MAX_SERVER_FAILURES
 
     async def _publish_bound(self, key: str, pod: Pod, node: str) -> None:
-        """Say it on the pod; whoever refuses that for good must not keep the request open, and a GPU with it."""
+        """Report on the pod; a permanent refusal must not keep the request, and with it a GPU, open."""
         try:
             await self._events.publish_bound(pod, node)
         except (Unauthorized, LeaseLost, TooManyRequests):
@@ -243,7 +242,7 @@ class BindRequestReconciler:
             log.warning("%s/%s is bound and cannot be told so: %s", pod.metadata.namespace, pod.metadata.name, error)
 
     async def _prepare_and_bind(self, key: str, request: BindRequest, document: dict[str, Any], pod: Pod) -> str:
-        """Prepare and bind; gives the node the pod is on then."""
+        """Prepare and bind; returns the node of the pod."""
         if pod.metadata.deletion_timestamp is not None:
             raise BindFailure("pod", f"pod {request.metadata.namespace}/{request.spec.pod_name} is being deleted")
         attempt = BindAttempt(request, document, pod, await self._find_node(request))
@@ -292,7 +291,7 @@ class BindRequestReconciler:
             await preparing
         finally:
             await cancel_all(preparing, cancelled)
-            # A failure knows this frame and must not be found in it, or only the garbage collector could free both.
+            # The failure's traceback references this frame; a reference back would leave both to the garbage collector.
             del preparing, cancelled
 
     # GPUs first, then the plugins by priority (gpu:BI-2, BI-3).
@@ -316,14 +315,14 @@ class BindRequestReconciler:
         labels: dict[str, str | None] = dict(gpu_group_labels(attempt.groups))
         for key in gpu_group_label_keys(metadata.labels):
             labels.setdefault(key, None)
-        # Also where the cache knows them: an attempt that failed has taken them off again.
+        # Also where the cache has them: a failed attempt may have removed them.
         try:
             patch = {"metadata": {"uid": metadata.uid, "labels": labels}}
             await self._client.patch(PODS, metadata.name, patch, metadata.namespace, brief=True)
         except NotFound as error:
             raise AttemptAborted(f"pod {attempt.key} is gone: {error}") from None
         except ApiError as error:
-            # A conflict: it is another pod now, or many write to this one. The next attempt will see.
+            # A conflict: another pod of this name, or concurrent writes. The next attempt reads again.
             if isinstance(error, (ServerError, TooManyRequests, Conflict)):
                 raise
             raise BindFailure("labels", f"failed to label pod {attempt.key}: {error}") from error
@@ -346,7 +345,7 @@ class BindRequestReconciler:
             if not await self._reservations.still_holds(reserved):
                 raise BindFailure("reservation", f"GPU reservation pod {reserved.name} was deleted on the way")
 
-    # The annotations ride on the Binding (gpu:BI-4, BI-5).
+    # The Binding carries the annotations (gpu:BI-4, BI-5).
     async def _bind(self, attempt: BindAttempt) -> str:
         spec, metadata = attempt.request.spec, attempt.pod.metadata
         annotations: dict[str, str] = {}
@@ -367,7 +366,7 @@ class BindRequestReconciler:
         return spec.selected_node
 
     async def _rollback(self, attempt: BindAttempt, live_pod: Pod | None) -> None:
-        """Take back what was prepared; every step is tried, and what fails is only told (gpu:RB-1)."""
+        """Undo what was prepared; every plugin is tried, and failures are only reported (gpu:RB-1)."""
         for plugin in self._plugins:
             try:
                 await plugin.rollback(attempt)
@@ -410,7 +409,7 @@ class BindRequestReconciler:
         try:
             await self._client.patch(BIND_REQUESTS, name, patch, namespace, subresource="status", brief=True)
         except NotFound:
-            # Nobody waits for the answer.
+            # The answer is not awaited.
             log.debug("BindRequest %s is gone", key)
 
     async def _find_pod(self, request: BindRequest) -> Pod:
@@ -451,7 +450,7 @@ class BindRequestReconciler:
 
 
 def _cache_suffices(request: BindRequest) -> bool:
-    """Whether the cache is enough to begin with: nobody has tried yet, and nothing must be copied unpruned."""
+    """Whether cached objects suffice to begin: the first attempt, and nothing must be copied unpruned."""
     spec, status = request.spec, request.status
     return (
         may_use_gpu_groups(request)
@@ -463,7 +462,7 @@ def _cache_suffices(request: BindRequest) -> bool:
 
 
 def _check_group_count(attempt: BindAttempt) -> None:
-    """A node must have a GPU for each group: a reservation pod for every one of thousands would bury the cluster."""
+    """A node must have a GPU for each group: thousands of reservation pods would swamp the cluster."""
     try:
         gpus = unit_value(attempt.node.status.allocatable.get(names.NVIDIA_GPU, 0))
     except QuantityError:

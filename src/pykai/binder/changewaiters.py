@@ -1,7 +1,7 @@
-"""Waiting for something to happen to one object.
+"""Waiting for a change of one object.
 
-A store tells every change to every subscriber; a binder waits for a few objects out of thousands.  `Wakes` is one
-subscription that wakes only those who wait for the object that changed.
+A store delivers every change to every subscriber; the binder waits for a few objects out of thousands. `ChangeWaiters`
+is one subscription that wakes only the waiters of the changed object.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ChangeWaiters(Generic[T]):
 
 
 async def cancel_all(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel what has not ended, and wait until everything has, whatever came of it."""
+    """Cancel unfinished tasks and wait for all of them, whatever their outcome."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,14 +1,14 @@
 """Devices of dynamic resource allocation: what the scheduler chose is written into the claims (gpu:D-12, D-17).
 
-For each claim of the pod the request carries an allocation: it goes into the claim's status together with the pod as
-a consumer, under optimistic locking, unless the claim has an allocation already (claims may be shared).  Extended
+For each claim of the pod the request carries an allocation: it goes into the claim's status together with the pod as a
+consumer, under optimistic locking, unless the claim has an allocation already (claims may be shared).  Extended
 resources that drivers serve get a claim of their own, owned by the pod, and the pod's status tells the kubelet which
 container uses which request of it.
 
 The name of that claim follows from the pod's uid, so that an attempt after a crash finds the one it made.
 
-Undoing takes the pod out of the consumers and, where nobody else uses the claim and its allocation is the one of this
-request, takes that back too.
+Undoing removes the pod from the consumers and, where the claim has no other consumer and holds the allocation of this
+request, removes that too.
 
 Subtle: allocations are copied as plain documents; the pruned types would lose what newer drivers add.
 """
@@ -61,7 +61,7 @@ class DynamicResourcesBinderPlugin:
             await self._allocate_extended(attempt, extended)
 
     async def rollback(self, attempt: BindAttempt) -> None:
-        """Give back what this request took."""
+        """Undo what this request allocated."""
         spec = attempt.raw_request["spec"]
         for entry in spec.get("resourceClaimAllocations") or ():
             claim = claim_name(attempt.pod, entry.get("name", ""))
@@ -193,7 +193,7 @@ class DynamicResourcesBinderPlugin:
             await self._client.patch(PODS, pod.metadata.name, patch, pod.metadata.namespace, subresource="status")
 
     async def _delete_claim(self, pod: Pod, name: str) -> None:
-        """Delete the claim of a pod that does not run; what protects claims in use is taken off first."""
+        """Delete the claim of a pod that does not run; the finalizer that protects claims in use is removed first."""
         namespace = pod.metadata.namespace
         try:
             existing = await self._client.get_raw(RESOURCE_CLAIMS, name, namespace)
@@ -279,7 +279,7 @@ def _device_requests(claim: Mapping[str, Any]) -> list[tuple[str, str, int]]:
 
 
 def _is_usable_from_node(allocation: Mapping[str, Any], attempt: BindAttempt) -> bool:
-    """Whether what a claim was given earlier can be used from the node; node-local devices name theirs."""
+    """Whether an earlier allocation of a claim can be used from the node; node-local devices name theirs."""
     selector = allocation.get("nodeSelector")
     if not selector:
         return True

@@ -1,12 +1,12 @@
-"""What the container of a shared GPU is told, through two ConfigMaps (gpu:8.5).
+"""Two ConfigMaps that configure the container of a shared GPU (gpu:8.5).
 
-Admission has pointed the container's environment at them; here they are made, owned by the pod, so that they go with
-it.  `capabilities` holds the devices, the portion and, for HAMi-core, the memory limit; `environment` is taken over
-as a whole by `envFrom`, and gets the devices of pods that admission did not treat.
+Admission has pointed the container's environment at them; here they are created, owned by the pod, so that they are
+deleted with it.  `capabilities` holds the devices, the portion and, for HAMi-core, the memory limit; `environment` is
+taken over as a whole by `envFrom`, and gets the devices of pods that admission did not treat.
 
-Subtle: the names come from an annotation, which the creator of the pod may write.  So an existing ConfigMap is
-written or deleted only if this pod owns it (gpu:E-3 overwrites; `docs/adr/0018-checking-tenant-input.md`), and only
-the keys that are ours.
+Subtle: the names come from an annotation, which the creator of the pod may write.  So an existing ConfigMap is written
+or deleted only if this pod owns it (gpu:E-3 overwrites; `docs/adr/0018-checking-tenant-input.md`), and only the keys
+that are ours.
 
 Statements: trust:configmaps.
 """
@@ -58,7 +58,7 @@ def visible_devices(gpus: list[str], cdi: bool) -> str:
 
 
 def memory_limit(pod: Pod, node: Node, portion: str) -> str | None:
-    """What HAMi-core lets the container use of each device, None when that cannot be told (gpu:E-6)."""
+    """The memory of each device that HAMi-core lets the container use, None when it is unknown (gpu:E-6)."""
     annotations = pod.metadata.annotations
     if names.GPU_FRACTION_ANNOTATION not in annotations:
         # A pod that asked for memory gets just that; its portion was rounded up to a hundredth of the GPU.
@@ -77,7 +77,7 @@ def memory_limit(pod: Pod, node: Node, portion: str) -> str | None:
 
 
 class GpuSharingBinderPlugin:
-    """Makes the ConfigMaps of pods with shared GPUs (operations:E-26)."""
+    """Creates the ConfigMaps of pods with shared GPUs (operations:E-26)."""
 
     name = GPU_SHARING
 
@@ -86,7 +86,7 @@ class GpuSharingBinderPlugin:
         self._cdi = cdi
 
     async def pre_bind(self, attempt: BindAttempt) -> None:
-        """Make both, or bring them up to date (gpu:E-5)."""
+        """Create or update both (gpu:E-5)."""
         if not attempt.is_shared:
             return
         pod = attempt.pod
@@ -143,7 +143,7 @@ class PodConfigMaps:
             data = {**data, names.LEGACY_VISIBLE_DEVICES_KEY: data[names.VISIBLE_DEVICES_KEY]}
         changed = {key: value for key, value in data.items() if existing_data.get(key) != value}
         if changed:
-            # Of this version only: another ConfigMap may get the name meanwhile.
+            # This version only: another ConfigMap may take the name meanwhile.
             preconditions = {
                 "uid": existing["metadata"]["uid"],
                 "resourceVersion": existing["metadata"]["resourceVersion"],

@@ -1,6 +1,6 @@
-"""Which claim has which device: the last look before devices are written into a claim.
+"""Which claim holds which device: the last check before devices are written into a claim.
 
-The API server lets two claims have one device; the allocator has to prevent it.  The scheduler does, but a BindRequest
+The API server lets two claims hold one device; the allocator has to prevent it.  The scheduler does, but a BindRequest
 may be forged and may name any device.  So before an allocation is written it is checked against what other claims have,
 and against what its own claim asks for:
 
@@ -44,7 +44,7 @@ class DeviceHolders:
         claims.subscribe(self._claim_changed)
 
     async def reserve(self, claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> str:
-        """Note that a claim is about to get these devices; if it must not get them, note nothing and return why."""
+        """Reserve these devices for a claim; if it must not have them, reserve nothing and return why."""
         if why := _over_allocation(claim, allocation):
             return why
         uid, devices = claim["metadata"]["uid"], list(_exclusive_devices(claim, allocation))
@@ -67,7 +67,7 @@ class DeviceHolders:
         return ""
 
     def release(self, uid: str) -> None:
-        """What a claim was given here was not written, or was taken back."""
+        """An allocation made here was not written, or was undone."""
         for device in [device for device, holder in self._reserved.items() if holder == uid]:
             del self._reserved[device]
 

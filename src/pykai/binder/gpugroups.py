@@ -1,11 +1,11 @@
 """Keeps reservation pods and the pods that share their GPUs in step (gpu:8.7).
 
-A reservation pod lives as long as a pod on its node is in its group, or a BindRequest is about to put one there; then
-it goes at once, and its GPU is free.  A running pod whose reservation pod is gone shares a GPU that the kubelet may
-give to somebody else: it is deleted, with an event, after the server has confirmed that there is no reservation.
-Labels that a failed or interrupted attempt left on a pod that is not bound are taken off.
+A reservation pod lives as long as a pod on its node is in its group, or a BindRequest is about to add one; then it is
+deleted at once, and its GPU is free.  A running pod whose reservation pod is gone shares a GPU that the kubelet may
+give to another pod: it is deleted, with an event, after the server has confirmed that there is no reservation.  Labels
+that a failed or interrupted attempt left on an unbound pod are removed.
 
-Work is per group: changes of pods and BindRequests name the groups to look at, indexes answer who is in them.
+Work is per group: changes of pods and BindRequests name the groups to reconcile, indexes list their members.
 
 Labels say which pods are in a group, and a tenant may write labels.  So a pod counts only if it asks for our scheduler:
 one of another scheduler never got a GPU from us and keeps none reserved.  A pod in the namespace of reservations, in
@@ -99,13 +99,13 @@ class GpuGroupReconciler:
         failed.subscribe(self._pod_changed)
 
     def enqueue_all(self) -> None:
-        """Look at all groups: at start-up, for what happened while nobody looked (gpu:BD-2, SY-1, SY-4)."""
+        """Reconcile all groups: at start-up, for changes that nobody watched (gpu:BD-2, SY-1, SY-4)."""
         for pod in (*self._pods.values(), *self._failed.values()):
             for group in gpu_groups(pod.metadata.labels):
                 self._enqueue(group)
 
     async def release_unused(self, node: str) -> None:
-        """Give up what is reserved on a node for nobody, so that a new reservation finds a GPU (gpu:BI-1)."""
+        """Delete unused reservations of a node, so that a new one finds a GPU (gpu:BI-1)."""
         for pod in self._pods.by_index(RESERVATION_INDEX, node):
             for group in gpu_groups(pod.metadata.labels):
                 if not self._is_used(group):
@@ -120,7 +120,7 @@ class GpuGroupReconciler:
 
     @asynccontextmanager
     async def exclusive(self, groups: Iterable[str]) -> AsyncIterator[None]:
-        """While an attempt works on these groups they are left alone; afterwards they are looked at (gpu:RV-1)."""
+        """While an attempt works on these groups they are not touched; afterwards they are reconciled (gpu:RV-1)."""
         held_groups = list(groups)
         for group in held_groups:
             while (reconciling := self._reconciling.get(group)) is not None:
@@ -136,7 +136,7 @@ class GpuGroupReconciler:
                 self._enqueue(group)
 
     async def reconcile(self, group: str) -> float | None:
-        """Look at one group (gpu:SY-2)."""
+        """Reconcile one group (gpu:SY-2)."""
         while (reconciling := self._reconciling.get(group)) is not None:
             await reconciling.wait()
         if self._attempts_in_progress[group]:
@@ -149,7 +149,7 @@ class GpuGroupReconciler:
         return None
 
     def _is_used(self, group: str) -> bool:
-        """Whether the caches know somebody in the group, or on the way to it (gpu:RB-3)."""
+        """Whether the caches show a pod in the group, or about to join it (gpu:RB-3)."""
         if self._attempts_in_progress[group] or any(
             may_use_gpu_groups(request) for request in self._requests.by_index(GROUP_INDEX, group)
         ):
@@ -161,7 +161,7 @@ class GpuGroupReconciler:
         elsewhere = pod.metadata.namespace != self._options.reservation_namespace
         return elsewhere and pod.spec.scheduler_name == self._options.scheduler_name and _is_unfinished(pod)
 
-    # Which reservation pods go, and which pods go without one (gpu:SY-3).
+    # Which reservation pods are deleted, and which pods that lost theirs (gpu:SY-3).
     async def _reconcile_group(self, group: str) -> None:
         reservations: list[Pod] = []
         tenants: list[Pod] = []
@@ -219,7 +219,7 @@ class GpuGroupReconciler:
             key for key in gpu_group_label_keys(live.metadata.labels) if live.metadata.labels[key] == group
         )
         if stale_labels:
-            # Of this version only: a new decision may have put the pod into another group meanwhile.
+            # This version only: a new decision may have put the pod into another group meanwhile.
             version = live.metadata.resource_version
             patch = {"metadata": {"uid": meta.uid, "resourceVersion": version, "labels": stale_labels}}
             with suppress(NotFound):
@@ -243,7 +243,7 @@ class GpuGroupReconciler:
         return False
 
     async def _delete_without_reservation(self, group: str, pods: list[Pod]) -> None:
-        """Delete running pods whose GPU nobody reserves any more; those that have not started wait."""
+        """Delete running pods whose GPU is no longer reserved; pods that have not started wait."""
         reservations = await self._client.list(
             PODS,
             into=Pod,
@@ -289,7 +289,7 @@ class GpuGroupReconciler:
         except NotFound:
             return None
 
-    # A pod that ends or goes may leave a reservation unused (gpu:BD-4).
+    # A pod that ends or is deleted may leave a reservation unused (gpu:BD-4).
     def _pod_changed(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:

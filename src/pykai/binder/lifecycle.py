@@ -1,4 +1,4 @@
-"""The life of a BindRequest as a small machine (gpu:BR-1 to BR-7, with what upstream gets wrong put right).
+"""The state machine of a BindRequest (gpu:BR-1 to BR-7, with upstream's errors fixed).
 
     "" / Pending ──attempt──► Succeeded                       terminal
          │
@@ -7,7 +7,7 @@
 
 Every failed attempt is counted in the status before anything else happens, so that a back-off limit ends.  A request
 without a limit gets one attempt: the scheduler takes a Failed one away and decides again, and a second attempt of the
-old decision would race with the new one.  The pod is told that it is bound only when it is.
+old decision would race with the new one.  The pod's condition says bound only when it is.
 
 Pure: what to write for an outcome is computed here, and written elsewhere.
 """
@@ -36,11 +36,11 @@ class BindFailure(Exception):
 
 
 class InvalidRequest(BindFailure):
-    """The request can never be carried out by anybody: it is deleted."""
+    """The request can never be carried out: it is deleted."""
 
 
 class AttemptAborted(Exception):
-    """The request or its pod is gone, or somebody else has settled it: nothing is left to do but to tidy up."""
+    """The request or its pod is gone, or the request is settled: only cleanup is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def success_outcome(request: BindRequest) -> AttemptOutcome:
 
 
 def failure_outcome(request: BindRequest, text: str) -> AttemptOutcome:
-    """After an attempt that failed; the pause doubles with each (gpu:BR-6)."""
+    """After a failed attempt; the delay doubles with each (gpu:BR-6)."""
     attempts = max(0, request.status.failed_attempts)
     retry_after_s = _BACKOFF.delay_s(attempts + 1) if has_retries_left(request) else None
     return AttemptOutcome({"phase": names.BIND_FAILED, "reason": text, "failedAttempts": attempts + 1}, retry_after_s)

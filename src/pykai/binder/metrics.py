@@ -1,7 +1,6 @@
-"""What the binder counts, for dashboards and alarms (gpu:14).
+"""Metrics of the binder (gpu:14).
 
-All series live in the registry that is handed in, so that several services of one process, and tests, keep theirs apart
-or together as they like.
+All series live in the given registry, so that services of one process, and tests, can share one or keep theirs apart.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class BinderOptions:
     reservation_container_security_context: Mapping[str, Any] | None = None
     reservation_runtime_class: str = ""
     scale_adjust_namespace: str = names.SCALE_ADJUST_NAMESPACE
-    #: requests a second, and at once; None = no limit but that of open requests
+    #: requests a second, and at once; None = limited only by requests in flight
     qps: int | None = None
     burst: int | None = None
     #: attempts at the same time; most of them wait for a kubelet, which costs nothing here
@@ -71,13 +71,13 @@ class BinderOptions:
     base_delay_s: float = 1.0
     max_delay_s: float = 60.0
     leader_elect: bool = False
-    #: nodes without real GPUs: something else than the reservation program tells the GPU
+    #: nodes without real GPUs: the reservation program does not report the GPU
     fake_gpu_nodes: bool = False
     metrics_address: str = ""
     health_address: str = ""
     #: by name, as given; `enabled_plugins` are those that run
     plugins: Mapping[str, BinderPluginConfig] = field(default_factory=lambda: DEFAULT_PLUGINS)
-    #: where the lease of the leader lies
+    #: namespace of the lease
     namespace: str = names.DEFAULT_NAMESPACE
 
     def enabled_plugins(self) -> list[BinderPluginConfig]:

@@ -2,14 +2,13 @@
 
 The scheduler knows only that some pods share "a GPU of this node".  The binder makes one pod per group that asks the
 kubelet for a whole GPU; the program in it writes the GPU's UUID into an annotation, and every pod of the group is given
-that UUID.  So two groups of a node are two GPUs, and nobody else gets them.
+that UUID.  So two groups of a node are two GPUs, and no other pod gets them.
 
-The name of a reservation pod follows from node and group.  Creating it twice is therefore impossible, by whom and when
-ever, and no lock is needed: whoever comes second finds it and waits for its annotation too.  The cache is enough for
-waiting and to learn the UUID; creating, giving up and, right before the bind, whether the reservation stands are
-decided on live reads.
+The name of a reservation pod follows from node and group.  It cannot be created twice, so no lock is needed: the second
+attempt finds it and waits for its annotation too.  The cache suffices for waiting and to learn the UUID; creating,
+deleting and, right before the bind, whether the reservation stands are decided on live reads.
 
-Subtle: a reservation pod on its way out, or finished, holds no GPU any more although its annotation still names one.
+Subtle: a reservation pod that is being deleted or has finished holds no GPU, although its annotation still names one.
 It must be gone before the name can be used again.
 """
 
@@ -165,13 +164,13 @@ class Reservations:
     async def reserve_all(
         self, pod: Pod, node: str, groups: Iterable[str], has_tenants: HasTenants
     ) -> list[ReservedGpu]:
-        """A GPU for each group, in their order; side by side, so that a pod of eight devices waits once."""
+        """A GPU for each group, in order; concurrently, so that a pod of eight devices waits once."""
         tasks = [asyncio.ensure_future(self.reserve(pod, node, group, has_tenants)) for group in groups]
         try:
             return list(await asyncio.gather(*tasks))
         finally:
             await cancel_all(*tasks)
-            # A failure knows this frame and must not be found in it, or only the garbage collector could free both.
+            # The failure's traceback references this frame; a reference back would leave both to the garbage collector.
             del tasks
 
     async def reserve(self, pod: Pod, node: str, group: str, has_tenants: HasTenants) -> ReservedGpu:
@@ -211,8 +210,7 @@ class Reservations:
     def _cached_reservation(self, wanted: _WantedReservation) -> _SeenReservation | None:
         """The reservation pod as the cache has it, None where the server must be asked.
 
-        A GPU that the cache knows may be one that was given up just now, unless it was the server that said which
-        reservation pod to wait for.
+        A cached GPU may just have been given up, unless the server named this reservation pod as the one to wait for.
         """
         cached = self._pods.store.get(wanted.key)
         if cached is None:

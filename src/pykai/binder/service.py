@@ -1,12 +1,12 @@
 """The binder as a service: BindRequests in, bound pods out.
 
-    BindRequests ──watch──► requests queue ──► bind.Binding ──► reservation, steps, Binding, status
-    pods, requests ─────────► groups queue ──► sync.GroupSync ──► reservation pods that nobody needs
+    BindRequests ──watch──► bindrequests queue ──► BindRequestReconciler ──► reservation, plugins, Binding, status
+    pods, requests ───────► gpugroups queue ─────► GpuGroupReconciler ─────► unused reservation pods
 
-Caches fill at once, also in a standby; only the leader works.  At the start of its term all groups are looked at, for
-what happened while nobody looked; an error there is tried again like any other.
+Caches fill at once, also in a standby; only the leader works.  When it starts to lead, all groups are reconciled, for
+changes that nobody watched; an error there is retried like any other.
 
-When told to stop, attempts that bind are finished, those that still prepare are left open for the next process.
+When told to stop, attempts that bind are finished; those that still prepare are left open for the next process.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class BinderService:
         return self._request_queue.idle() and self._group_queue.idle()
 
     async def _take_over(self, stop: asyncio.Event) -> None:
-        """Work, once the caches know whom the last leader gave a GPU: reservations of nobody are given up.
+        """Work once the caches show what the last leader wrote: unused reservations are deleted.
 
         Statements: gpu:BD-5.
         """

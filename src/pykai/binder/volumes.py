@@ -40,7 +40,7 @@ CANDIDATE_INDEX = "binder-offers"
 
 
 class VolumeBinderPlugin:
-    """Sees to it that the claims of a pod are bound where it goes."""
+    """Binds the claims of a pod to volumes that its node can reach."""
 
     name = VOLUME_BINDING
 

@@ -83,11 +83,11 @@ def _run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 def _ignore_abandoned_connections(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What asyncio does with an error that nobody waits for, but for connections that we gave up ourselves.
+    """Asyncio's handler of unawaited errors, without those of connections that we gave up ourselves.
 
-    Whoever is cancelled while he connects closes the TCP side; if the server's half of the TLS handshake came in the
-    same round of the loop, uvloop finishes the handshake all the same, fails to write to the closed side, and logs
-    that with a traceback.  Nothing is lost by it, and one who only reads "port taken" should not see eight of them.
+    A task that is cancelled while it connects closes the TCP side; if the server's half of the TLS handshake arrived in
+    the same iteration of the loop, uvloop still finishes the handshake, fails to write to the closed side, and logs a
+    traceback.  Nothing is lost, and a user with a simple error should not see eight of them.
     """
     error = context.get("exception")
     if isinstance(error, RuntimeError) and str(error).endswith("the handler is closed"):
@@ -100,8 +100,8 @@ def _ignore_abandoned_connections(loop: asyncio.AbstractEventLoop, context: dict
 def kubeconfig_location(chosen: Path | None, data: Path | None) -> Iterator[Callable[[], Path]]:
     """Where a kubeconfig goes: as chosen, beside the state, or in a folder of its own that is removed at the end.
 
-    The folder is made when the place is asked for, and only this user can read it.  Leave the block after
-    `run_until_signal` has returned or raised: it then goes whatever ended the process but SIGKILL.
+    The folder is created when the location is first needed, and only this user can read it.  Leave the block after
+    `run_until_signal` has returned or raised: the folder is then removed whatever ended the process but SIGKILL.
     """
     with ExitStack() as at_the_end:
 

@@ -103,7 +103,7 @@ class _RunCommand(click.Command):
 
 @dataclass(frozen=True, slots=True)
 class _Connection:
-    """How to reach the API server, and what is wrong with the way on purpose."""
+    """How to reach the API server, and faults to inject on purpose."""
 
     kubeconfig: Path | None
     context: str
@@ -266,7 +266,7 @@ def _is_on(text: str) -> bool:
     try:
         return read_bool(text)
     except ValueError:
-        # Whoever reads the flag refuses the value.
+        # The service refuses the value when it reads its flags.
         return False
 
 

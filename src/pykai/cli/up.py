@@ -1,4 +1,4 @@
-"""`kai up`: a whole GPU cluster in one process that `kubectl` can talk to, with a story that plays in it.
+"""`kai up`: a GPU cluster in one process that `kubectl` can talk to, with a story played in it.
 
 In a terminal the board is redrawn a few times a second; into a pipe goes a line for every step of the story and every
 few seconds one that sums up.

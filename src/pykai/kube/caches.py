@@ -1,9 +1,9 @@
 """The stores of a process, each with the watch that fills it.
 
-Services ask for stores by resource, type and selection; equal questions give the same store, so that services in one
-process watch and decode a kind once.  Stores asked for before `start` begin together, later ones at once.
+Services ask for stores by resource, type and selection.  Equal requests share a store, so services in one process watch
+and decode a kind once.  Stores requested before `start` begin together, later ones at once.
 
-Subtle: what a watch cannot survive (the server no longer knows us) ends the process, not the watch: `failed` raises it.
+Subtle: an error that no watch can survive (rejected credentials) ends the process; `wait_for_failure` raises it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-#: wall seconds between two looks of who waits for a watch
+#: wall seconds between checks while waiting for a watch
 _POLL_S = 1.0
 
 
@@ -53,7 +53,7 @@ class Caches:
         optional: bool = False,
         metadata_only: bool = False,
     ) -> Store[T]:
-        """The store for this question; `optional`: a kind that the server does not have counts as empty.
+        """The store for this selection; with `optional`, a kind that the server does not have counts as empty.
 
         `metadata_only`: the content of the objects is not asked for; `into` must need nothing but their metadata.
         """
@@ -94,10 +94,10 @@ class Caches:
                 raise self._failure
 
     async def wait_until_caught_up(self, *stores: Store[Any]) -> None:
-        """Wait until stores show everything that the server has now: a watch may be behind for any time.
+        """Wait until stores show everything that the server has now; a watch may lag arbitrarily.
 
-        The newest object of a list says how far a watch has to come; the version of the list itself would be reached
-        with the next bookmark only.
+        The newest object of a list says how far the watch has to get; the version of the list itself would be reached
+        only with the next bookmark.
         """
         for (selection, into), store in list(self._stores.items()):
             if any(store is each for each in stores):
@@ -133,7 +133,7 @@ class Caches:
         return all(store.synced.is_set() for store in self._stores.values())
 
     async def wait_for_failure(self) -> None:
-        """Wait for something no watch can survive, and raise it: a process should end on it."""
+        """Wait for an error that no watch can survive, and raise it; it should end the process."""
         await self._failed.wait()
         assert self._failure is not None
         raise self._failure
@@ -161,7 +161,7 @@ class Caches:
             self._failure = self._failure or failure
             self._failed.set()
         elif failure is not None:
-            # A mistake of ours in one watch: say it, and start that watch over.
+            # A bug in one watch: log it and restart that watch.
             log.error("a watch ended by mistake and begins again", exc_info=failure)
             if self._running:
                 asyncio.get_running_loop().call_later(1.0, self._restart_reflector, reflector)

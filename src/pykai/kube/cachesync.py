@@ -1,4 +1,4 @@
-"""Waiting for caches without missing the word to stop."""
+"""Waits for caches that end early when the service is told to stop."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ async def wait_until_caught_up(caches: Caches, stores: Iterable[Store[Any]], sto
 
 
 async def _wait_for_all(stores: list[Store[Any]]) -> None:
-    # In a task of its own and not by asyncio.gather: one of those that is cancelled is logged as an error.
+    # A task, not asyncio.gather: a cancelled gather is logged as an error.
     for store in stores:
         await store.synced.wait()

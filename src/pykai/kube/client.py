@@ -3,7 +3,7 @@
 Reads give wire types (or dicts); writes take and give plain dicts, because wire types are pruned and must never be
 written back.  Every failure is one of `kube.errors`.
 
-What is tried again inside, after a pause that grows and is drawn at random:
+Retried inside, with back-off and jitter:
 - any request that the server refused with 429, after what it says in Retry-After (it was not carried out);
 - reads that got no answer, or an answer of 500 and above.
 Writes that got no answer are never repeated here: they may have been carried out, and only the caller knows whether
@@ -13,11 +13,11 @@ Writes that are called with `brief` give of the answer only what identifies the 
 resource version.  Most callers want no more, and reading a whole pod costs more than the request.
 
 Subtle: 429 to an eviction means that a disruption budget forbids it now.  That is an answer, not overload, and is
-raised at once.  So is one to a bind, and to a `create` with `once`: who decides on a place looks at it again before he
-tries again.
+raised at once.  So is 429 to a bind, and to a `create` with `once`: the caller checks the placement again before it
+retries.
 
-Subtle, too: requests in flight are bounded, and shared fairly by namespaces (`limits`).  `apart` is for what must never
-wait behind them, and `fenced` for writes that must not go out once a lease is over.
+Requests in flight are bounded and shared fairly among namespaces (`limits`).  `apart` is for requests that must never
+wait behind them, `fenced` for writes that must not go out once a lease is lost.
 
 Statements: faults:bind, kube:429, kube:errors, kube:writes.
 """
@@ -140,7 +140,7 @@ class Client:
         return Client(self.transport, field_manager=self.field_manager, sleep=self._sleep)
 
     def fenced(self, fence: Callable[[], None]) -> Client:
-        """This client, and its limits, but what `fence` raises is asked for right before each write goes out."""
+        """This client with its limits; `fence` is called right before each write and raises to stop it."""
         fenced_client = copy.copy(self)
         fenced_client._fence = fence
         return fenced_client
@@ -344,7 +344,7 @@ class Client:
         await self._send("POST", path, eviction, retry_429=False)
 
     async def server_version(self) -> dict[str, Any]:
-        """What the server says of itself: `gitVersion`, `major`, `minor`, ..."""
+        """The version of the server: `gitVersion`, `major`, `minor`, ..."""
         return _decode_document(await self._read("/version"))
 
     async def serves_group_version(self, group: str, version: str = "") -> bool:
@@ -459,12 +459,12 @@ class Client:
 
 
 def _namespace_in_path(path: str) -> str:
-    """Who is served: the namespace, or everybody where there is none."""
+    """The namespace that a request belongs to, empty for cluster-wide requests."""
     return path.partition("/namespaces/")[2].partition("/")[0]
 
 
 def _retry_delay_s(attempt: int, failure: Exception) -> float:
-    """Full jitter over a doubling pause; what the server asks for is the least."""
+    """Full jitter over a doubling delay; Retry-After is the minimum."""
     retry_after_s = failure.retry_after_s if isinstance(failure, ApiError) else None
     jitter_s = random.uniform(0, _BACKOFF.delay_s(attempt + 1))
     return jitter_s if retry_after_s is None else retry_after_s + min(jitter_s, 1.0)

@@ -1,8 +1,8 @@
-"""Who we are, and how to get to the API server: `connect`.
+"""How to reach the API server, and as which user: `connect`.
 
-Where the answer comes from, first that exists: the path given, `$KUBECONFIG`, the service account of the pod we run in,
-`~/.kube/config`.  Tokens in files are read again, because kubelets replace them; plugins are asked again before what
-they said expires (`execplugin`).
+Sources, the first that exists wins: the path given, `$KUBECONFIG`, the service account of the pod we run in,
+`~/.kube/config`.  Tokens in files are read again, because kubelets replace them; plugins run again before their
+credentials expire (`execplugin`).
 
 Errors name the file and the field.  Nothing here prints or logs a secret.
 """
@@ -39,7 +39,7 @@ class StaticCredentials:
 
 
 class TokenFileCredentials:
-    """A token in a file that somebody replaces."""
+    """A token in a file that is replaced from time to time."""
 
     def __init__(
         self, path: Path, certificate: ClientCertificate | None = None, *, now: Callable[[], float] = time.monotonic
@@ -65,7 +65,7 @@ class TokenFileCredentials:
             token = self._path.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             if self._credentials is not None:
-                # Better the token of a minute ago than none: the file may be in the middle of being replaced.
+                # An old token is better than none: the file may be in the middle of being replaced.
                 return
             raise CredentialsError(f"{self._path}: the token cannot be read: {error}") from None
         if not token:
@@ -77,7 +77,7 @@ class TokenFileCredentials:
 
 
 def connect(kubeconfig: Path | None = None, *, context: str = "") -> HttpTransport:
-    """The way to the API server; nothing is sent yet.  Raises `CredentialsError`."""
+    """A transport to the API server; nothing is sent yet.  Raises `CredentialsError`."""
     return _connect(kubeconfig, context, os.environ, Path.home() / ".kube" / "config", SERVICE_ACCOUNT)
 
 

@@ -3,7 +3,7 @@
     KubeError
     ├── CredentialsError     the kubeconfig, a token or a plugin cannot be used; retrying does not help
     ├── LeaseLost            another instance leads now, or may soon; stop working
-    ├── ConnectionLost       nobody answered, or not in time; the request may or may not have been carried out
+    ├── ConnectionLost       no answer in time; the request may or may not have been carried out
     └── ApiError             the server answered with a Status
         ├── BadRequest       400
         ├── Unauthorized     401: the token is wrong or has expired
@@ -15,7 +15,7 @@
         ├── Gone             410: the resource version is too old; list again
         ├── Invalid          422: the object breaks a rule; `details` names the fields
         ├── TooManyRequests  429: come back after `retry_after_s`
-        └── ServerFailed     500 and above; worth a retry
+        └── ServerError      500 and above; worth a retry
 
 `from_status` makes the error that fits an answer.
 """
@@ -31,7 +31,7 @@ class KubeError(Exception):
 
 
 class CredentialsError(KubeError):
-    """Who we are cannot be shown to the server: the text says which file or plugin, and why."""
+    """Credentials cannot be used; the text says which file or plugin, and why."""
 
 
 class ConnectionLost(KubeError):
@@ -39,7 +39,7 @@ class ConnectionLost(KubeError):
 
 
 class LeaseLost(KubeError):
-    """We no longer lead: the lease could not be renewed in time, or somebody else has it."""
+    """The lease is lost: it could not be renewed in time, or another instance holds it."""
 
 
 class ApiError(KubeError):

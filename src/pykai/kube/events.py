@@ -3,10 +3,10 @@
 `EventRecorder.event` returns at once.  Equal events about one object within ten minutes are one Event object whose
 count grows; growth is written with a delay, so that a flood of repetitions becomes a write every few seconds.  One
 object may cause 25 events in a burst and one more every five minutes; the rest is dropped, as is everything beyond what
-the queue holds.  Events are worth having but never worth waiting for: what the server refuses is logged and forgotten,
-namespaces take turns so that one whose events hang delays no other, and at the end what waits has a few seconds.
+the queue holds.  Nothing waits for events: a refused event is logged and dropped, namespaces take turns so that one
+whose events hang delays no other, and pending events get a few seconds at the end.
 
-Subtle: timestamps and the ten minutes are cluster time; the delay before a write is wall time, because it spares the
+Subtle: timestamps and the ten minutes are cluster time; the delay before a write is wall time, because it protects the
 server.
 
 Statements: kube:events.
@@ -50,7 +50,7 @@ _MAX_QUEUED = 10_000
 _COUNT_DELAY_S = 2.0
 #: wall seconds for what waits at the end
 _FLUSH_S = 5.0
-#: few, so that under load events come after what they tell of
+#: few, so that under load events do not compete with the writes they describe
 _WRITERS = 3
 _MAX_MESSAGE_LENGTH = 1024
 _MAX_NAME_LENGTH = 253
@@ -79,7 +79,7 @@ class _EventEntry:
     """One Event object, as it should be and as it was written."""
 
     key: _EventKey
-    #: `namespace/number`, its own in the line
+    #: `namespace/number`, unique in the queue
     queue_key: str
     name: str
     first: datetime
@@ -109,7 +109,7 @@ class EventRecorder:
         self._instance = socket.gethostname()
         self._entries: OrderedDict[_EventKey, _EventEntry] = OrderedDict()
         self._allowances: OrderedDict[InvolvedObject, _EventAllowance] = OrderedDict()
-        #: by place: entries that stand in the line to be written, and those whose count has grown since
+        #: by queue key: entries that wait to be written, and those whose count has grown since
         self._queued: dict[str, _EventEntry] = {}
         self._recounted: dict[str, _EventEntry] = {}
         self._queue = WorkQueue()
@@ -126,7 +126,7 @@ class EventRecorder:
         *,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
-        """Say that something happened to an object; `type_` is Normal or Warning."""
+        """Record an event about an object; `type_` is Normal or Warning."""
         if len(message) > _MAX_MESSAGE_LENGTH:
             message = message[: _MAX_MESSAGE_LENGTH - 1] + "…"
         key = _EventKey(about, type_, reason, message)
@@ -190,7 +190,7 @@ class EventRecorder:
             self._enqueue_recounted()
 
     def _enqueue_recounted(self) -> None:
-        """Let everything that has grown stand in the line."""
+        """Queue every event whose count has grown."""
         recounted, self._recounted = self._recounted, {}
         for entry in recounted.values():
             self._enqueue(entry)
@@ -221,11 +221,11 @@ class EventRecorder:
         except KubeError as error:
             log.debug("event %s about %s was not written: %s", key.reason, key.about.name, error)
         except Exception:
-            # A mistake of ours costs this event, never those to come.
+            # A bug costs this event, not later ones.
             log.exception("event %s about %s was not written", key.reason, key.about.name)
         finally:
             self._queue.done(queue_key)
-            # Another of its namespace may go now.
+            # The next event of its namespace may go now.
             self._has_queued.set()
 
     async def _write_one(self, entry: _EventEntry) -> None:
@@ -238,11 +238,11 @@ class EventRecorder:
             try:
                 await self._client.patch(EVENTS, entry.name, patch, namespace, brief=True)
             except NotFound:
-                # Events expire; this one happens still.
+                # The Event object expired while its cause lasts.
                 entry.name = _event_name(entry.key.about)
                 await self._client.create(EVENTS, self._document(entry, namespace), namespace, brief=True)
         else:
-            # Names are drawn at random: one that exists is ours, from a write whose answer never came.
+            # Names are random: an existing one is ours, from a write whose answer was lost.
             with suppress(AlreadyExists):
                 await self._client.create(EVENTS, self._document(entry, namespace), namespace, brief=True)
         entry.written = count
@@ -276,7 +276,7 @@ class EventRecorder:
         }
 
     def _evict_remembered(self, now_s: float) -> None:
-        """Let go of events that will not be counted up any more, and of the oldest of too many."""
+        """Forget events that are too old to be counted up, and the oldest beyond the limit."""
         while (
             len(self._entries) > _MAX_REMEMBERED
             or next(iter(self._entries.values())).last_s <= now_s - _AGGREGATION_WINDOW_S

@@ -24,7 +24,7 @@ from pykai.kube.errors import CredentialsError
 from pykai.kube.http import ClientCertificate, RequestCredentials
 from pykai.kube.kubeconfig import ExecConfig, RestConfig
 
-#: asked again so long before what it said expires
+#: the program runs again this long before its credentials expire
 _REFRESH_AHEAD_S = 10.0
 _TIMEOUT_S = 60.0
 
@@ -43,7 +43,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 
 class ExecCredentials:
-    """Runs the program when needed, and remembers what it said."""
+    """Runs the program when needed and caches its credentials."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ExecCredentials:
 
     async def refresh_after_401(self, presented: RequestCredentials) -> bool:
         async with self._lock:
-            # Several requests may be refused at once; only the first one's news is news.
+            # Several requests may be refused at once; only the first refusal runs the program again.
             if self._credentials is presented:
                 self._credentials = None
         return True

@@ -1,12 +1,12 @@
 """A transport over HTTP and HTTPS to a real API server.
 
 Requests share a pool of connections that stay open; watches have connections of their own, so that many of them leave
-room for requests.  Who we are comes from `Credentials`, asked before every request: tokens and certificates change
-while a process runs.  A 401 makes them refresh once and the request go out again.
+room for requests.  `Credentials` are read before every request, because tokens and certificates change while a process
+runs.  A 401 refreshes them once and repeats the request.
 
 Subtle:
-- After a request without an answer in time, all idle connections are given up: behind a dead peer they are all dead,
-  and each would cost one more time-out.
+- After a request times out, all idle connections are closed: behind a dead peer they are all dead, and each would cost
+  another time-out.
 - The TLS context of a client certificate can only be made from files, so the key stands in a private file for the
   moment of loading it.
 - Proxies are not used, whatever the environment says.
@@ -49,21 +49,21 @@ class ClientCertificate:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RequestCredentials:
-    """What shows who we are: an Authorization header, a client certificate, both or none.  Never printed."""
+    """Credentials of a request: an Authorization header, a client certificate, both or none.  Never printed."""
 
     authorization: str = ""
     certificate: ClientCertificate | None = None
 
 
 class Credentials(Protocol):
-    """Who we are, as it is now."""
+    """The source of credentials."""
 
     async def current(self) -> RequestCredentials:
-        """What to show; raises `CredentialsError`."""
+        """The current credentials; raises `CredentialsError`."""
         ...
 
     async def refresh_after_401(self, presented: RequestCredentials) -> bool:
-        """The server answered 401 to this; whether `present` now has something else to show."""
+        """The server answered 401 to these; whether `present` now has others."""
         ...
 
 
@@ -229,9 +229,9 @@ class HttpTransport:
         return self._pool
 
     def _new_session(self, tls: ssl.SSLContext) -> aiohttp.ClientSession:
-        # `Client` says how many requests there may be. A limit here would let a lease wait behind requests that hang.
+        # `Client` limits requests. A limit here would make a lease renewal wait behind requests that hang.
         connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=_KEEPALIVE_S)
-        # Redirects and cookies would carry our token to somebody else, or keep another's.
+        # Redirects and cookies could leak our token to another server.
         return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
 
     def _tls_context(self, certificate: ClientCertificate | None) -> ssl.SSLContext:
@@ -253,7 +253,7 @@ class HttpTransport:
             await self._retire(pool)
 
     async def _retire(self, session: aiohttp.ClientSession | None) -> None:
-        """Use a session no more; requests on it may go on until the next one is retired."""
+        """Retire a session; its requests may finish until the next one is retired."""
         if session is None:
             return
         before, self._retired = self._retired[:-2], [*self._retired[-2:], session]

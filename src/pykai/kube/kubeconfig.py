@@ -3,8 +3,8 @@
 Merging is kubectl's: the first file that sets `current-context` or names a context, cluster or user wins; relative
 paths are relative to the file they stand in; data wins over files, and a token over a token file.
 
-What we cannot do is refused rather than left out, because leaving it out would talk to the server as somebody else:
-proxies, impersonation and auth-provider plugins (superseded by exec plugins).
+Unsupported settings are refused, because ignoring them would use another identity: proxies, impersonation and
+auth-provider plugins (superseded by exec plugins).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ExecConfig:
-    """A program that says who we are."""
+    """A program that prints credentials."""
 
     #: file and field, for errors
     where: str
@@ -40,7 +40,7 @@ class ExecConfig:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RestConfig:
-    """Where the server is and who we are to it.  Holds secrets: never printed."""
+    """Address of the server and credentials for it.  Holds secrets: never printed."""
 
     server: str
     ca: bytes | None = None
@@ -146,7 +146,7 @@ def _merge(path: Path, merged: _MergedKubeconfig) -> None:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark is not None else ""
-        # The text around the mistake may be a secret and is not shown.
+        # The text around the error may be a secret and is not shown.
         raise CredentialsError(f"{path}: no YAML{line}: {getattr(error, 'problem', '') or 'malformed'}") from None
     if document is None:
         return

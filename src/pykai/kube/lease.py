@@ -1,17 +1,17 @@
-"""Leader election: of several instances one works, the others stand by, warm.
+"""Leader election: one of several instances works, the others are warm standbys.
 
-The leader is whom a Lease object names.  It renews the lease every `retry_s`; who stands by looks as often and takes a
-lease as soon as it has not changed for its whole duration.  Writes carry the resource version that was read, so of two
-that try at once one gets a `Conflict`.  At the end the lease is released, and the next instance need not wait.
+The Lease object names the leader, which renews it every `retry_s`.  Standbys poll as often and take the lease once it
+has not changed for its whole duration.  Writes carry the resource version that was read, so of two that try at once one
+gets a `Conflict`.  At the end the lease is released, and the next instance need not wait.
 
 Subtle:
 - Clocks of machines differ, so times written in the lease are for people.  Whether it has expired is measured here,
   from the moment at which we saw it change.
-- A leader that cannot renew stops early enough: it tells its work to stop after `renew_deadline_s` without success and
-  cancels it when the lease runs out, before anybody else may take it.
-- A process may be frozen for longer than its lease lasts, and then go on in the middle of its work.  A `Fence` is asked
-  before each write, so that none goes out that was decided under a lease that is over.
-- Renewals go apart from all other requests: they must not wait behind those that hang.
+- A leader that cannot renew tells its work to stop after `renew_deadline_s` and cancels it when the lease runs out,
+  before another instance may take it.
+- A process may be frozen for longer than its lease lasts and then resume in the middle of its work.  A `Fence` is
+  checked before each write: writes are fenced once the lease is lost.
+- Renewals do not share the limits of other requests: they must not wait behind those that hang.
 - Wall time throughout: this is about processes, not about the cluster's time.
 
 Statements: kube:lease.
@@ -39,7 +39,7 @@ from pykai.kube.resources import LEASES
 
 log = logging.getLogger(__name__)
 
-#: so much later than at the very end a lease is looked at
+#: margin after the end of a lease before a standby checks it
 _EXPIRY_MARGIN_S = 0.01
 
 
@@ -49,14 +49,14 @@ def micro_time(moment: datetime) -> str:
 
 
 class Fence:
-    """Says whether whoever leads may still write; open until somebody begins to lead, and after he has given it up."""
+    """Stops writes once the lease is lost; open before leading begins and after the lease is released."""
 
     def __init__(self) -> None:
-        #: end of the lease, seconds of the event loop; None = nobody leads here
+        #: end of the lease in event loop seconds; None = this process does not lead
         self.until_s: float | None = None
 
     def check(self) -> None:
-        """Raise `LeaseLost` when the lease is over."""
+        """Raise `LeaseLost` once the lease has expired."""
         if self.until_s is not None and asyncio.get_running_loop().time() >= self.until_s:
             raise LeaseLost("the lease is over; nothing is written any more")
 
@@ -82,7 +82,7 @@ class LeaderElection:
                 f"not {retry_period_s}, {renew_deadline_s}, {lease_duration_s}"
             )
         self.identity = identity
-        #: whether the lease is ours and the work runs
+        #: whether this instance holds the lease and its work runs
         self.leading = False
         self._client = client.with_own_limits()
         self._fence = fence or Fence()
@@ -97,7 +97,7 @@ class LeaderElection:
         self._renewed_s = 0.0
 
     async def lead(self, stop: asyncio.Event, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-        """Wait for the lease, then work until told to stop; raises `LeaseLost` if we may not go on.
+        """Wait for the lease, then work until told to stop; raises `LeaseLost` when the lease is lost.
 
         Returns when `stop` is set or the work ends by itself, with the lease released in both cases.
         """
@@ -112,7 +112,7 @@ class LeaderElection:
         try:
             await asyncio.wait((working, renewing, stopping), return_when=asyncio.FIRST_COMPLETED)
             stop_work.set()
-            # The lease is kept up while the work comes to its end.
+            # The lease is renewed while the work finishes.
             await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
             if renewing.done() and not working.done():
                 remaining_s = max(0.0, self._renewed_s + self._lease_duration_s - self._now())
@@ -149,7 +149,7 @@ class LeaderElection:
         return False
 
     def _pause_s(self) -> float:
-        """Until the next look of one who stands by; a lease that runs out is not left lying until then."""
+        """Seconds until a standby checks again: earlier when the lease runs out before."""
         if not self._holder() or self._expired():
             return self._retry_period_s
         return min(self._retry_period_s, self._observed_s + self._held_duration_s() - self._now() + _EXPIRY_MARGIN_S)
@@ -167,7 +167,7 @@ class LeaderElection:
                     async with asyncio.timeout(remaining_s):
                         if await self._try_acquire_or_renew():
                             continue
-                    # He works already.
+                    # The new leader is already working.
                     self._extend_fence(float("-inf"))
                     raise LeaseLost(f"lease {self._namespace}/{self._name} is {self._holder() or 'nobody'}'s now")
                 except (Unauthorized, CredentialsError):
@@ -175,20 +175,20 @@ class LeaderElection:
                 except LeaseLost:
                     raise
                 except Conflict:
-                    # Somebody wrote to it; look at once who leads now.
+                    # Another write came first; check at once who leads now.
                     pause_s = 0.0
                     continue
                 except (KubeError, TimeoutError) as error:
                     failure = f"{failure}: {error}"
                     if self._now() < self._renewed_s + self._renew_deadline_s:
-                        # Little time is left for a renewal, so failures are tried again sooner.
+                        # Little time is left for a renewal, so retry sooner.
                         pause_s = self._retry_period_s / 5
                         continue
             raise LeaseLost(f"lease {self._namespace}/{self._name}: {failure}")
 
     async def _try_acquire_or_renew(self) -> bool:
-        """Take or renew the lease; False if it is somebody else's.  Raises `Conflict` if somebody was faster."""
-        # What counts is when we asked, not when the answer came: others measure from the write.
+        """Take or renew the lease; False if another instance holds it.  Raises `Conflict` when it changed meanwhile."""
+        # Measured from the request, not from the answer: others measure from the write.
         requested_s = self._now()
         try:
             lease = await self._client.get_raw(LEASES, self._name, self._namespace)
@@ -234,7 +234,7 @@ class LeaderElection:
     def _held_duration_s(self) -> float:
         """How long the lease holds without a renewal."""
         duration = _spec(self._lease).get("leaseDurationSeconds")
-        # A lease of another duration than ours may belong to another version of us; its own word counts.
+        # A lease with another duration may belong to another version; its own duration counts.
         return float(duration) if isinstance(duration, (int, float)) and duration > 0 else self._lease_duration_s
 
     def _lease_with_our_identity(self, lease: dict[str, Any]) -> dict[str, Any]:
@@ -258,8 +258,8 @@ class LeaderElection:
         }
 
     async def _release(self) -> None:
-        """Leave the lease to whoever comes next; if that fails, it expires."""
-        # What is still told of work that has ended disturbs nobody.
+        """Release the lease for the next instance; if that fails, it expires."""
+        # Late reports of finished work are harmless.
         self._fence.until_s = None
         now = micro_time(datetime.now(UTC))
         spec = {**_spec(self._lease), "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now}

@@ -1,12 +1,12 @@
-"""How fast and how wide a client may ask.
+"""Limits of a client: requests in flight, and requests a second.
 
-By default a client asks as fast as it can, with a bounded number of requests in flight, and lets the server say when
-it is too much (429).  `--qps` and `--burst` put a token bucket before that, for installations that are used to them.
-Watches are slow to end and do not count as in flight; beginning one takes a token like any request.
+By default only the number of requests in flight is bounded, and the server throttles with 429.  `--qps` and `--burst`
+add a token bucket for installations that rely on one.  Watches do not count as in flight; starting one takes a token
+like any request.
 
-What is bounded can be used up.  A webhook that hangs, a volume that never comes: whoever waits for one holds his slot
-for a minute, and one namespace has enough such work to hold all of them.  So slots are shared (`Slots`, and the same
-rule in `workqueue`): a namespace may hold at most four times as many as remain for the others.
+A bounded resource can be exhausted.  A request that waits for a hanging webhook holds its slot for a minute, and one
+namespace can cause enough of them to hold every slot.  So slots are shared (`Slots`, and the same rule in `workqueue`):
+a namespace may hold at most four times as many slots as remain free.
 
 Time is wall time: this protects a server.
 
@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-#: How many slots one may hold for each that remains free.  Totals are set so that one who is alone has enough of them.
+#: Slots that one owner may hold for each that remains free.  Totals are large enough for a single owner.
 _MAX_HELD_PER_FREE = 4
 
 
@@ -44,7 +44,7 @@ class Limits:
 
 
 class TokenBucket:
-    """`take` returns at once while there are tokens, and in order of arrival as they come back afterwards."""
+    """`take` returns at once while there are tokens, later in order of arrival as they are refilled."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class TokenBucket:
         self._at = now()
 
     async def take(self) -> None:
-        """Wait for a token; debts are booked at once, so that waiting callers do not overtake each other."""
+        """Wait for a token; the debt is booked at once, so waiting callers do not overtake each other."""
         moment = self._now()
         self._tokens = min(float(self._burst), self._tokens + (moment - self._at) * self._qps)
         self._at = moment
@@ -72,20 +72,20 @@ class TokenBucket:
 
 
 def may_take_slot(held: int, free: int) -> bool:
-    """Whether one who holds so many slots may take another of those that are free; the first is never denied."""
+    """Whether an owner of so many slots may take another free one; the first is never denied."""
     return free > 0 and (held == 0 or held + 1 <= _MAX_HELD_PER_FREE * (free - 1))
 
 
 class FairSemaphore:
-    """So many at a time, and never all of them for one and the same owner.
+    """A number of slots that one owner can never exhaust.
 
-    First come, first served among those of one owner; owners who wait take turns.
+    First come, first served within an owner; owners that wait take turns.
     """
 
     def __init__(self, total: int) -> None:
         self._free = total
         self._held: dict[str, int] = {}
-        #: owner -> who waits; the owner whose turn is next stands first
+        #: owner -> its waiters; the owner whose turn is next comes first
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
@@ -134,13 +134,13 @@ class FairSemaphore:
             granted = waiting.popleft()
             if waiting:
                 self._waiting[next_namespace] = waiting
-            # One who was cancelled has yet to hear of it.
+            # A cancelled waiter has not removed itself yet.
             if not granted.done():
                 self._take(next_namespace)
                 granted.set_result(None)
 
     def _next_namespace(self) -> str | None:
-        """The owner who waits, may take a slot, and has waited for his turn longest."""
+        """The owner that may take a slot and has waited longest for its turn."""
         for namespace in self._waiting:
             if may_take_slot(self._held.get(namespace, 0), self._free):
                 return namespace

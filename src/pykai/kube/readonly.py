@@ -1,6 +1,6 @@
-"""A transport that only reads: whatever would change something is answered here, with 403, and never sent.
+"""A transport that only reads: writes are answered with 403 and never sent.
 
-For processes that promise to write nothing.  They should not try to; this is what keeps the promise when they do.
+For processes that promise to write nothing: a safety net in case they try.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Runs a function for every key that needs it: the loop of a controller.
+"""The loop of a controller: calls a function for every enqueued key.
 
-Services subscribe to stores and `enqueue` keys; `reconcile(key)` looks at the world and makes it as it should be.  It
-runs for several keys at a time, never twice at once for one key.  If it fails, it is called again after a pause that
-doubles with each failure of that key; another change of the object does not wait for that.
+Services subscribe to stores and `enqueue` keys; `reconcile(key)` brings one object to its desired state.  It runs for
+several keys at a time, never twice at once for one key.  If it fails, it is called again after a delay that doubles
+with each failure of that key; another change of the object does not wait for that.
 
-Subtle: pauses are cluster time, because what a controller waits for happens in the cluster.  `Unauthorized` is not
-tried again: it ends `run`, and with it the process.
+Subtle: delays are cluster time, because what a controller waits for happens in the cluster.  `Unauthorized` is not
+retried: it ends `run`, and with it the process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """Calls `reconcile` for enqueued keys; it returns the cluster seconds after which to come again, or None."""
+    """Calls `reconcile` for enqueued keys; it returns the cluster seconds after which to call again, or None."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Reconciler:
         return not len(self._queue) and not self._queue.processing
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until told to stop; what runs then is finished."""
+        """Work until told to stop, then finish what is running."""
         self._running = True
         stopped = asyncio.ensure_future(self._wait_for(stop))
         self._set_timer()
@@ -77,7 +77,7 @@ class Reconciler:
             if self._tasks:
                 await asyncio.wait(self._tasks)
         except asyncio.CancelledError:
-            # Out of time: whoever works after us must not be disturbed by what we began.
+            # Out of time: unfinished work must not disturb the next leader.
             for task in self._tasks:
                 task.cancel()
             raise
@@ -88,7 +88,7 @@ class Reconciler:
             raise self._fatal
 
     def _stop_starting(self) -> None:
-        """Begin nothing more."""
+        """Start no more keys."""
         self._running = False
         if self._timer is not None:
             self._timer.cancel()
@@ -99,7 +99,7 @@ class Reconciler:
         self._wakeup.set()
 
     def _start_workers(self) -> None:
-        """Start work on as many ready keys as there may be at once."""
+        """Start as many ready keys as there are free workers."""
         loop = asyncio.get_running_loop()
         while len(self._tasks) < self._workers:
             key = self._queue.get(self._workers - self._queue.processing)
@@ -110,7 +110,7 @@ class Reconciler:
             task.add_done_callback(self._tasks.discard)
 
     async def _work(self, first: str) -> None:
-        """One key after the other until none is ready: a task a burst, not a task a key."""
+        """Work on one key after another until none is ready: one task per burst, not per key."""
         key: str | None = first
         while key is not None:
             try:
@@ -127,7 +127,7 @@ class Reconciler:
                     self._set_timer()
             finally:
                 self._queue.done(key)
-            # A function that never waits must not keep the loop from everybody else.
+            # A function that never waits must not starve the event loop.
             await asyncio.sleep(0)
             free = self._workers - self._queue.processing
             key = self._queue.get(free) if self._running and self._fatal is None else None
@@ -166,7 +166,7 @@ class Reconciler:
 
 
 async def reconcile_and_record_events(reconciler: Reconciler, recorder: EventRecorder, stop: asyncio.Event) -> None:
-    """Run both until told to stop; the events of what is finished then are still written."""
+    """Run both until told to stop; events of work that finishes then are still written."""
     recording = asyncio.ensure_future(recorder.run(stop))
     try:
         await reconciler.run(stop)

@@ -1,22 +1,22 @@
-"""List once, then follow the changes: what keeps a cache equal to the server.
+"""Lists a kind once, then follows its changes: keeps a cache equal to the server.
 
 `WatchDecoder` cuts the bytes of a watch into events and does no I/O.  `Reflector` drives it: it lists, watches from the
 list's resource version, resumes after every end from the last version it saw, and lists again when the server has
-forgotten that version (410).  What flows out are calls to a `Sink`: `store.Store`.
+forgotten that version (410).  It calls a `Sink`, which is a `store.Store`.
 
 Subtle:
-- A connection can die without a word.  Servers send bookmarks about once a minute, so silence for longer than `idle_s`
-  ends the watch from our side.
-- A watch that ends is normal (servers end each after some minutes; we ask for a time drawn at random, so that clients
-  do not come back all at once) and is resumed at once.  A watch that fails, or that ends at once without an event, is
-  resumed after a pause that doubles up to 30 s.
-- A list is the truth.  It is applied as a difference, so an object that vanished while nobody watched is reported as
+- A connection can die silently.  Servers send bookmarks about once a minute, so a watch that is silent for longer than
+  `idle_s` is ended.
+- Servers end every watch after some minutes (we ask for a random time, so that clients do not come back all at once);
+  it is resumed at once.  A watch that fails, or that ends at once without an event, is resumed after a delay that
+  doubles up to 30 s.
+- A list is authoritative.  It is applied as a difference, so an object that vanished between watches is reported as
   deleted.
-- Events are in the order of their resource versions.  One that repeats what is known is dropped.  A bookmark that goes
-  back, or an old version of something that is not known, means that the server's history is not ours (a restored
-  backup, a replayed stream): list again.
+- Events arrive in the order of their resource versions; repetitions are dropped.  A bookmark that goes back, or an old
+  version of an unknown object, means that the server's history has changed (a restored backup, a replayed stream):
+  list again.
 - A client cannot notice an event that a server leaves out, so every kind is listed again once in a while (`resync_s`,
-  docs/adr/0024), at a time drawn at random so that kinds and clients do not come together.
+  docs/adr/0024), at a random time so that kinds and clients do not relist together.
 
 Statements: faults:watch, kube:410, kube:back-off, kube:half-open.
 """
@@ -49,9 +49,9 @@ from pykai.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
-#: a watch that ended sooner, without an event, is no success
+#: a watch that ends sooner, without an event, counts as a failure
 _TOO_SHORT_S = 1.0
-#: events taken before others get their turn
+#: events handled before yielding to the event loop
 _YIELD_EVERY = 64
 
 
@@ -85,7 +85,7 @@ class WatchDecoder:
         self._pieces: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[WatchEvent]:
-        """The events that are complete now; raises `ConnectionLost` for what is no event."""
+        """The complete events so far; raises `ConnectionLost` for malformed input."""
         end = chunk.rfind(b"\n")
         if end < 0:
             self._pieces.append(chunk)
@@ -106,14 +106,14 @@ class WatchDecoder:
 
 
 class OutOfOrder(KubeError):
-    """The watch brought history that is not ours; only a list can tell what is true."""
+    """The watch contradicts what was seen before; only a list can resolve it."""
 
 
 class ReflectorStore(Protocol):
-    """Where a follower puts what it learns."""
+    """Receives lists and events."""
 
     def begin_list(self) -> None:
-        """A list begins (again); what it does not bring will be gone."""
+        """A list begins (again); objects that it does not bring are deleted."""
         ...
 
     def add_listed(self, items: list[msgspec.Raw]) -> None:
@@ -144,7 +144,7 @@ class WatchSelection:
     namespace: str = ""
     label_selector: str = ""
     field_selector: str = ""
-    #: ask for the metadata of the objects alone, so that their content stays where it is
+    #: request only metadata, so that content never leaves the server
     metadata_only: bool = False
 
 
@@ -164,9 +164,9 @@ class WatchTimeouts:
 
 
 class _WatchIdle(ConnectionLost):
-    """A watch that the server had begun to answer, without a word since.
+    """A watch that went silent after the server began to answer.
 
-    The connection may be dead, or nothing may ever have happened to the kind: an API server sends no bookmarks then.
+    The connection may be dead, or nothing has ever happened to the kind: an API server then sends no bookmarks.
     """
 
 
@@ -192,14 +192,14 @@ class Reflector:
         self._resource_version = ""
         self._failures = 0
         self._received_event = False
-        #: whether the last word of the server was a 410
+        #: whether the server's last answer was 410
         self._last_was_gone = False
         #: when to list again, seconds of the event loop
         self._resync_due_s = math.inf
         self._opened_s: float | None = None
 
     async def run(self) -> None:
-        """Follow until cancelled; raises `Unauthorized` or `CredentialsError`, after which nothing can go on."""
+        """Follow until cancelled; raises `Unauthorized` or `CredentialsError`, which cannot be retried."""
         while True:
             try:
                 await self._list_and_watch()
@@ -209,9 +209,9 @@ class Reflector:
                 log.info("%s: listing again: %s", self._selection.resource.plural, reason)
                 self._resource_version = ""
                 if isinstance(reason, Gone) and not self._last_was_gone:
-                    # The server answers: the failures before, while it was away, are over.
+                    # The server answers again: earlier failures no longer count.
                     self._last_was_gone, self._failures = True, 0
-                # The first 410 costs nothing but a list; a server that keeps saying so is not to be hammered.
+                # The first 410 costs only a list; repeated ones back off.
                 await self._back_off(reason, free_failures=1 if isinstance(reason, Gone) else 0)
             except NotFound:
                 self._resource_version = ""
@@ -223,7 +223,7 @@ class Reflector:
             except _WatchIdle as silence:
                 await self._back_off(silence, free_failures=1)
             except KubeError as failure:
-                # One loss after a working watch is the network's everyday; the next one waits.
+                # One lost connection after a working watch is normal; the next one backs off.
                 await self._back_off(
                     failure, free_failures=1 if isinstance(failure, ConnectionLost) and self._received_event else 0
                 )
@@ -231,7 +231,7 @@ class Reflector:
     async def _list_and_watch(self) -> None:
         """One list if needed, and one watch."""
         self._received_event = False
-        # A server that is away is not asked for lists.
+        # Do not list from a server that is down.
         due = not self._failures and asyncio.get_running_loop().time() > self._resync_due_s
         if due or not self._resource_version:
             await self._list()
@@ -299,7 +299,7 @@ class Reflector:
                         self._handle_event(event)
                         handled += 1
                         if handled % _YIELD_EVERY == 0:
-                            # A burst must not keep the loop from everybody else.
+                            # A burst must not starve the event loop.
                             await asyncio.sleep(0)
                     if loop.time() > self._resync_due_s:
                         self._resource_version = ""
@@ -339,7 +339,7 @@ class Reflector:
 
 
 def _not_served(resource: Resource) -> NotFound:
-    """404 for a whole kind comes without a reason that says anything."""
+    """404 for a whole kind comes without a useful reason."""
     text = f"the server does not serve {resource.api_version} (is its CustomResourceDefinition installed?)"
     return NotFound(404, "NotFound", text)
 

@@ -1,4 +1,4 @@
-"""What every service is given, and what it has to be.
+"""The runtime that services share, and the interface of a service.
 
 A service is made from a `Runtime` and its own options and then run until told to stop.  Services in one process share
 the runtime, and with it the caches: pods are watched and decoded once, however many services read them.
@@ -21,13 +21,13 @@ from pykai.kube.clock import Clock
 _LOG = logging.getLogger(__name__)
 #: wall seconds in which services have to finish what is in flight once they were told to stop
 SHUTDOWN_TIMEOUT_S = 25.0
-#: when Python looks for garbage in cycles: new objects before a look at the youngest, such looks before an older one
+#: thresholds of Python's cyclic garbage collector, by generation
 _GC_THRESHOLDS = (50_000, 20, 10)
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The way to the API server, shared by the services of a process."""
+    """Client, caches and clock, shared by the services of a process."""
 
     client: Client
     caches: Caches
@@ -53,11 +53,10 @@ class Service(Protocol):
 
 @contextmanager
 def gc_relaxed() -> Iterator[None]:
-    """Let the garbage collector look less often inside the block.
+    """Run the garbage collector less often inside the block.
 
-    Caches hold hundreds of thousands of objects that live long, and looking through them again and again costs a
-    quarter of the processor time of a busy process.  What becomes garbage in cycles, requests that failed for one, is
-    young and still found.
+    Caches hold hundreds of thousands of long-lived objects; scanning them again and again costs a quarter of the
+    processor time of a busy process.  Cyclic garbage, such as failed requests, is young and still found.
     """
     before = gc.get_threshold()
     gc.set_threshold(*_GC_THRESHOLDS)
@@ -70,10 +69,10 @@ def gc_relaxed() -> Iterator[None]:
 async def run_services(
     runtime: Runtime, services: Sequence[Service], stop: asyncio.Event, shutdown_timeout_s: float = SHUTDOWN_TIMEOUT_S
 ) -> None:
-    """Run services over their caches until `stop` is set, or until one of them fails, or the server knows us no more.
+    """Run services over their caches until `stop` is set, one of them fails, or our credentials are rejected.
 
-    On a failure the others are told to stop, and it raises.  A service that returns before it was told to is no
-    failure: it had nothing more to do.
+    On a failure the others are told to stop, and the failure is raised.  A service that returns early has finished its
+    work; that is no failure.
     """
     with gc_relaxed():
         await _run_services(runtime, services, stop, shutdown_timeout_s)

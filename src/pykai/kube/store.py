@@ -1,16 +1,16 @@
 """A typed cache of one kind of object, with indexes and a feed of changes.
 
-`watch.Reflector` fills it; services read it, on the event loop, and never wait for it after the first list.  Every
-change is told to the subscribers once, synchronously and in order, after the indexes have been brought up to date.
+`reflector.Reflector` fills it; services read it on the event loop and never wait for it after the first list.  Every
+change is delivered to subscribers once, synchronously and in order, after the indexes have been brought up to date.
 
 A service that has just written something may `assume` the result, so that it is seen before the watch brings it.  An
 assumption hides what the watch said until the watch brings that version or a newer one, or until `forget`.
 
-What cannot be read is not in the cache (its earlier version leaves it, as a change) but in `problems`, until it is
-mended or gone.
+An object that cannot be decoded leaves the cache, as a change, and is listed in `problems` until it is fixed or
+deleted.
 
 Subtle: the store never goes back in time within a watch: an event whose resource version is not newer than what is
-known is a repetition and dropped.  A list, in contrast, is the truth, even where its versions are older.
+known is a repetition and dropped.  A list, in contrast, is authoritative, even where its versions are older.
 
 Statements: hostile:store, kube:assume, kube:relist, kube:repeat, kube:store, kube:unreadable.
 """
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-#: stands in `problems` for an object of which not even the name could be read
+#: key in `problems` for an object whose name could not be read
 _NAMELESS = "?"
 
 
@@ -74,7 +74,7 @@ class _StoreIndex(Generic[T]):
 
 
 class Store(Generic[T]):
-    """What the server has of one resource, as of the last event."""
+    """The objects of one resource as of the last event."""
 
     def __init__(self, resource: Resource, into: type[T]) -> None:
         self.resource = resource
@@ -106,7 +106,7 @@ class Store(Generic[T]):
         return self._objects.get(key)
 
     def values(self) -> Collection[T]:
-        """All objects now; stays as it is while the store changes."""
+        """A copy of all objects."""
         return list(self._objects.values())
 
     def keys(self) -> Collection[str]:
@@ -126,7 +126,7 @@ class Store(Generic[T]):
             index.update(key, obj)
 
     def by_index(self, name: str, value: str) -> Collection[T]:
-        """The objects for which the index has this value; stays as it is while the store changes."""
+        """A copy of the objects for which the index has this value."""
         row = self._indexes[name].rows.get(value)
         return list(row.values()) if row else ()
 
@@ -137,7 +137,7 @@ class Store(Generic[T]):
             self._notify(on_change, Change(key, None, obj))
 
     async def subscribe_yielding(self, on_change: Callable[[Change[T]], None]) -> None:
-        """The same where that is much work: everybody else gets a turn in between.  Returns when all has been told."""
+        """The same for many objects: yields to the event loop in between.  Returns when all have been delivered."""
         undelivered = dict.fromkeys(self._objects)
 
         def deliver_once(change: Change[T]) -> None:
@@ -158,7 +158,7 @@ class Store(Generic[T]):
             async for key in yielding_to_loop(list(undelivered)):
                 deliver_initial(key)
         finally:
-            # Whoever is cancelled has subscribed all the same.
+            # A cancelled caller is subscribed all the same.
             for key in list(undelivered):
                 deliver_initial(key)
             self._subscribers[self._subscribers.index(deliver_once)] = on_change
@@ -195,23 +195,23 @@ class Store(Generic[T]):
         elif is_newer(self._decoder.identity(current).resource_version, version):
             return False
         elif current == obj:
-            # A write that changed nothing is no news: a reader that answers changes with writes would never rest.
+            # A write that changed nothing is not delivered: a subscriber that answers changes with writes would loop.
             return True
         self._observed_behind_assumption.setdefault(key, current)
         self._set(key, obj)
         return True
 
     def forget(self, key: str) -> None:
-        """Show again what the server said."""
+        """Drop an assumption: show what the server has."""
         if key in self._observed_behind_assumption:
             self._set(key, self._observed_behind_assumption.pop(key))
 
     def begin_list(self) -> None:
-        """See `watch.Sink`."""
+        """See `reflector.Sink`."""
         self._listed_keys.clear()
 
     def add_listed(self, items: list[msgspec.Raw]) -> None:
-        """See `watch.Sink`."""
+        """See `reflector.Sink`."""
         for raw in items:
             identity, obj = self._decode(raw)
             key = identity.key
@@ -230,7 +230,7 @@ class Store(Generic[T]):
             self._apply_observed(identity, obj)
 
     def end_list(self, resource_version: str) -> None:
-        """See `watch.Sink`."""
+        """See `reflector.Sink`."""
         for key in [key for key in self._objects if key not in self._listed_keys]:
             if key in self._observed_behind_assumption:
                 assumed = self._decoder.identity(self._objects[key]).resource_version
@@ -246,7 +246,7 @@ class Store(Generic[T]):
         self._wake_waiters()
 
     def apply_event(self, event: WatchEvent) -> str:
-        """See `watch.Sink`."""
+        """See `reflector.Sink`."""
         identity, obj = self._decode(event.object)
         key, uid, version = identity
         observed = self._observed_identity(key)
@@ -266,7 +266,7 @@ class Store(Generic[T]):
         return self._resource_version
 
     def apply_bookmark(self, resource_version: str) -> None:
-        """See `watch.Sink`."""
+        """See `reflector.Sink`."""
         if is_newer(self._resource_version, resource_version):
             raise OutOfOrder(f"bookmark of resource version {resource_version}, after {self._resource_version}")
         self._resource_version = resource_version
@@ -281,13 +281,13 @@ class Store(Generic[T]):
         return self._decoder.identity(obj), obj
 
     def _observed(self, key: str) -> T | None:
-        """What the server last said of a key, whatever is assumed."""
+        """The server's version of a key, without assumptions."""
         return (
             self._observed_behind_assumption[key] if key in self._observed_behind_assumption else self._objects.get(key)
         )
 
     def _observed_identity(self, key: str) -> ObjectIdentity | None:
-        """Which version of a key the server last told, readable or not."""
+        """The newest version of a key seen from the server, readable or not."""
         observed, problem = self._observed(key), self.problems.get(key)
         if observed is not None:
             return self._decoder.identity(observed)
@@ -321,7 +321,7 @@ class Store(Generic[T]):
         if key in self._observed_behind_assumption:
             assumed = self._decoder.identity(self._objects[key])
             if assumed.uid != identity.uid and is_newer(assumed.resource_version, identity.resource_version):
-                # Deleted and made again by us, and only the deletion has been told so far.
+                # We deleted and recreated it; only the deletion has been seen so far.
                 self._observed_behind_assumption[key] = None
                 return
         self._remove(key)
@@ -371,7 +371,7 @@ class Store(Generic[T]):
             self._wake_waiters()
 
     def _notify(self, subscriber: Callable[[Change[T]], None], change: Change[T]) -> None:
-        # One reader's mistake must not keep the others, or the watch, from going on.
+        # A failing subscriber must not stop the others or the watch.
         try:
             subscriber(change)
         except Exception:

@@ -1,4 +1,4 @@
-"""The one seam between us and an API server.
+"""The one seam between services and an API server.
 
 A `Transport` carries requests: over HTTPS to a real server (`kube.http`), or within the process to the embedded one
 (`lab.apiserver.localtransport`).  Tests put transports in between that drop, delay or answer with errors.  Everything
@@ -70,5 +70,5 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give up connections."""
+        """Close connections."""
         ...

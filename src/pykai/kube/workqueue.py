@@ -1,11 +1,11 @@
-"""Which keys are to be worked on next, without I/O and without a clock of its own.
+"""Queue of keys to work on, without I/O and without a clock of its own.
 
 A key stands in the queue at most once.  While it is being worked on it is not handed out again; if it is added in the
 meantime, it comes back when the work is done.  Keys can be added for later; the earliest time holds, and adding a key
 for now cancels its later time.
 
-Work may hang, and one namespace may have any amount of it.  So namespaces take turns, and none is given more workers
-than it leaves for others (`limits.may_take_slot`).  A key without a namespace stands for itself.
+Work may hang, and one namespace may have any amount of it.  So namespaces take turns, and each leaves workers for the
+others (`limits.may_take_slot`).  A key without a namespace counts as a namespace of its own.
 
 Statements: kube:reconcile.
 """
@@ -27,7 +27,7 @@ def namespace_of(key: str) -> str:
 
 
 class WorkQueue:
-    """First come, first served within a namespace, each key once; `owner` tells the namespace of a key."""
+    """First come, first served within a namespace, each key once; `namespace_of_key` gives the namespace of a key."""
 
     def __init__(self, namespace_of_key: Callable[[str], str] = namespace_of) -> None:
         self._namespace_of_key = namespace_of_key
@@ -52,7 +52,7 @@ class WorkQueue:
             self._ready.setdefault(self._namespace_of_key(key), {})[key] = None
 
     def add_at(self, key: str, due_s: float) -> None:
-        """Work on it at that time, unless it is to be worked on earlier anyway."""
+        """Work on it at that time, unless it is due earlier."""
         if key in self._dirty or key in self._ready.get(self._namespace_of_key(key), ()):
             return
         current_due_s = self._due.get(key)
@@ -62,7 +62,7 @@ class WorkQueue:
         heapq.heappush(self._heap, (due_s, key))
 
     def promote_due(self, now_s: float) -> None:
-        """Move what has become due to the ready ones."""
+        """Move due keys to the ready ones."""
         while self._heap and self._heap[0][0] <= now_s:
             due_s, key = heapq.heappop(self._heap)
             if self._due.get(key) == due_s:
@@ -78,16 +78,16 @@ class WorkQueue:
         return None
 
     def get(self, free: int | None = None) -> str | None:
-        """The next key, which is being worked on from now on; None if none is ready.
+        """The next key, marked as being worked on; None if none is ready.
 
-        Of so many free workers; None: there are always more.
+        `free` is the number of free workers, None for no limit.
         """
         for namespace, keys in self._ready.items():
             if free is None or may_take_slot(self._processing_by_namespace[namespace], free):
                 key = next(iter(keys))
                 del keys[key], self._ready[namespace]
                 if keys:
-                    # The others first.
+                    # Other namespaces first.
                     self._ready[namespace] = keys
                 self._processing.add(key)
                 self._processing_by_namespace[namespace] += 1

@@ -1,10 +1,10 @@
-"""Long work on the event loop, in turns.
+"""Long loops that yield to the event loop.
 
-In a large cluster there are a hundred thousand of everything: pods of a list that came in one piece, binds of the first
-plan, pods to be told why they wait.  Each costs microseconds, together they take seconds, and a loop that hangs for
-seconds renews no lease and answers no probe.  `yielding_to_loop` lets everybody else work after every few.
+A large cluster has a hundred thousand pods to list, bind or explain.  Each costs microseconds, together they take
+seconds, and an event loop that is blocked for seconds renews no lease and answers no probe.  `yielding_to_loop` yields
+after every few items.
 
-Subtle: whatever was looked at before a turn may be out of date after it.
+Subtle: anything read before a yield may be out of date after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _YIELD_EVERY = 200
 
 
 async def yielding_to_loop(items: Iterable[T], every: int = _YIELD_EVERY) -> AsyncIterator[T]:
-    """The items, and after every few of them a turn for everybody else."""
+    """The items, yielding to the event loop after every few."""
     for number, item in enumerate(items, 1):
         yield item
         if number % every == 0:

@@ -1,1 +1,1 @@
-"""What operators see of a running service: log lines, metrics, and the HTTP endpoint that serves both their health."""
+"""What operators see of a running service: logs, metrics, and the HTTP endpoint for metrics and health."""

@@ -1,11 +1,10 @@
-"""HTTP for operators: `/metrics`, `/healthz`, `/readyz`, and whatever else a service wants to show.
+"""HTTP for operators: `/metrics`, `/healthz`, `/readyz`, and further pages of a service.
 
-`Endpoint` listens on an address such as `:8080` or `127.0.0.1:0`.  Health is asked of callables: each has a name and
-returns an empty text when all is well, otherwise what is wrong.  Both pages list every check, as Kubernetes does, and
-answer 200 or 503.  Notices are things an operator should know that take nothing from the service: `/readyz` lists them
-and stays 200.
+`Endpoint` listens on an address such as `:8080` or `127.0.0.1:0`.  Checks are named callables that return an empty text
+when all is well, otherwise what is wrong.  Both pages list every check, as Kubernetes does, and answer 200 or 503.
+Notices are facts for the operator that do not affect readiness: `/readyz` lists them and stays 200.
 
-However many ask for a page that is dear to make (`Shared`), it is made once for all who asked before it was begun.
+An expensive page (`Shared`) is computed once for all requests that came before it was begun.
 
 Subtle: `/healthz` says "restart me", `/readyz` says "do not count on me yet".  A standby of a leader election is both
 healthy and ready.
@@ -26,7 +25,7 @@ from pykai.observe.metrics import CONTENT_TYPE, exposition
 
 #: "" when all is well, otherwise what is wrong
 HealthCheck = Callable[[], str]
-#: what an operator should know, a sentence each
+#: facts for the operator, a sentence each
 Notice = Callable[[], Iterable[str]]
 PageHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
@@ -37,7 +36,7 @@ class CannotListen(Exception):
 
 
 class CoalescedCall(Generic[T]):
-    """Makes one result for all requests that wait: any number costs as much as two, the one under way and the next.
+    """Computes one result for all waiting requests: any number costs at most two, the one under way and the next.
 
     No request gets a result that was begun before it came, so an answer is never older than its question.
     """

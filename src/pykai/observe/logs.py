@@ -3,8 +3,8 @@
 Every module logs through `logging.getLogger(__name__)`; this module only says where lines go and how they look.  The
 verbosity is that of KAI's flag `--v`: 0 to 2 warnings, 3 what an operator wants to read, 4 and more everything.
 
-`context` attaches facts to every line written inside a block (the id of a cycle, say), also in worker threads that
-asyncio starts from there, because context variables travel with `asyncio.to_thread`.
+`context` attaches facts such as the id of a cycle to every line written inside a block, also in worker threads started
+there, because context variables travel with `asyncio.to_thread`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Everything that must be in a cluster before the services start, as plain objects in the order of installation.
 
 `kai manifests` prints them, `kai up` and `kai server` put them into the embedded API server.  Only what is missing is
-created there: a queue or priority class that somebody has changed stays as it is.  Roles and policies are brought up to
-date: they belong to the version of the services.
+created there: a queue or priority class that was changed stays as it is.  Roles and policies are brought up to date:
+they belong to the version of the services.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _priority_classes() -> Iterator[dict[str, Any]]:
 
 
 def _default_queues() -> Iterator[dict[str, Any]]:
-    """queues:2.3: anybody may use what nobody else wants."""
+    """queues:2.3: no quota and no limit, so unused resources are available to everyone."""
     amounts = {"quota": 0, "limit": -1, "overQuotaWeight": 1}
     everything = {"gpu": amounts, "cpu": amounts, "memory": amounts}
     for name, parent in ((names.DEFAULT_PARENT_QUEUE, ""), (names.DEFAULT_QUEUE, names.DEFAULT_PARENT_QUEUE)):

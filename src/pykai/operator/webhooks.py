@@ -1,8 +1,8 @@
-"""What makes an API server ask our admission service about pods (operations:O-28, O-29).
+"""Registers our admission service as a webhook for pods (operations:O-28, O-29).
 
-The API server is given an address, as it rarely can resolve names of services; the service listens there with a
+The API server gets an address, because it rarely can resolve names of services; the service listens there with a
 certificate that the given authority has signed (its own, if it is self-signed).  Only pods that name our scheduler are
-asked about, so that everybody else's start when admission is down.
+sent, so that all others start when admission is down.
 """
 
 from __future__ import annotations

@@ -2,11 +2,10 @@
 
 A value is looked for on the owners, nearest first, then on the pod, then in the defaults of the owners' kinds, and the
 first that can be used wins.  What cannot be used (a priority class that does not exist, a duration that is none) is
-passed over, so a slip of the pen never keeps a pod from being grouped; `Metadata.problems` lists it, with what is used
-instead.
+ignored, so a typo never keeps a pod from being grouped; `Metadata.problems` lists it, with what is used instead.
 
 Subtle: which owners count depends on the grouper.  The default grouper looks at the whole chain; the groupers of known
-kinds look at the top owner alone, because its author is who was asked.
+kinds look at the top owner alone.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _NOT_COPIED: Final = frozenset(
 
 
 class _IgnoredValue(NamedTuple):
-    """A value that was passed over."""
+    """A value that was ignored."""
 
     #: what was looked for
     setting: str
@@ -50,7 +49,7 @@ def default_metadata(
     *,
     priority_class: str = names.PRIORITY_CLASS_TRAIN,
 ) -> Metadata:
-    """The group of the top owner; `owners` are those whose word counts, without any the top owner alone."""
+    """The group of the top owner; values are looked up on `owners`, or on the top owner alone if there are none."""
     consulted_owners = owners or (top,)
     ignored: list[_IgnoredValue] = []
     used_class = _priority_class(consulted_owners, pod, readers, ignored) or priority_class
@@ -76,7 +75,7 @@ def default_metadata(
 def _problems(
     ignored: Iterable[_IgnoredValue], used_class: str, preemptibility: str, delay_ns: int | None, grace_ns: int | None
 ) -> tuple[Problem, ...]:
-    """What was passed over, and what is used instead."""
+    """What was ignored, and what is used instead."""
     instead = {
         _CLASS: f"class {used_class!r} is used",
         names.PREEMPTIBILITY_LABEL: f"{preemptibility!r} is used" if preemptibility else "the priority decides",
@@ -103,7 +102,7 @@ def _pod_subject(pod: Pod) -> str:
 
 
 def inherited_fields(pod: Pod, settings: GroupingSettings) -> tuple[object, ...]:
-    """Everything of a pod that its group may take over from it: pods of equal words make equal groups."""
+    """Every field of a pod that its group may inherit: pods with equal fields make equal groups."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     return (
         labels.get(settings.queue_label),

@@ -65,12 +65,12 @@ class PodGroupWriter:
             if patch is None:
                 return
             if cached is None:
-                # What to say of a group may depend on whether it is there, as for the executors of Spark.
+                # The answer of a grouper may depend on whether the group exists, as for Spark executors.
                 raise Conflict(409, "Conflict", f"PodGroup {key} was made in the meantime; it is looked at again")
             try:
                 self._assume(await self._client.patch(resources.POD_GROUPS, meta.name, patch, meta.namespace))
             except Conflict:
-                # What we know is behind; the next attempt must not meet the same conflict.
+                # The cache lags; the next attempt must not meet the same conflict.
                 await self._reread(meta)
                 raise
 

@@ -1,7 +1,7 @@
 """The ConfigMap with priorities and preemptibility for kinds that say nothing themselves (workloads:DF-12).
 
-Its key `types` holds a JSON array.  Administrators write it by hand, so what cannot be read is told in the log and
-counts as absent: a slip must not keep pods from being grouped.
+Its key `types` holds a JSON array.  Administrators write it by hand, so what cannot be read is logged and counts as
+absent: a typo must not keep pods from being grouped.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 A *grouper* is a pure function `(top, pod, owners, settings, readers) -> Metadata`.  `top` is the workload at the top of
 the pod's chain of owners, or the pod itself; `owners` is that chain, nearest first, `top` last, empty for a pod without
 owners.  `Readers` answers the few questions that need other objects.  The answer says everything about the PodGroup and
-the pod's place in it; `applying` turns it into writes.
+the pod's place in it; `writes` turns it into writes.
 
-Subtle: groupers cannot wait.  One that needs an object nobody has read yet asks `readers.object`, which raises
+Subtle: groupers cannot wait.  A grouper that needs an unread object calls `readers.object`, which raises
 `ObjectNotRead`; the service reads the object and calls the grouper again.  So groupers stay functions, and reading
 stays in one place.
 """
@@ -37,7 +37,7 @@ class ObjectName(NamedTuple):
 
 
 class ObjectNotRead(Exception):
-    """A grouper needs this object, which nobody has read yet."""
+    """A grouper needs this object, which has not been read yet."""
 
     def __init__(self, which: ObjectName) -> None:
         self.object_name = which

@@ -1,11 +1,11 @@
-"""The oldest pod of each group: the one whose labels speak for all.
+"""The oldest pod of each group: the one whose labels the group inherits.
 
 Pods of one workload may differ in their labels, and a group that took them from whichever pod changed last would
-flicker.  So the oldest pod that is in the group speaks (of equal age the first by name).
+flicker.  So the oldest pod of the group counts (of equal age the first by name).
 
-Subtle: a heap a group, cleaned only when somebody looks: a pod that is gone or has changed its group is passed over
-then.  A group with thousands of pods costs a step a pod, not a walk over all of them.  Where an old pod stays while
-younger ones come and go, nobody gets to see those behind it; so a heap that has doubled is gone through.
+Subtle: one heap per group, cleaned lazily: a pod that is gone or has changed its group is dropped when it reaches the
+top.  A group with thousands of pods costs one step per pod, not a scan.  Where an old pod stays while younger ones come
+and go, stale entries pile up behind it; so a heap that has doubled is compacted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykai.api.core import Pod
 from pykai.api.keys import object_key, split_key
 from pykai.kube.store import Change, Store
 
-#: entries of a heap that is not worth going through
+#: a heap with fewer entries is not worth compacting
 _MIN_COMPACTION_SIZE = 64
 
 
@@ -32,7 +32,7 @@ def group_key(pod: Pod) -> str:
 class _Heap:
     #: (creation, name, uid) of pods, some of them gone
     entries: list[tuple[str, str, str]] = field(default_factory=list)
-    #: entries before it is gone through
+    #: entries at which it is compacted
     compaction_size: int = _MIN_COMPACTION_SIZE
 
 

@@ -26,13 +26,13 @@ from pykai.podgrouper.metadata import GroupingSettings
 
 @dataclass(frozen=True, slots=True)
 class PodGrouperOptions:
-    """Defaults are KAI's; what KAI has not says so."""
+    """Defaults are KAI's; options that KAI does not have are marked as ours."""
 
     scheduler_name: str = names.SCHEDULER_NAME
     queue_label_key: str = names.QUEUE_LABEL
     node_pool_label_key: str = names.NODE_POOL_LABEL
     search_legacy_pg: bool = True
-    #: both needed: where the defaults of kinds stand
+    #: both needed: the ConfigMap with the defaults of kinds
     default_priorities_configmap_name: str = ""
     default_priorities_configmap_namespace: str = ""
     #: `k=v,k=v`

@@ -1,14 +1,13 @@
 """From a pod to the workload at the top of its owners (workloads:OW-1 to OW-6).
 
-`walk` climbs from reference to reference: of several, the one that says it controls the object, else the first.  Kinds
-that everybody uses are read from caches; others, and what a cache has not seen yet, are asked of the server and then
+`find_owners` climbs from reference to reference: the controller's if there is one, else the first.  Kinds that
+everybody uses are read from caches; others, and what a cache has not seen yet, are asked of the server and then
 remembered by their uid for a while, because all pods of a workload climb the same chain.
 
-The climb ends early, and whoever was reached is the top, where the server forbids reading the next owner: that is how a
-cluster says that a kind is none of our business.
+The climb ends early where the server forbids reading the next owner; the last owner that was read is then the top.
 
-Subtle: only an object with the uid of the reference is the owner; one of the same name made later is somebody else.
-Owners that own each other in a circle are refused.
+Subtle: only an object with the uid of the reference is the owner; a later object of the same name is another one.
+Owners in a cycle are refused.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class JobProgressStatus(Wire):
 
 
 class JobProgress(ObjectMetadataOnly):
-    """Of a Job also how far it is."""
+    """The metadata and progress of a Job."""
 
     spec: JobProgressSpec = JobProgressSpec()
     status: JobProgressStatus = JobProgressStatus()
@@ -78,7 +77,7 @@ class OwnerCache:
         return entry[1]
 
     def put(self, owner: Owner) -> None:
-        """Remember it from now on, and let go of those whose time is over: workloads are large."""
+        """Remember an owner and drop expired ones: workloads are large."""
         now_s = self._clock.elapsed_s()
         self._entries.pop(owner.metadata.uid, None)
         self._entries[owner.metadata.uid] = (now_s, owner)
@@ -89,7 +88,7 @@ class OwnerCache:
         return len(self._entries)
 
     async def get_or_read(self, uid: str, read_owner: Callable[[], Awaitable[Owner]]) -> Owner:
-        """The owner, asked for once however many pods want it at the same moment."""
+        """The owner, read once however many pods need it at the same time."""
         while (asking := self._in_flight.get(uid)) is not None:
             await asking.wait()
             found = self.get(uid)
@@ -137,7 +136,7 @@ async def _resolve_owner(
     reference: OwnerReference, namespace: str, read_cache: CacheRead, fetch: ServerRead, cache: OwnerCache
 ) -> Owner:
     which = ObjectName(reference.api_version, reference.kind, namespace, reference.name)
-    # A cache may be behind and hold an earlier object of this name; the server knows.
+    # The cache may lag and hold an earlier object of this name; ask the server.
     for candidate in (read_cache(which), cache.get(reference.uid)):
         if candidate is not None and candidate.metadata.uid == reference.uid:
             return candidate
@@ -160,5 +159,5 @@ async def _fetch_owner(which: ObjectName, uid: str, fetch: ServerRead) -> Owner:
 
 
 def owner_from(which: ObjectName, body: Mapping[str, Any]) -> Owner:
-    """An owner read in full; raises `DecodeError` when its metadata makes no sense."""
+    """An owner read in full; raises `DecodeError` when its metadata is invalid."""
     return Owner(which.api_version, which.kind, decode_as(ObjectMetadataOnly, dict(body)).metadata, body)

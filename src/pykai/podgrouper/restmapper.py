@@ -1,8 +1,8 @@
-"""Where the server keeps objects of a kind that we know by name only.
+"""Finds the resource of a kind that is known by name only.
 
 An owner reference says `apiVersion` and `kind`; a request needs the plural, and whether there is a namespace in the
-path.  The server's discovery documents tell, and are asked once for each API version (again after a while for a kind
-that was not there: its CRD may have come).
+path.  The server's discovery documents say so; each API version is read once (again after a while for a missing kind:
+its CRD may have been installed).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RestMapper:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        #: Kubernetes' own kinds need no asking
+        #: Kubernetes' own kinds need no discovery
         self._resources = {
             (resource.api_version, resource.kind): resource
             for resource in (resources.PODS, *(kind.resource for kind in watched_kinds()))

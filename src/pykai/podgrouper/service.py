@@ -1,16 +1,15 @@
 """The pod grouper's loop: every pod of ours gets its PodGroup (workloads:GR-1 to GR-7).
 
 In: changes of pods, of their owners and of PodGroups.  Out: one create or patch a PodGroup and one patch a pod, and
-nothing at all where everything is as it should be; what cannot be grouped is told by an event on the pod and tried
-again.
+nothing where everything is as it should be.  A pod that cannot be grouped gets an event and is retried.
 
 A pod costs no read: pods, PodGroups, priority classes and the common kinds of owners are cached, other owners are
-remembered for a while.  A change of an owner of a cached kind is applied at once; that of another kind when the memory
-of it ends.
+remembered for a while.  A change of an owner of a cached kind is applied at once, of another kind when its cache entry
+expires.
 
 Subtle:
-- Most changes of a pod (it is bound, it runs) mean nothing here and are sorted out before they cost anything.
-- A pod of the same name may have taken the place of the one we saw; the patch names the uid.
+- Most changes of a pod (it is bound, it runs) do not matter here and are filtered out early.
+- A pod may have been replaced by another of the same name; the patch names the uid.
 """
 
 from __future__ import annotations
@@ -55,15 +54,15 @@ _log = logging.getLogger(__name__)
 
 _FINISHED: Final = frozenset(("Succeeded", "Failed"))
 _BY_OWNER, _BY_GROUP = "podgrouper-owner", "podgrouper-group"
-#: of the pods, those without a node by their owner: a Job tells each of its ten thousand ends
+#: pods without a node by their owner: a Job changes with each of its ten thousand pods
 _UNSCHEDULED_BY_OWNER = "podgrouper-waiting"
-#: Wall seconds to wait for the caches of owners, without which everything works, with more requests.
+#: Wall seconds to wait for the caches of owners; without them grouping works with more requests.
 _OWNER_SYNC_TIMEOUT_S: Final = 5.0
 _BACKOFF: Final = Backoff(1.0, 60.0)
 _CONFLICT_BACKOFF: Final = Backoff(0.04, 60.0)
-#: Cluster seconds until a deleted group is made again: when its workload was deleted, its pods go in this time, too.
+#: Cluster seconds until a deleted group is recreated: if its workload was deleted, its pods are gone by then.
 _RECREATE_DELAY_S: Final = 1.0
-#: Pods after which others get a turn: one that is grouped already waits for nothing.
+#: Pods after which to yield to the event loop: a pod that is grouped already never awaits.
 _YIELD_EVERY: Final = 50
 
 
@@ -122,7 +121,7 @@ class PodGrouper(ReconcilingService):
             )
         self._watched: dict[tuple[str, str], Store[ObjectMetadataOnly]] = {}
         for kind in watched_kinds():
-            # A grouper of somebody else may read more than is cached.
+            # A third-party grouper may read more than is cached.
             if kind.cached_as is not None and groupers.get(kind.group_version_kind) is kind.grouper:
                 store = caches.store(kind.resource, kind.cached_as, optional=True)
                 store.index(_BY_OWNER, _owner_uid)
@@ -141,7 +140,7 @@ class PodGrouper(ReconcilingService):
             has_scheduled_pods=self._has_scheduled_pods if options.follow_queue else None,
         )
         self._failures: dict[str, int] = {}
-        #: group -> what was said about values that its workload has and that cannot be used
+        #: group -> the reported problems of its workload
         self._reported_problems: dict[str, str] = {}
         self._reconciled = 0
 
@@ -169,7 +168,7 @@ class PodGrouper(ReconcilingService):
             self._reconciler.enqueue(change.key)
 
     def _needs_grouping(self, pod: Pod) -> bool:
-        """Whether there may be something to do for the pod; everything that needs no owner is asked here.
+        """Whether there may be something to do for the pod; every check that needs no owner.
 
         Statements: workloads:EX-1, EX-2.
         """
@@ -191,7 +190,7 @@ class PodGrouper(ReconcilingService):
         return namespace is not None and self._namespace_pairs.items() <= namespace.metadata.labels.items()
 
     def _is_unchanged(self, old: Pod, new: Pod) -> bool:
-        """Whether nothing has changed that grouping looks at."""
+        """Whether nothing changed that grouping reads."""
         before, after = old.metadata, new.metadata
         return (
             before.labels == after.labels
@@ -241,7 +240,7 @@ class PodGrouper(ReconcilingService):
                 uids.extend(child_uids)
 
     def _group_changed(self, change: Change[PodGroup]) -> None:
-        """Somebody changed or deleted a group of pods that we look after."""
+        """A group of pods that we manage was changed or deleted."""
         old, new = change.old, change.new
         if old is None or (new is not None and (old.metadata.labels, old.spec) == (new.metadata.labels, new.spec)):
             return
@@ -253,7 +252,7 @@ class PodGrouper(ReconcilingService):
                 after_s = _RECREATE_DELAY_S if new is None else 0.0
                 self._reconciler.enqueue(object_key(pod.metadata.namespace, pod.metadata.name), after_s)
                 if new is not None:
-                    return  # one pod is enough to look at a group
+                    return  # one pod is enough to reconcile a group
 
     def _defaults_changed(self, change: Change[_DefaultsMap]) -> None:
         data = change.new.data if change.new is not None else None
@@ -263,7 +262,7 @@ class PodGrouper(ReconcilingService):
     async def _reconcile(self, key: str) -> float | None:
         pod = self._pods.get(key)
         if pod is None or not self._needs_grouping(pod):
-            # It may have gone while it was being grouped.
+            # It may have been deleted while it was being grouped.
             self._failures.pop(key, None)
             return None
         try:
@@ -271,7 +270,7 @@ class PodGrouper(ReconcilingService):
         except Conflict as error:
             _log.debug("%s: %s; looked at again", key, error)
             conflicts = self._failures[key] = self._failures.get(key, 0) + 1
-            # At once the first time; a cache that stays behind must not make us hammer the server.
+            # At once the first time; a lagging cache must not make us hammer the server.
             return 0.0 if conflicts == 1 else _CONFLICT_BACKOFF.delay_s(conflicts)
         except (GroupingError, ApiError) as error:
             return self._failed(key, pod, error)
@@ -285,7 +284,7 @@ class PodGrouper(ReconcilingService):
         if pod.metadata.deletion_timestamp is not None:
             return None
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        # The event on the pod counts the rest; a job of a thousand pods would fill the log with them.
+        # Log once; the event on the pod counts the rest. A job of a thousand pods would flood the log.
         _log.log(logging.INFO if failures == 1 else logging.DEBUG, "Pod %s is not grouped: %s", key, error)
         meta = pod.metadata
         about = InvolvedObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
@@ -294,7 +293,7 @@ class PodGrouper(ReconcilingService):
 
     async def _group(self, pod: Pod) -> float | None:
         top, owners = await find_owners(pod, self._cached_owner, self._fetch, self._owner_cache)
-        # Owners can be asked only after the walk (workloads:EX-3).
+        # The annotations of owners are known only after the climb (workloads:EX-3).
         if any(owner.metadata.annotations.get(names.SKIP_POD_GROUPER_ANNOTATION) == "true" for owner in owners):
             return None
         meta = await self._run_grouper(top, pod, owners)
@@ -312,7 +311,7 @@ class PodGrouper(ReconcilingService):
         return self._owner_cache.ttl_s if unwatched else None
 
     def _report_problems(self, meta: Metadata, pod: Pod) -> None:
-        """Say what of the workload was passed over: once a group, on it and on the pod that was looked at."""
+        """Report ignored values of the workload once per group, on the group and on this pod."""
         key = object_key(meta.namespace, meta.name)
         if not meta.problems:
             self._reported_problems.pop(key, None)
@@ -330,7 +329,7 @@ class PodGrouper(ReconcilingService):
             self._recorder.event(about, "Warning", names.EVENT_INVALID_WORKLOAD, text)
 
     async def _run_grouper(self, top: Owner, pod: Pod, owners: tuple[Owner, ...]) -> Metadata:
-        """What the grouper of the top owner answers, the node pool added."""
+        """The answer of the top owner's grouper, with the node pool added."""
         grouper = grouper_for(self._groupers, (top.group, top.version, top.kind))
         readers = Lookups(self._classes, self._groups, self._defaults)
         while True:
@@ -351,7 +350,7 @@ class PodGrouper(ReconcilingService):
         return meta
 
     async def _as_oldest_pod(self, meta: Metadata, pod: Pod) -> Metadata:
-        """The answer for the oldest pod of the group, with the place of this one; see `eldest`."""
+        """The answer for the oldest pod of the group, with the subgroup of this one; see `oldestpods`."""
         oldest = self._oldest_pods.oldest_in(object_key(meta.namespace, meta.name))
         if oldest is None or oldest.metadata.uid == pod.metadata.uid:
             return meta

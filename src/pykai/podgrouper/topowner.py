@@ -1,4 +1,4 @@
-"""The annotation that says who stands at the top of a PodGroup, byte for byte as KAI writes it.
+"""The annotation with the top owner of a PodGroup, byte for byte as KAI writes it.
 
 It is a YAML block of five texts.  Text that YAML would take for something else (a number, a date, `true`, `no`, nothing
 at all) is quoted; names of Kubernetes objects hold no other characters that would need it.

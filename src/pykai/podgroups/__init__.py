@@ -1,4 +1,4 @@
-"""The status of PodGroups: what their pods ask for and hold, and how far each group has come.
+"""The status of PodGroups: what their pods request and hold, and how far each group has come.
 
-`usage` reads a pod, `tally` adds up a group, `status` says what should stand in the object, `service` writes it.
+`podusage` reads a pod, `groupusage` sums up a group, `status` computes the status, `service` writes it.
 """

@@ -1,7 +1,7 @@
 """The sums of one group, kept up to date pod by pod.
 
-A pod that comes, changes or goes costs the same whatever the size of its group: its old share is taken out and its new
-one added.  Amounts are ints, so nothing drifts.
+A pod that is added, changed or deleted costs the same whatever the size of its group: its old share is subtracted and
+its new one added.  Amounts are ints, so nothing drifts.
 
 Claims that several pods share count once: the tally counts users of each claim, and what a claim amounts to is looked
 up when the status is made.
@@ -32,7 +32,7 @@ class SubgroupCounts:
         return not (self.alive or self.finished or self.gated)
 
     def count(self, member: GroupMember, sign: int) -> None:
-        """Count a pod in, or out (-1)."""
+        """Add a pod, or remove it (-1)."""
         self.alive += sign * member.is_active
         self.gated += sign * member.gated
         self.scheduled += sign * member.scheduled
@@ -55,7 +55,7 @@ class GroupUsage:
     problems: dict[str, str] = field(default_factory=dict)
 
     def update(self, key: str, member: GroupMember) -> bool:
-        """The pod is this now; whether that changes anything."""
+        """Set the state of a pod; whether that changes anything."""
         previous = self.members.get(key)
         if previous == member:
             return False
@@ -66,7 +66,7 @@ class GroupUsage:
         return True
 
     def remove(self, key: str) -> bool:
-        """The pod is no longer here; whether it was."""
+        """Remove a pod; whether it was there."""
         previous = self.members.pop(key, None)
         if previous is None:
             return False

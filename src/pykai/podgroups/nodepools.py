@@ -1,13 +1,13 @@
 """Node pools that no scheduler serves.
 
-A PodGroup names its node pool in a label, and each scheduler serves one pool.  A typo, or a pool whose scheduler was
-never started, leaves the pods without a reason, because the scheduler that would give it does not run.  So this service
-gives it.
+A PodGroup names its node pool in a label, and each scheduler serves one pool.  With a typo, or a pool whose scheduler
+was never started, pods wait without a reason, because the scheduler that would give it does not run.  So this service
+does.
 
-It goes by what any scheduler, ours or KAI's, leaves on the objects it has looked at: the pod condition `PodScheduled`,
-a node, or a scheduling condition of the PodGroup (cycle:EXP-10, EXP-11).  A group that is complete and has none of
-these is *silent*.  Its pool is not served when the group has been silent for `PATIENCE_S`, and all that time no other
-pod of the pool was bound, marked or evicted either.
+It relies on what any scheduler, ours or KAI's, writes on the objects it has processed: the pod condition
+`PodScheduled`, a node, or a scheduling condition of the PodGroup (cycle:EXP-10, EXP-11).  A group that is complete and
+has none of these is *silent*.  Its pool is not served when the group has been silent for `PATIENCE_S`, and all that
+time no other pod of the pool was bound, marked or evicted either.
 
 Subtle:
 - Times count from when this service saw something, so a service that has just begun says nothing for `PATIENCE_S`, and
@@ -15,7 +15,7 @@ Subtle:
 - Leases are no help: a single scheduler takes none.
 - A gang that is incomplete may be silent though it is served, and an elastic one of which something runs: neither is
   looked at.
-- What an earlier instance has found stays found while the group is silent; it does not come and go with restarts.
+- The verdict of an earlier instance stays while the group is silent; it does not come and go with restarts.
 
 Statements: pools.
 """
@@ -42,7 +42,7 @@ class NodePoolMonitor:
 
     def __init__(self, clock: Clock, label: str, scheduler_name: str, unserved_after_s: float = 0.0) -> None:
         self._clock = clock
-        # A cluster whose time runs fast has a scheduler that is no faster for that.
+        # In a cluster with fast time the scheduler is no faster.
         self._unserved_after_s = unserved_after_s or max(UNSERVED_AFTER_S, _MIN_WALL_S * clock.speed)
         self._label = label
         self._scheduler_name = scheduler_name

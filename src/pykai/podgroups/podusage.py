@@ -1,12 +1,12 @@
-"""What one pod asks for and holds, as its group counts it (workloads:PC-3 to PC-6).
+"""What one pod requests and holds, as its group counts it (workloads:PC-3 to PC-6).
 
 Requests are read by the scheduler's own reader (`core.model.shapes`), so that group, queue and scheduler see the same:
 init and sidecar containers, overhead, GPU shares.  A share of a GPU counts as that part of a GPU where the pod says a
 fraction, and as memory where it says memory; once the pod has its share, memory becomes the part it is of a GPU of its
 node.
 
-Subtle: what cannot be read never hides the rest.  A pod whose requests make no sense counts for nothing but is a
-member of its group; a share whose node does not say its memory counts without the share.  Both are told.
+Subtle: an unreadable part never hides the rest.  A pod with invalid requests counts as 0 but is a member of its group;
+a pod whose node does not declare its GPU memory counts without its share.  Both are reported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class GroupMember:
 
     uid: str
     subgroup: str
-    #: waits for a node or has one, and is not on its way out
+    #: waits for a node or has one, and is not being deleted
     is_active: bool
     gated: bool
     scheduled: bool
@@ -98,7 +98,7 @@ def read_member(pod: Pod, shapes: ShapeRegister, node_labels: Mapping[str, str] 
 
 
 def same_member(old: Pod, new: Pod) -> bool:
-    """Whether two versions of a pod are plainly the same member; False says nothing."""
+    """Whether two versions of a pod are surely the same member; False means unknown."""
     was, now = old.metadata, new.metadata
     return (
         old.status.phase == new.status.phase

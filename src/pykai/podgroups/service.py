@@ -1,4 +1,4 @@
-"""Keeps `PodGroup.status` true (workloads:PC-1 to PC-7).
+"""Keeps `PodGroup.status` up to date (workloads:PC-1 to PC-7).
 
 In: changes of pods, PodGroups, priority classes, queues, claims and nodes.  Out: one merge patch of a group's status
 when its content changes, and an event for a PodGroup that cannot be read or whose node pool no scheduler serves.
@@ -6,8 +6,8 @@ when its content changes, and an event for a PodGroup that cannot be read or who
 Subtle:
 - Sums follow every pod event at once, in memory; writing waits `settle_s` after the first change, so that a gang of
   hundreds of pods is one write and not hundreds.  The more groups wait, the longer each does: under load most pods
-  have started by then, and one write says it all.  Writes are paced, too; the newest state is written.
-- Our own writes come back through the watch and are not looked at again; what others write over them is put right.
+  have started by then, and one write suffices.  Writes are rate-limited, too; the newest state is written.
+- Our own writes come back through the watch and are ignored; what others write over them is corrected.
 - Whether a pod counts is decided by its annotation alone; a pod that changes its group is moved.
 """
 
@@ -41,13 +41,13 @@ from pykai.podgroups.podusage import GroupMember, read_member, same_member
 from pykai.podgroups.status import POOL_NOT_SERVED, StatusInputs, is_complete, status_patch
 
 _BY_QUEUE, _BY_CLASS = "podgroups-queue", "podgroups-class"
-#: Shapes of pods that are remembered before the register is begun anew.
+#: Shapes of pods that are remembered before the register is cleared.
 _MAX_SHAPES: Final = 20_000
-#: Groups after which others get a turn: one whose status is true waits for nothing.
+#: Groups after which to yield to the event loop: a group whose status is up to date never awaits.
 _YIELD_EVERY: Final = 50
-#: A group of which nothing is placed waits so many times as long: mostly it is placed by then, and one write suffices.
+#: A group without placed pods waits this many times as long: usually it is placed by then, and one write suffices.
 _UNPLACED_SETTLE_FACTOR: Final = 5.0
-#: Wall seconds that load may add to the waiting.
+#: Wall seconds that load may add to the delay.
 _MAX_LOAD_DELAY_S: Final = 10.0
 
 
@@ -89,7 +89,7 @@ class PodGroups(ReconcilingService):
         self._pools = NodePoolMonitor(
             runtime.clock, chosen.node_pool_label, chosen.scheduler_name, chosen.pool_patience_s
         )
-        #: groups that were told that no scheduler serves their pool
+        #: groups that were reported as not served by any scheduler
         self._unserved: set[str] = set()
         self._dirty: set[str] = set()
         #: groups that are being written -> the version that the watch brought meanwhile, "" for none
@@ -114,7 +114,7 @@ class PodGroups(ReconcilingService):
         await self._pods.subscribe_yielding(self._pod_changed)
 
     def _mark_dirty(self, key: str) -> None:
-        """The status of a group may no longer be true."""
+        """The status of a group may be out of date."""
         if key not in self._dirty:
             load_s = min(_MAX_LOAD_DELAY_S, len(self._dirty) / self._options.writes_per_s)
             self._dirty.add(key)
@@ -186,7 +186,7 @@ class PodGroups(ReconcilingService):
         elif old is None or old.spec != new.spec or old.metadata.labels != new.metadata.labels:
             self._mark_dirty(change.key)
         elif _owned_status(old) != _owned_status(new):
-            # Our part of the status: what we wrote ourselves is as it should be, what others wrote may be not.
+            # Our part of the status: our own writes are correct, those of others may not be.
             if change.key in self._writes_in_flight:
                 self._writes_in_flight[change.key] = new.metadata.resource_version
             elif self._own_versions.pop(change.key, "") != new.metadata.resource_version:
@@ -242,7 +242,7 @@ class PodGroups(ReconcilingService):
             return again_s
         await self._bucket.take()
         if key in self._dirty:
-            # It changed while it waited: the newest state is written, and once.
+            # It changed while it waited: write the newest state, once.
             self._dirty.discard(key)
             patch, again_s = self._patch(key)
         if patch is not None:
@@ -261,7 +261,7 @@ class PodGroups(ReconcilingService):
         except NotFound:
             pass
         except Invalid as refusal:
-            # Something in the object keeps every status out; only a change of the object can mend that.
+            # The object makes every status invalid; only a change of the object can fix that.
             about = InvolvedObject(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, patch["metadata"]["uid"])
             self._recorder.event(about, "Warning", names.EVENT_UNREADABLE, f"no status can be written: {refusal}")
         finally:
@@ -272,7 +272,7 @@ class PodGroups(ReconcilingService):
             self._mark_dirty(key)
 
     def _patch(self, key: str) -> tuple[dict[str, Any] | None, float | None]:
-        """What to write, and after how many seconds to look at the group again."""
+        """The patch, and after how many seconds to reconcile the group again."""
         group = self._groups.get(key)
         if group is None:
             return None, None
@@ -282,7 +282,7 @@ class PodGroups(ReconcilingService):
         self._report_unserved(key, group, unserved)
         patch = status_patch(group, tally, self._status_inputs(group, unserved))
         if patch is not None:
-            # A group of the same name that came meanwhile is another group.
+            # A recreated group of the same name is another group.
             patch["metadata"] = {"uid": group.metadata.uid}
         return patch, again_s
 

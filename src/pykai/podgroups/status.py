@@ -1,7 +1,7 @@
-"""What should stand in the status of a PodGroup, and the patch that brings it there (workloads:PC-7, PR-2, PR-3).
+"""The desired status of a PodGroup, and the patch that sets it (workloads:PC-7, PR-2, PR-3).
 
-`resourcesStatus` are the sums of the tally, plus the GPUs of its claims; what non-preemptible groups hold stands there
-a second time, for queues.  `conditions` say how far the group has come:
+`resourcesStatus` are the sums of the tally, plus the GPUs of its claims; what non-preemptible groups hold is listed a
+second time, for queues.  `conditions` say how far the group has come:
 
 - `Ready`: as many pods exist as must start together, and no gate holds them;
 - `Scheduled`: that many have a node;
@@ -46,7 +46,7 @@ class StatusInputs:
     claim_gpus: ClaimGpus
     #: RFC 3339
     now: str
-    #: why no scheduler looks at the group, "" when one does or may yet
+    #: why no scheduler serves the group, "" when one does or still may
     unserved: str = ""
 
 
@@ -59,7 +59,7 @@ def is_preemptible(group: PodGroup, priority: int) -> bool:
 
 
 def status_patch(group: PodGroup, tally: GroupUsage, inputs: StatusInputs) -> JsonObject | None:
-    """A merge patch of the status subresource, None when everything stands there already."""
+    """A merge patch of the status subresource, None when nothing changes."""
     problems: list[str] = []
     requested = _with_claims(tally.requested, tally.claims_requested, inputs.claim_gpus, problems)
     allocated = _with_claims(tally.allocated, tally.claims_allocated, inputs.claim_gpus, [])
@@ -133,7 +133,7 @@ def _has_minimum(
     verb: str,
     missing: list[str],
 ) -> bool:
-    """Whether a subtree has its minimum; each leaf that lacks pods is told."""
+    """Whether a subtree has its minimum; each leaf that lacks pods is reported."""
     if isinstance(node, Leaf):
         pod_count = count(parts.get(node.name, _NO_PODS))
         if pod_count >= node.minimum:

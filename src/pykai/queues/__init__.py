@@ -1,4 +1,4 @@
-"""The status of queues: their children, what their workloads ask for and hold, and what is wrong with them.
+"""The status of queues: their children, what their workloads request and hold, and what is wrong with them.
 
-`forest` adds up, `status` says what should stand in the object, `gauges` tells Prometheus, `service` writes.
+`forest` sums up, `status` computes the status, `gauges` exports metrics, `service` writes.
 """

@@ -4,8 +4,8 @@ Every group adds to its queue and to all queues above.  Sums are made from the g
 children's statuses, so all levels are right at once.  Changes give the names of the queues they concern; totals are
 remembered until then.
 
-Subtle: parents that form a circle have no top.  The links of the circle count for nothing in sums, so each queue of it
-has its own groups and those of the queues that hang below it, and nothing grows without end.
+Subtle: parents in a cycle have no top.  The links of the cycle are ignored in sums, so each of its queues counts its
+own groups and those of the queues below it, and sums stay finite.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pykai.api.amounts import NanoAmounts, add_amounts, read_amounts
 
 @dataclass(slots=True)
 class QueueUsage:
-    """What groups ask for and hold."""
+    """What groups request and hold."""
 
     requested: NanoAmounts = field(default_factory=dict)
     allocated: NanoAmounts = field(default_factory=dict)
     allocated_non_preemptible: NanoAmounts = field(default_factory=dict)
 
     def add(self, other: QueueUsage, sign: int = 1) -> None:
-        """Add, or take away (-1)."""
+        """Add, or subtract (-1)."""
         add_amounts(self.requested, other.requested, sign)
         add_amounts(self.allocated, other.allocated, sign)
         add_amounts(self.allocated_non_preemptible, other.allocated_non_preemptible, sign)

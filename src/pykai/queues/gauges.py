@@ -57,7 +57,7 @@ class QueueGauges:
         self._series: dict[str, tuple[str, ...]] = {}
 
     def set(self, queue: Queue, allocated: NanoAmounts) -> None:
-        """Tell the state of a queue (queues:Q-360)."""
+        """Set the gauges of a queue (queues:Q-360)."""
         meta, spec = queue.metadata, queue.spec
         resources = spec.resources
         nothing = QueueResource()

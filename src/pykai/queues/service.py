@@ -1,4 +1,4 @@
-"""Keeps `Queue.status` true and queues visible in Prometheus (queues:Q-40 to Q-47).
+"""Keeps `Queue.status` up to date and queues visible in Prometheus (queues:Q-40 to Q-47).
 
 In: changes of queues and PodGroups.  Out: one merge patch of a queue's status when its content changes, gauges, and an
 event for a queue that cannot be read.
@@ -33,7 +33,7 @@ from pykai.queues.status import status_patch
 def make_queues(
     runtime: Runtime, chosen: QueuesOptions | None = None, registry: CollectorRegistry | None = None
 ) -> Queues:
-    """The service; without a registry its gauges are nobody's."""
+    """The service; without a registry its gauges are not exported."""
     return Queues(runtime, chosen or QueuesOptions(), registry or CollectorRegistry())
 
 
@@ -106,7 +106,7 @@ class Queues(ReconcilingService):
         self._gauges.set(queue, self._forest.total(key).allocated)
         patch = status_patch(queue, self._forest, self._clock.now().isoformat(timespec="seconds")[:19] + "Z")
         if patch is not None:
-            # A queue of the same name that came meanwhile is another queue.
+            # A recreated queue of the same name is another queue.
             patch["metadata"] = {"uid": queue.metadata.uid}
             with contextlib.suppress(NotFound):
                 await self._client.patch(resources.QUEUES, key, patch, subresource="status")

@@ -1,4 +1,4 @@
-"""What should stand in the status of a queue, and the patch that brings it there (queues:Q-42, Q-43, 2.2).
+"""The desired status of a queue, and the patch that sets it (queues:Q-42, Q-43, 2.2).
 
 Conditions, which KAI declares and never writes:
 
@@ -41,7 +41,7 @@ def gpus_of(amounts: NanoAmounts) -> int:
 
 
 def status_patch(queue: Queue, forest: QueueForest, now: str) -> JsonObject | None:
-    """A merge patch of the status subresource, None when everything stands there already."""
+    """A merge patch of the status subresource, None when nothing changes."""
     name = queue.metadata.name
     sums = forest.total(name)
     existing = queue.status if isinstance(queue.status, dict) else {}
@@ -111,7 +111,7 @@ def _over_quota(queue: Queue, allocated: NanoAmounts) -> Iterator[str]:
 
 
 def _invalid(queue: Queue) -> tuple[str, str]:
-    """What in the spec makes no sense, and what to do; empty when all does."""
+    """What is invalid in the spec, and what to do; empty when nothing is."""
     spec = queue.spec
     if spec.resources is None:
         return (

@@ -17,7 +17,7 @@ from pykai.webhooks.gpusharing import ALPHABET, DEFAULT_RULES, AdmissionDenied, 
 
 
 class AdmissionAttributes(Protocol):
-    """What admission is asked about."""
+    """An admission request."""
 
     @property
     def operation(self) -> str: ...
@@ -40,7 +40,7 @@ class AdmissionAttributes(Protocol):
 
 
 def random_letters(count: int) -> str:
-    """Letters for names, drawn."""
+    """Random letters for names."""
     return "".join(secrets.choice(ALPHABET) for _ in range(count))
 
 

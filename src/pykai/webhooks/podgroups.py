@@ -1,8 +1,7 @@
-"""Whether a PodGroup makes sense (workloads:WH-1 to WH-6); pure.
+"""Validation of PodGroups (workloads:WH-1 to WH-6); pure.
 
-Two kinds of errors.  Where the tree of subgroups is none (two of a name, a parent that is not there, a circle, both
-minimums at once) nothing else can be said, so that one error is all.  Otherwise every subgroup is judged, in the order
-of names.
+Two kinds of errors.  If the subgroups are no tree (duplicate names, a missing parent, a cycle, both minimums at once),
+that is the only error.  Otherwise every subgroup is checked, in the order of names.
 
 Subtle: some errors are only warnings, because groups that exist have them: a minimum that exceeds the number of
 children always (they may come later), pods counted on a subgroup of subgroups when a group is updated.
@@ -34,7 +33,7 @@ def validate(document: Mapping[str, Any], *, creating: bool) -> ValidationResult
         return ValidationResult((structure_error,))
     errors: list[str] = []
     warnings: list[str] = []
-    # A group that exists may have more, from before there was a bound; it must stay possible to change it.
+    # An existing group may have more, from before there was a limit; it must stay editable.
     (errors if creating else warnings).extend(_bound_errors(spec.sub_groups))
     children = _children(spec.sub_groups)
     for each in _sorted(spec.sub_groups):

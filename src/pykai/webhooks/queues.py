@@ -1,12 +1,11 @@
-"""Whether a Queue makes sense (queues:Q-22 to Q-26, Q-39); pure.
+"""Validation of Queues (queues:Q-22 to Q-26, Q-39); pure.
 
-`Others` are the queues that exist, by name.  Refused are a queue without resources, numbers and durations that mean
-nothing, a queue below itself, and the deletion of a queue that others are below.  Everything that may be meant is a
-warning: a resource that is left out, a parent that is not there yet, quotas that exceed those above (asked for by
-`quotas`).
+`Others` are the queues that exist, by name.  Refused are a queue without resources, invalid numbers and durations, a
+queue that is its own ancestor, and the deletion of a queue with children.  Everything that may be intended is a
+warning: a resource that is left out, a parent that does not exist yet, quotas that exceed the parent's (with `quotas`).
 
-Subtle: a queue that is already wrong must stay writable for those who do not touch its spec (a label, a finalizer), so
-rules that KAI does not have apply to changed specs only.
+Subtle: an invalid queue must stay writable as long as its spec is not touched (a label, a finalizer), so rules that KAI
+does not have apply to changed specs only.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def validate_deletion(document: Mapping[str, Any], others: QueuesByName) -> Vali
     metadata, status = document.get("metadata"), document.get("status")
     name = str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
     listed = status.get("childQueues") if isinstance(status, Mapping) else None
-    # What exists now counts; the status may be behind, and speaks where nothing else is known.
+    # Existing queues count; the status may lag and is used only where nothing else is known.
     children = {key for key, each in others.items() if each.spec.parent_queue == name and key != name}
     children |= {child for child in listed if child in others or not others} if isinstance(listed, list) else set()
     if not children:
@@ -83,7 +82,7 @@ def _same_spec(document: Mapping[str, Any], old: Mapping[str, Any] | None) -> bo
 
 
 def _spec_errors(queue: Queue, others: QueuesByName) -> Iterator[str]:
-    """What cannot be meant (queues:Q-39 b, c)."""
+    """Invalid values (queues:Q-39 b, c)."""
     spec = queue.spec
     assert spec.resources is not None
     for field, _, _ in _RESOURCES:

@@ -4,8 +4,8 @@
     POST /validate--v1-pod    AdmissionReview v1 in, allowed or refused out
     GET  /healthz             200
 
-Certificates are files, as a Secret mounts them.  When they change, new connections get the new certificate; the server
-goes on.  A pair that cannot be loaded (half written, say) is told and the last good one stays.
+Certificates are files, as a Secret mounts them.  When they change, new connections get the new certificate.  A pair
+that cannot be loaded (half written, say) is logged and the last good one stays.
 """
 
 from __future__ import annotations

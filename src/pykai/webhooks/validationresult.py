@@ -1,4 +1,4 @@
-"""What a validation says of an object: why it is refused, and what its author should know."""
+"""The result of a validation: errors and warnings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """Errors refuse the object; warnings are shown to who wrote it."""
+    """Errors refuse the object; warnings are shown to its author."""
 
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
