@@ -1,4 +1,4 @@
-"""Waiting for caches without missing the word to stop."""
+"""Waits for caches, and for the signal to stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pykai.kube.store import Store
 
 
 async def wait_for_cache_sync(stop: asyncio.Event, *stores: Store[Any]) -> bool:
-    """Wait until the stores have their first lists; False if told to stop before."""
+    """Wait until the stores have their first lists; False if `stop` is set before."""
     waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(_all_synced(stores)), asyncio.ensure_future(stop.wait())]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

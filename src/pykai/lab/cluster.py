@@ -1,13 +1,12 @@
 """A whole cluster in one process: the embedded API server, simulated machines, and every service of the scheduler.
 
-    cluster = await LivingCluster.start(LivingOptions(story=...))
-    await cluster.run(stop)
+    cluster = await LabCluster.start(LabOptions(story=...)) await cluster.run(stop)
 
-Services talk to the server within the process; whoever else wants to, `kubectl` first, comes over HTTPS on loopback.
-The services are the very ones that run against a real API server: they are given a transport and a clock.
+Services talk to the server within the process; other clients such as `kubectl` use HTTPS on loopback. The services are
+the same that run against a real API server: they get a transport and a clock.
 
-Subtle: the order of starting does not matter, as on a real cluster; everybody waits for its own caches.  On the way
-down the services stop first, the server last, so that what is in flight can be finished.
+Subtle: the start order does not matter, as on a real cluster: each service waits for its own caches. On shutdown the
+services stop first and the server last, so that requests in flight finish.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from pykai.webhooks.admission import pod_mutator, pod_validator
 
 @dataclass(frozen=True, slots=True)
 class LabOptions:
-    """How the cluster is to be."""
+    """Options of the cluster."""
 
     story: Story = field(default_factory=Story)
     #: cluster seconds per second
@@ -56,18 +55,18 @@ class LabOptions:
     data: Path | None = None
     host: str = "127.0.0.1"
     port: int = 0
-    #: objects to be there from the start
+    #: objects that exist from the start
     objects: Iterable[dict[str, Any]] = ()
     #: flags of the scheduler, as on its command line
     scheduler_flags: Mapping[str, str] = field(default_factory=dict)
-    #: of pods that declare nothing
+    #: seconds that pods without a declared duration run
     behaviour: BehaviourDefaults = field(default_factory=BehaviourDefaults)
-    #: where metrics, health, snapshot and job order are served; "" for nowhere
+    #: address of metrics, health, snapshot and job order; "" to serve none
     endpoint_address: str = ""
 
 
 class LabCluster:
-    """Server, machines and services; made by `start`."""
+    """Server, machines and services; created by `start`."""
 
     def __init__(self, options: LabOptions, server: ApiServer, runtime: Runtime, port: int) -> None:
         self.options = options
@@ -91,7 +90,7 @@ class LabCluster:
 
     @classmethod
     async def start(cls, options: LabOptions) -> LabCluster:
-        """Open the server, let it listen, and make the services (which do not run yet)."""
+        """Open the server, listen, and create the services, which do not run yet."""
         clock = Clock(options.speed)
         server = await ApiServer.open(
             clock=clock,
@@ -112,7 +111,7 @@ class LabCluster:
         return cluster
 
     def _make_endpoint(self, registry: CollectorRegistry) -> Endpoint:
-        """What `kai run` serves on several addresses, on one: everything here is one process."""
+        """One endpoint for what `kai run` serves on several addresses: everything here is one process."""
         scheduler = self.scheduler
         others = {each.name: partial(_unready, each) for each in self.services if each is not scheduler}
         return Endpoint(
@@ -125,14 +124,14 @@ class LabCluster:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run everything until `stop` is set, then take it down in order."""
+        """Run everything until `stop` is set, then shut down in order."""
         try:
             await run_services(self.runtime, self.services, stop)
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Stop listening; what was written is kept."""
+        """Stop listening; stored state is kept."""
         if self.endpoint is not None:
             await self.endpoint.stop()
         await self.server.close()

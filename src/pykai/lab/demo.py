@@ -1,9 +1,8 @@
-"""A laboratory with a hundred GPUs on a busy morning: the built-in scenario of `kai demo`.
+"""A lab with a hundred GPUs on a busy morning: the built-in scenario of `kai demo`.
 
-Three departments share 12 machines with 8 GPUs each and a workstation with 4.  Some work runs, some is just ending, and
-the queue holds one of everything a scheduler has to decide: gangs, elastic jobs, shared GPUs, jobs over their quota or
-limit, jobs for which others have to make room, and jobs that cannot run for reasons of their own.  Jobs are named after
-what they show.
+Three departments share 12 machines with 8 GPUs each and a workstation with 4. Some work runs, some is about to end, and
+the queues hold one example of every decision a scheduler makes: gangs, elastic jobs, shared GPUs, jobs over their quota
+or limit, jobs that need evictions, and jobs that cannot run at all. Jobs are named after what they show.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pykai.api.decode import WireObject
 from pykai.api.timestamp import format_timestamp, parse_timestamp
 from pykai.lab.objects import node, pod, pod_group, priority_class, queue
 
-#: The morning.
+#: When the demo takes place.
 NOW_NS = parse_timestamp("2026-03-02T09:00:00Z")
 
 _SERVING_TAINT = Taint(key="dedicated", value="serving", effect="NoSchedule")
@@ -30,7 +29,7 @@ def _minutes_ago(minutes: float) -> str:
 
 
 def demo_objects() -> list[WireObject]:
-    """Everything in the laboratory."""
+    """All objects of the lab."""
     return [*_machines(), *_queues(), *_running(), *_waiting()]
 
 
@@ -74,7 +73,7 @@ def _job(
     devices: tuple[str, ...] = (),
     **each: Any,
 ) -> Iterator[WireObject]:
-    """A job of equal pods, `age` minutes old; running ones are dealt out over the nodes and shared devices."""
+    """A job of equal pods, `age` minutes old; running pods are spread over the nodes and shared devices."""
     created = _minutes_ago(age)
     needed = pods if minimum is None else minimum
     yield pod_group(
@@ -95,7 +94,7 @@ def _job(
 def _running() -> Iterator[WireObject]:
     yield from _job("pretraining", 2, queue="language", age=900, gpus=8, on=("h100-1", "h100-2"))
     yield from _job("detector", 3, queue="vision", age=400, minimum=2, gpus=2, on=("a100-1",))
-    # In the way of scaling-laws, and as well off elsewhere.
+    # Blocks scaling-laws and can move elsewhere.
     yield from _job("probing", 1, queue="vision", age=380, gpus=2, on=("h100-3",))
     yield from _job("embeddings", 6, queue="search", age=300, gpus=1, on=("a100-2",))
     yield from _job("bidding", 6, queue="ads", age=250, preemptible=False, gpus=1, on=("l4-2",))
@@ -110,11 +109,11 @@ def _running() -> Iterator[WireObject]:
         on=("l4-1",),
         devices=("0", "1"),
     )
-    # More than the students' share, as long as nobody else claims it.
+    # Over the students' share, while no other queue claims it.
     yield from _job("contest", 4, queue="thesis", age=150, minimum=1, gpus=1, on=("workstation",), **_WORKSTATION_POD)
-    # Fills the machine for serving while nothing is served.
+    # Fills the serving machine while it has no other work.
     yield from _job("batch-scoring", 4, queue="serving", age=120, minimum=1, gpus=2, on=("h100-4",), **_SERVING_POD)
-    # Ends as we look: its GPUs are spoken for before they are free.
+    # Ends right now: its GPUs are assigned before they are free.
     yield from _job(
         "nightly-index", 1, queue="search", age=600, gpus=8, on=("a100-3",), terminating=format_timestamp(NOW_NS)
     )
@@ -131,23 +130,23 @@ def _waiting() -> Iterator[WireObject]:
     yield from _job("preprocessing", 1, queue="vision", age=45, cpu="72", memory="256Gi")
     yield from _job("assignments", 5, queue="thesis", age=40, minimum=1, fraction=0.25)
     yield from _job("reranker", 3, queue="search", age=35, minimum=1, gpu_memory_mib=10000)
-    # Waits for the machine of nightly-index.
+    # Waits for nightly-index to free its machine.
     yield from _job("evaluation", 1, queue="language", age=30, gpus=8, node_selector={"gpu": "a100"})
-    # Within the quota of ads, which others use.
+    # Within the quota of ads, which other queues use.
     yield from _job("creatives", 1, queue="ads", age=34, gpus=2, **_WORKSTATION_POD)
     # Fits on one machine once probing has moved.
     yield from _job("scaling-laws", 1, queue="language", age=31, gpus=8, node_selector={"gpu": "h100"})
-    # More than the quota of ads, and not to be taken back once it runs.
+    # Over the quota of ads and non-preemptible.
     yield from _job("auction", 4, queue="ads", age=29, preemptible=False, gpus=1)
-    # More than search may ever have.
+    # Over the limit of search.
     yield from _job("reindexing", 16, queue="search", age=28, gpus=1)
     # No machine is that large.
     yield from _job("giant", 1, queue="vision", age=27, gpus=16)
-    # Room for some of its pods, so for none.
+    # Only some of its pods fit, so none starts.
     yield from _job("pretraining-2", 4, queue="language", age=26, gpus=4, node_selector={"gpu": "h100"})
     # Half of its pods do not exist yet.
     yield from _job("simulation", 2, queue="thesis", age=25, minimum=4, gpus=1)
-    # Asks for a machine nobody has.
+    # Asks for a machine that does not exist.
     yield from _job("blackwell", 1, queue="vision", age=24, gpus=1, node_selector={"gpu": "b200"})
-    # A queue nobody has made.
+    # Names a queue that does not exist.
     yield from _job("robotics-demo", 1, queue="robotics", age=23, gpus=1)

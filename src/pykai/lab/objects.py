@@ -1,4 +1,4 @@
-"""Kubernetes objects in one line each, for clusters that are made up.
+"""Kubernetes objects in one line each, for synthetic clusters.
 
 The structs are those the engine reads from a real cluster.  Everything has a sensible default, so that a call says only
 what matters: `node("a", gpus=8)`, `queue("team", quota=4)`, `pod_group("job", queue="team", minimum=2)`,
@@ -57,7 +57,7 @@ def node(
 
 
 def priority_class(name: str, value: int) -> PriorityClass:
-    """A priority that groups may name; higher goes first in its queue, and below 100 may be taken back."""
+    """A priority class for groups; higher goes first in its queue, and below 100 is preemptible."""
     return PriorityClass(metadata=ObjectMeta(name=name, uid=name), value=value)
 
 
@@ -96,7 +96,7 @@ def pod_group(
     sub_groups: Iterable[SubGroup] = (),
     created: str | None = None,
 ) -> PodGroup:
-    """A group of which `minimum` pods start together or not at all."""
+    """A group whose `minimum` pods start together or not at all."""
     return PodGroup(
         metadata=ObjectMeta(name=name, namespace=namespace, uid=name, creation_timestamp=created),
         spec=PodGroupSpec(
@@ -127,9 +127,9 @@ def pod(
     tolerations: Iterable[Toleration] = (),
     created: str | None = None,
 ) -> Pod:
-    """A pod that waits, or that runs `on` a node and there on shared `devices`.
+    """A pending pod, or one that runs `on` a node, there on shared `devices`.
 
-    It asks for whole GPUs, for a fraction of one, or for memory of one; `terminating` is when its grace period ends.
+    It requests whole GPUs, a fraction of one, or memory of one; `terminating` is the end of its grace period.
     """
     pod_annotations: dict[str, str] = {}
     if group:

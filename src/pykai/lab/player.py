@@ -1,11 +1,11 @@
-"""Plays a story into a cluster: makes its machines and queues, then does what each step says at its time.
+"""Plays a story on a cluster: creates its machines and queues, then runs each step at its time.
 
-The player is one more user of the API server: it creates Jobs and Deployments and looks at them, nothing else.  Whoever
-shows the story reads `told` (the sentences so far) and waits on `finished`, which is set when the last step of a round
-is done and every Job of the round has ended.  What the server refused to create stands in `refused`.
+The player is an ordinary user of the API server: it creates and watches Jobs and Deployments, nothing else. A display
+reads `told` (the sentences so far) and waits on `finished`, which is set when the last step of a round is done and
+every Job of the round has ended. `refused` lists the objects that the server did not accept.
 
-Subtle: all times are those of the cluster's clock.  A round that repeats deletes its own Jobs and Deployments first and
-waits until they are gone, because the next one uses the same names.
+Subtle: all times are those of the cluster's clock. A repeated round first deletes its Jobs and Deployments and waits
+until they are gone, because the next one uses the same names.
 
 Statements: kai:up.
 """
@@ -49,14 +49,14 @@ class _WorkloadStatus(Wire):
 
 
 class StoryWorkload(Wire):
-    """Of a Job or Deployment: who it is and whether it has ended."""
+    """The identity of a Job or Deployment, and whether it has ended."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     status: _WorkloadStatus = msgspec.field(default_factory=_WorkloadStatus)
 
     @property
     def failed(self) -> bool:
-        """Whether a Job has given up."""
+        """Whether a Job has failed."""
         return any(each.type == "Failed" and each.status == "True" for each in self.status.conditions)
 
     @property
@@ -67,7 +67,7 @@ class StoryWorkload(Wire):
 
 @dataclass(frozen=True, slots=True)
 class StoryLine:
-    """A sentence of the story, and when it was said."""
+    """A sentence of the story and its time."""
 
     at_s: float
     text: str
@@ -93,16 +93,16 @@ class Player:
         self._deployments: Store[StoryWorkload] = runtime.caches.store(resources.DEPLOYMENTS, StoryWorkload)
         #: (resource, namespace, name) of what this round submitted
         self._submitted: dict[tuple[Resource, str, str], None] = {}
-        #: keys of the Jobs among them that the cache has shown: one that is missing then was deleted by someone
+        #: keys of those Jobs that the cache has shown; one that is missing later was deleted by a user
         self._seen_jobs: set[str] = set()
         self._began_s = 0.0
 
     def ready(self) -> bool:
-        """There is nothing to wait for."""
+        """Always true: the player needs no preparation."""
         return True
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Play rounds until told to stop; a story that does not repeat leaves everything as it is at its end."""
+        """Play rounds until `stop` is set; a story that does not repeat leaves its objects in place at the end."""
         playing = asyncio.create_task(self._play())
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -146,12 +146,12 @@ class Player:
         self.finished.set()
 
     def failed(self) -> list[str]:
-        """Names of the Jobs of this round that have given up."""
+        """Names of the failed Jobs of this round."""
         found = (self.jobs.get(key) for key in self._story_job_keys())
         return sorted(job.metadata.name for job in found if job is not None and job.failed)
 
     def unfinished_jobs(self) -> list[str]:
-        """Keys of the Jobs of this round that have not ended; what the cache does not show yet has not."""
+        """Keys of the unfinished Jobs of this round, including those that the cache does not show yet."""
         unfinished = []
         for key in self._story_job_keys():
             job = self.jobs.get(key)
@@ -215,7 +215,7 @@ class Player:
         self._submitted.pop((resource, named.namespace if resource.namespaced else "", named.name), None)
 
     async def _clear(self) -> None:
-        """Delete what the round has left and wait until it is gone."""
+        """Delete the objects of the round and wait until they are gone."""
         left = list(self._submitted)
         self._submitted.clear()
         self._seen_jobs.clear()

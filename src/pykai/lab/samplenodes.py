@@ -1,8 +1,7 @@
-"""Nodes for a cluster that has none, so that `kai server` and `kai run machines` make a cluster work can run on.
+"""Nodes for an empty cluster, so that work can run on `kai server` and `kai run machines`.
 
-`furnisher` reads what the flag `--nodes` says and gives a service that creates the nodes once: those of the built-in
-lab where nothing was said and the cluster is empty, those of a story where its file was named, whatever else is there,
-or none.  What exists already stays as it is.
+`sample_nodes` reads the flag `--nodes` and returns a service that creates nodes once: by default those of the built-in
+lab if the cluster is empty, those of a story if its file is given, or none. Existing objects stay as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class SampleNodes:
-    """Creates nodes, then has nothing more to do."""
+    """Creates nodes once."""
 
     name = "nodes"
 
@@ -52,8 +51,8 @@ class SampleNodes:
 
 
 def sample_nodes(runtime: Runtime, options: MachineOptions) -> list[Service]:
-    """The service that creates the nodes that options ask for, if any; raises `OptionError`."""
-    # A process that plays no controllers joins a cluster of others, which has nodes or waits for them.
+    """The service that creates the requested nodes, if any; raises `OptionError`."""
+    # Without controllers the process joins a cluster that brings its own nodes.
     if options.nodes == NONE or (not options.nodes and not options.controllers):
         return []
     try:

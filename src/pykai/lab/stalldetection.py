@@ -1,18 +1,17 @@
-"""Whether a story that waits will ever go on.
+"""Detects a story that can make no more progress.
 
-`kai up --until-done` ends when every Job of its story has ended.  A Job that asks for more than the cluster has never
-does, so after every cycle of the scheduler `StallDetector` looks whether anything can still change:
+`kai up --until-done` ends when every Job of its story has ended. A Job that requests more than the cluster has never
+ends, so after every scheduling cycle `StallDetector` checks whether anything can still change:
 
-- every Job that is open waits as a whole: its pods have PodGroups that the last plan refused, and not for want of pods,
-  which the Job's controller may still make;
-- nothing runs that will end by itself, starts, or is being deleted;
-- the plan moves nothing, has seen every change, and holds until something else changes: no rule waits for a time.
+- every unfinished Job waits as a whole: the last plan refused the PodGroups of its pods, and not for missing pods,
+  which the Job's controller may still create;
+- no pod runs that will end by itself, starts, or is being deleted;
+- the plan moves nothing, has seen every change, and depends on no time.
 
-Then nothing will ever happen, and `reached` is set with `sentences` that name each Job and why it waits.
+Then nothing will ever happen: `reached` is set, and `sentences` name each Job and why it waits.
 
-Subtle: pods that are never created or grouped (a webhook refuses them, their owner is unusual) never come into a plan.
-For them the rule is blunt: after ten minutes of the cluster's time without any change of a pod or Job nothing is
-expected any more.
+Subtle: pods that are never created or grouped (a webhook refuses them, their owner is unusual) never appear in a plan.
+For them a time-out holds: ten minutes of cluster time without a change of any pod or Job.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from pykai.kube.store import Change
 from pykai.lab.player import Player
 from pykai.scheduler.service import Scheduler
 
-#: cluster seconds without a change after which none is expected; Jobs pause for six minutes at most between two pods
+#: cluster seconds without a change that count as a stall; Jobs pause for at most six minutes between two pods
 QUIET_PERIOD_S: Final = 600.0
 _ENDED: Final = ("Succeeded", "Failed")
 #: whose pods run until they are deleted
@@ -38,7 +37,7 @@ _LONG_RUNNING_OWNERS: Final = ("ReplicaSet", "StatefulSet", "DaemonSet")
 
 
 class StallDetector:
-    """Looks after every cycle; see the module."""
+    """Checks after every cycle; see the module."""
 
     def __init__(self, runtime: Runtime, scheduler: Scheduler, player: Player) -> None:
         self.stalled = asyncio.Event()
@@ -68,7 +67,7 @@ class StallDetector:
             self.stalled.set()
 
     def _permanent_reasons(self, plan: Plan, open_jobs: list[str], refused: dict[str, Unscheduled]) -> list[str]:
-        """Why each Job waits, if nothing can change any more; nothing otherwise."""
+        """Why each Job waits, if nothing can change any more; else empty."""
         scheduler = self._scheduler
         if plan.binds or plan.evictions or plan.nominations or plan.stale or not scheduler.loop.plan_holds_until_change:
             return []
@@ -83,7 +82,7 @@ class StallDetector:
         return why if all(why) else []
 
     def _quiet_reasons(self, open_jobs: list[str], refused: dict[str, Unscheduled]) -> list[str]:
-        """The same, if nothing has changed for long and nothing runs that will end."""
+        """The same, if nothing has changed for a long time and no running pod will end."""
         pods = self._scheduler.intake.pods.values()
         if self._clock.elapsed_s() - self._last_change_s < QUIET_PERIOD_S or any(_will_end(pod) for pod in pods):
             return []
@@ -91,7 +90,7 @@ class StallDetector:
         return [self._waiting_reason(job, refused) or f"job {job}: {quiet}" for job in open_jobs]
 
     def _waiting_reason(self, job: str, refused: dict[str, Unscheduled]) -> str:
-        """Why a Job waits; empty if any of its pods is not waiting for the scheduler, or it has none."""
+        """Why a Job waits; empty if it has no pods, or one that does not wait for the scheduler."""
         groups = {_group(pod) for pod in self._pods_of(job)}
         if not groups or not groups <= refused.keys():
             return ""

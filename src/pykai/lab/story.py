@@ -1,4 +1,4 @@
-"""A story for a simulated cluster: machines, queues, and what is submitted when; read from YAML.
+"""A story for a simulated cluster, read from YAML: machines, queues, and timed submissions.
 
     title: A busy morning
     machines:
@@ -22,7 +22,7 @@ Deployments.  Everything is submitted as a user would: the pod grouper and the s
 
 A queue that a step names must be one of the story, of its objects, or one that every installation has.
 
-Subtle: the same story gives the same objects, so names repeat; a round first waits until the last one is cleared away.
+Subtle: the same story creates the same objects, so names repeat; a round first waits until the last one is deleted.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _NS = 1_000_000_000
 
 
 class ScenarioError(ValueError):
-    """A story that cannot be told: the text names the file, the place in it and what to mend."""
+    """An invalid story: the text names the file, the place in it and the fix."""
 
 
 class _StoryRecord(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """Base of everything in the file: a misspelt field is an error, not a silence."""
+    """Base of everything in the file: a misspelt field is an error."""
 
 
 class MachineEntry(_StoryRecord, frozen=True):
-    """So many equal nodes, named `<name>-1`, `<name>-2`, ...; one alone carries the plain name."""
+    """Equal nodes, named `<name>-1`, `<name>-2`, ...; a single one has the plain name."""
 
     name: str
     count: int = 1
@@ -71,7 +71,7 @@ class MachineEntry(_StoryRecord, frozen=True):
 
 
 class ResourceShare(_StoryRecord, frozen=True):
-    """What a queue has of a resource."""
+    """Quota, limit and weight of a queue for one resource."""
 
     quota: float = 0
     limit: float = -1
@@ -91,7 +91,7 @@ class QueueEntry(_StoryRecord, frozen=True):
 
 
 class WorkEntry(_StoryRecord, frozen=True):
-    """What pods of a job or service ask for."""
+    """What pods of a job or service request."""
 
     name: str
     queue: str
@@ -132,7 +132,7 @@ class ObjectToDelete(_StoryRecord, frozen=True):
 
 
 class StoryStep(_StoryRecord, frozen=True):
-    """Something that happens."""
+    """Actions at one time."""
 
     at: str
     say: str = ""
@@ -216,7 +216,7 @@ def _check(story: Story, source: str) -> None:
 
 
 def _check_queues(story: Story, source: str) -> None:
-    """A job in a queue that is not there would wait until the end of the story."""
+    """A job in a queue that does not exist would wait until the end of the story."""
     queue_names = {names.DEFAULT_PARENT_QUEUE, names.DEFAULT_QUEUE, *(entry.name for entry in story.queues)}
     for document in (*story.objects, *(each for step in story.steps for each in step.apply)):
         if document.get("kind") == "Queue" and isinstance(document.get("metadata"), dict):
@@ -246,7 +246,7 @@ def _seconds(text: str) -> float:
 
 
 def machine_kind(entry: MachineEntry) -> MachineKind:
-    """The machines as the simulator knows them."""
+    """The entry as the simulator's type."""
     levels = []
     if entry.per_rack:
         if entry.racks_per_zone:

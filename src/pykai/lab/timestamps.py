@@ -1,4 +1,4 @@
-"""Moments of cluster time: as they stand in objects, and as seconds since 1970."""
+"""Conversion between timestamps of objects and seconds since 1970."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pykai.api.timestamp import TimestampError, format_timestamp, parse_timestam
 
 
 def to_timestamp(at_s: float) -> str:
-    """A moment as it stands in objects: whole seconds, UTC."""
+    """A time as objects hold it: whole seconds, UTC."""
     return _format_seconds(int(at_s))
 
 
@@ -18,7 +18,7 @@ def _format_seconds(at_s: int) -> str:
 
 
 def to_seconds(timestamp: str | None) -> float | None:
-    """A timestamp in seconds since 1970, None if there is none that can be read."""
+    """A timestamp in seconds since 1970, None if it is absent or unreadable."""
     if not timestamp:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Questions about oneself: may I do this, what may I do, who am I.  Answered by the authoriser, never stored."""
+"""Self-reviews: may I do this, what may I do, who am I. The authoriser answers them; they are never stored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pykai.lab.apiserver.rbac import Authorizer, PolicyRule
 from pykai.lab.apiserver.users import User
 
 GROUPS: Final = frozenset({"authorization.k8s.io", "authentication.k8s.io"})
-#: group, plural and kind of what is served
+#: group, plural and kind of the served reviews
 KINDS: Final = (
     ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
     ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),

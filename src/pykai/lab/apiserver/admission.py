@@ -1,16 +1,15 @@
-"""Admission: who may change or refuse a write before it is stored.
+"""Admission: functions and webhooks that may change or refuse a write before it is stored.
 
 First functions in this process (the gpusharing mutation, for one), then the webhooks of the stored
-MutatingWebhookConfigurations and ValidatingWebhookConfigurations, in the order of their names.  A webhook is asked over
-HTTPS with an AdmissionReview; it may answer with a JSON patch, with warnings, or with a refusal.  What happens when it
-does not answer is its failurePolicy.
+MutatingWebhookConfigurations and ValidatingWebhookConfigurations, in the order of their names. A webhook gets an
+AdmissionReview over HTTPS; it may answer with a JSON patch, warnings, or a refusal. Its failurePolicy decides when it
+does not answer.
 
-Functions in the process see writes of main resources only, webhooks whatever their rules name.  Our own policies
-(`guards`), and the rule that a role holds no right which its writer lacks (`rbac`), refuse before either is asked.
+Functions in the process see writes of main resources only, webhooks whatever their rules name. Our own policies
+(`policyenforcer`), and the rule that a role holds no right which its writer lacks (`rbac`), come before both.
 
-Subtle: a webhook of a `service` has no address outside of a cluster with pods that serve; it counts as one that does
-not answer.  Match conditions need the CEL library (extra `dra`); a condition that cannot be evaluated is treated by the
-failurePolicy too.
+Subtle: a webhook with a `service` is unreachable without pods that serve; it counts as one that does not answer. Match
+conditions need the CEL library (extra `dra`); the failurePolicy also covers conditions that cannot be evaluated.
 
 Statements: apiserver:webhooks.
 """
@@ -52,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True):
-    """What admission is asked about, in process or over HTTPS."""
+    """The write under review, in process or over HTTPS."""
 
     #: CREATE, UPDATE or DELETE
     operation: str
@@ -69,11 +68,11 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     old_object: JsonObject | None
     user: str
     dry_run: bool
-    #: of the user
+    #: groups of the user
     groups: tuple[str, ...] = ()
 
 
-#: gives the object to store instead, or None to leave it as it is; raises an ApiError to refuse
+#: returns the object to store instead, or None to leave it; raises an ApiError to refuse
 Mutator = Callable[[AdmissionRequest], JsonObject | None]
 #: raises an ApiError to refuse
 Validator = Callable[[AdmissionRequest], None]
@@ -85,7 +84,7 @@ class Webhook:
 
     name: str
     url: str
-    #: why it cannot be asked at all
+    #: why it cannot be called at all
     unreachable: str
     ca_bundle: str
     rules: tuple[Mapping[str, Any], ...]
@@ -115,7 +114,7 @@ class Admission:
             storage.collection(store).listeners.append(lambda _, store=store: self._load_webhooks(store))  # type: ignore[misc]
 
     def is_needed(self, call: Call) -> bool:
-        """Whether anybody has to be asked about this write."""
+        """Whether any function, policy or webhook concerns this write."""
         if self._guards.is_needed(call) or (call.kind.group == RBAC_GROUP and MASTERS not in call.user.groups):
             return True
         if self._webhooks[MUTATING] or self._webhooks[VALIDATING]:
@@ -123,7 +122,7 @@ class Admission:
         return bool(self._mutators or self._validators) and not call.subresource
 
     async def mutate(self, call: Call, obj: JsonObject, old: JsonObject | None) -> JsonObject:
-        """The object as admission wants it; the same one where nobody changed anything."""
+        """The object after mutation; the same one if nothing changed."""
         if not call.subresource:
             for mutator in self._mutators:
                 changed = mutator(_request(call, obj, old))
@@ -136,7 +135,7 @@ class Admission:
         return obj
 
     async def validate(self, call: Call, obj: JsonObject | None, old: JsonObject | None) -> None:
-        """Raises the refusal of whoever refuses."""
+        """Raise the first refusal."""
         if obj is not None:
             self.authorizer.check_grant(call.user, call.kind.store, obj, old)
         self._guards.check(call, obj, old)
@@ -153,11 +152,11 @@ class Admission:
                 await self._call(webhook, request, call)
 
     def check_subresource(self, call: Call) -> None:
-        """403 where a policy refuses a binding or an eviction; no webhook is asked about these."""
+        """403 if a policy refuses a binding or an eviction; webhooks do not see these."""
         self._guards.check(call, None, None)
 
     async def close(self) -> None:
-        """Give up connections."""
+        """Close connections."""
         if self._session is not None:
             await self._session.close()
 

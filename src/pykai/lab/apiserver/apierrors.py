@@ -1,8 +1,8 @@
-"""The answers that say no, in Kubernetes' words.
+"""Errors of the API, in Kubernetes' words.
 
 Inside the server a refusal is an `ApiError` of `kube.errors`, raised where the rule is; the handler turns it into a
-Status object.  Clients of Kubernetes read code, reason and details, people read the message, so all of them are what
-a real API server would say.
+Status object. Clients of Kubernetes read code, reason and details, people read the message, so all of them match a real
+API server.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def invalid_value(field: str, value: object, text: str) -> StatusCause:
 
 
 def unsupported_value(field: str, value: object, *supported: str) -> StatusCause:
-    """A field whose value is none of those there are."""
+    """A field whose value is not one of the supported ones."""
     listed = ", ".join(f'"{each}"' for each in supported)
     shown = f'"{value}"' if isinstance(value, str) else str(value)
     return StatusCause(field, "FieldValueNotSupported", f"Unsupported value: {shown}: supported values: {listed}")
@@ -68,7 +68,7 @@ def not_found(group: str, plural: str, name: str) -> errors.NotFound:
 
 
 def no_such_path() -> errors.NotFound:
-    """The server serves nothing there."""
+    """The path does not exist."""
     return errors.NotFound(404, "NotFound", "the server could not find the requested resource", details={})
 
 
@@ -79,7 +79,7 @@ def already_exists(group: str, plural: str, name: str) -> errors.AlreadyExists:
 
 
 def conflict(group: str, plural: str, name: str, text: str = "") -> errors.Conflict:
-    """The object is not what the writer thinks it is."""
+    """The object has changed since the writer read it."""
     text = text or "the object has been modified; please apply your changes to the latest version and try again"
     message = f'Operation cannot be fulfilled on {qualified_resource(group, plural)} "{name}": {text}'
     return errors.Conflict(409, "Conflict", message, details=_details(group, plural, name))
@@ -88,7 +88,7 @@ def conflict(group: str, plural: str, name: str, text: str = "") -> errors.Confl
 def forbidden(
     group: str, plural: str, name: str, text: str, causes: list[JsonObject] | None = None
 ) -> errors.Forbidden:
-    """Not allowed, whatever the object looks like."""
+    """The request is not allowed."""
     more = {"causes": causes} if causes else {}
     quoted = f' "{name}"' if name else ""
     return errors.Forbidden(
@@ -114,22 +114,22 @@ def invalid(group: str, kind: str, name: str, causes: Iterable[StatusCause]) -> 
 
 
 def invalid_options(kind: str, cause: StatusCause) -> errors.Invalid:
-    """What is wrong is in the query of the request: ListOptions, CreateOptions, ..."""
+    """Invalid options in the query of the request: ListOptions, CreateOptions, ..."""
     return invalid("meta.k8s.io", kind, "", [cause])
 
 
 def bad_request(text: str) -> errors.BadRequest:
-    """The request itself cannot be understood."""
+    """The request is malformed."""
     return errors.BadRequest(400, "BadRequest", text)
 
 
 def expired(text: str = "The resourceVersion for the provided watch is too old.") -> errors.Gone:
-    """The revision asked for is no longer known."""
+    """The requested revision has left the history."""
     return errors.Gone(410, "Expired", text)
 
 
 def too_large_revision(requested: int, current: int) -> errors.ServerError:
-    """A revision that has not happened yet."""
+    """The requested revision is in the future."""
     return errors.ServerError(
         504,
         "Timeout",
@@ -144,27 +144,27 @@ def too_large_revision(requested: int, current: int) -> errors.ServerError:
 def method_not_allowed(
     text: str = "the server does not allow this method on the requested resource",
 ) -> errors.ApiError:
-    """The path is right and the verb is not."""
+    """The path does not support the verb."""
     return errors.MethodNotAllowed(405, "MethodNotAllowed", text, details={})
 
 
 def unsupported_media_type(text: str) -> errors.ApiError:
-    """A body or patch of a form the server does not read."""
+    """The server does not read this content type."""
     return errors.ApiError(415, "UnsupportedMediaType", text, details={})
 
 
 def too_large(text: str) -> errors.ApiError:
-    """413."""
+    """The body is too large: 413."""
     return errors.ApiError(413, "RequestEntityTooLarge", text)
 
 
 def not_acceptable(text: str) -> errors.ApiError:
-    """The client reads only what the server does not write."""
+    """The client accepts no content type that the server writes."""
     return errors.ApiError(406, "NotAcceptable", text, details={})
 
 
 def status_object(error: errors.ApiError) -> JsonObject:
-    """The Status that tells of this error."""
+    """The error as a Status object."""
     status: JsonObject = {
         "kind": "Status",
         "apiVersion": "v1",

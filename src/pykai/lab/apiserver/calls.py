@@ -1,6 +1,6 @@
-"""A request to the API, read: what is to be done with which object, by whom and how.
+"""A parsed request to the API: verb, object, user and options.
 
-`Call` is what the layers below the wire speak in.  It also gathers the warnings that ride back on the answer.
+The layers below the wire take a `Call`. It also collects the warnings for the response.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Call:
     subresource: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     user: User = ADMIN
-    #: who is named in managedFields
+    #: field manager in managedFields
     manager: str = "unknown"
-    #: whether plain writes are noted in managedFields
+    #: whether plain writes are tracked in managedFields
     tracked: bool = False
     dry_run: bool = False
     #: Ignore, Warn or Strict
@@ -44,12 +44,12 @@ class Call:
 
     @property
     def key(self) -> str:
-        """Of the object in its collection."""
+        """The object's key in its collection."""
         return f"{self.namespace}/{self.name}" if self.kind.namespaced else self.name
 
 
 def read_options(call: Call, agent: str = "") -> None:
-    """Take dryRun, fieldManager and fieldValidation from the query."""
+    """Read dryRun, fieldManager and fieldValidation from the query."""
     query = call.query
     options = _OPTIONS.get(call.verb, "DeleteOptions")
     dry_run = query.get("dryRun", "")
@@ -68,7 +68,7 @@ def read_options(call: Call, agent: str = "") -> None:
 
 
 def check_object_type(call: Call, obj: Any) -> dict[str, Any]:
-    """The body as an object of the call's kind; apiVersion and kind may be left out of built-in kinds."""
+    """The body as an object of the call's kind; built-in kinds may omit apiVersion and kind."""
     if not isinstance(obj, dict):
         raise bad_request(f"the body must be an object of kind {call.kind.kind}, not {type(obj).__name__}")
     api_version, kind = obj.get("apiVersion"), obj.get("kind")
@@ -100,13 +100,13 @@ def check_object_type(call: Call, obj: Any) -> dict[str, Any]:
 
 
 def decode_failure_text(call: Call, error: str) -> str:
-    """The text for a body that is no object of its kind."""
+    """The message for a body that does not decode as its kind."""
     kind = call.kind
     return f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error}'
 
 
 def report_unknown_fields(call: Call, unknown: list[str]) -> None:
-    """Fields that the schema does not know: refused, told or ignored, as the call wants it."""
+    """Refuse, report or ignore unknown fields, as the call's fieldValidation says."""
     texts = [f'unknown field "{path}"' for path in (sorted(unknown) if call.kind.is_custom else unknown)]
     if call.field_validation == "Strict":
         error = f"strict decoding error: {', '.join(texts)}"

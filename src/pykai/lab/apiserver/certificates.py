@@ -1,8 +1,8 @@
-"""The server's own certificate authority, made at first start.
+"""The server's own certificate authority, created at first start.
 
-kubectl sends a bearer token only over HTTPS and trusts what its kubeconfig says, so the server makes a CA, puts it into
-the kubeconfig and signs a certificate for the names it is reached by.  Keys are of P-256: quick to make and to use.
-The CA stays in the data folder; the server's certificate is made anew at each start.
+kubectl sends a bearer token only over HTTPS and trusts the CA in its kubeconfig, so the server creates a CA, puts it
+into the kubeconfig and signs a certificate for its host names. Keys are P-256: fast to create and to use. The CA stays
+in the data folder; each start issues a new server certificate.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Authority:
 
     @classmethod
     def load(cls, folder: Path | None) -> Authority:
-        """That of the folder, made at first use; without a folder it lives as long as the server."""
+        """The authority of the folder, created at first use; without a folder it lives as long as the server."""
         if folder is None:
             return _new_authority()
         certificate_path, key_path = folder / "ca.crt", folder / "ca.key"
@@ -75,7 +75,7 @@ def server_context(authority: Authority, names: tuple[str, ...]) -> ssl.SSLConte
     certificate, key = authority.issue(names)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # The ssl module reads certificates from files only; the folder is private and gone at once.
+    # The ssl module reads certificates from files only; the folder is private and removed at once.
     with tempfile.TemporaryDirectory() as folder:
         chain = Path(folder) / "server.pem"
         write_private(chain, (certificate + key).decode())

@@ -1,8 +1,8 @@
-"""CustomResourceDefinitions: a stored definition is a served kind, at once.
+"""CustomResourceDefinitions: a stored definition is served at once.
 
-`Definitions` follows the stored definitions and keeps the registry in step.  A definition that is deleted takes its
-objects with it.  Versions are not converted: all of them show the same stored fields under another apiVersion, as
-with the conversion strategy None.
+`Definitions` follows the stored definitions and keeps the registry in step. Deleting a definition deletes its objects.
+Versions are not converted: all of them show the same stored fields under another apiVersion, as with the conversion
+strategy None.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _with_default_names(obj: JsonObject) -> JsonObject:
 
 
 def prepare_create(state: ServerState, call: Call, obj: JsonObject) -> JsonObject:
-    """A new definition is established from the beginning."""
+    """A new definition is established at once."""
     return _with_status(state, _with_default_names(obj), {})
 
 
@@ -70,7 +70,7 @@ def _with_status(state: ServerState, obj: JsonObject, status: JsonObject) -> Jso
 
 
 def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
-    """What a definition needs to be served."""
+    """Problems that keep a definition from being served."""
     if call.subresource == "status":
         return []
     spec = obj.get("spec")
@@ -191,7 +191,7 @@ class Definitions:
         try:
             kinds = served_kinds(definition)
         except Exception:
-            # Checked when it was written; what is left is a stored definition of an older server.
+            # Definitions are checked when written, so this is one that an older server stored.
             _log.exception("the CustomResourceDefinition %s cannot be served; correct its spec", name)
             return
         self._unregister(name)

@@ -1,8 +1,8 @@
-"""The roles every cluster has from the start: cluster-admin, admin, edit, view, and what every user may ask.
+"""The roles every cluster has from the start: cluster-admin, admin, edit, view, and discovery for every user.
 
-Rules and names are those of Kubernetes, without kinds that have left it.  `admin`, `edit` and `view` hold no rules
-themselves: they gather those of ClusterRoles that are labelled for them, so custom kinds can join in.  The one addition
-is `viewer`, for the user of that name, who may read everything.
+Rules and names are those of Kubernetes, without removed kinds. `admin`, `edit` and `view` hold no rules themselves:
+they aggregate labelled ClusterRoles, so custom kinds can join. The one addition is `viewer`, for the user of that name,
+who may read everything.
 
 Statements: apiserver:users.
 """
@@ -108,7 +108,7 @@ _RULES: Final[dict[str, list[JsonObject]]] = {
         {"nonResourceURLs": ["*"], "verbs": ["get"]},
     ],
 }
-#: ClusterRole -> those it is bound to
+#: ClusterRole -> subjects of its binding
 _BOUND: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "cluster-admin": (("Group", "system:masters"),),
     "system:basic-user": (("Group", _AUTHENTICATED),),

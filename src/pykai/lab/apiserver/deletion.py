@@ -1,10 +1,10 @@
-"""What deleting an object means: at once, after its grace, or after its finalizers.
+"""Deletion of an object: at once, after its grace period, or after its finalizers.
 
-A DeleteOptions says how dependents are to go (propagation), how long a pod has to end (grace) and which object exactly
-is meant (preconditions).  `planned` answers with what keeps the object for now, or None where it vanishes.
+DeleteOptions set how dependents are deleted (propagation), how long a pod may take to end (grace) and which object is
+meant (preconditions). `pending_deletion` returns what keeps the object for now, or None if it is removed.
 
-Pods have a grace: one without a node or one that has ended goes at once, any other waits for its kubelet to delete it
-again with grace 0.
+Pods have a grace period: one without a node, or finished, is removed at once; any other waits for its kubelet to delete
+it again with grace 0.
 
 Statements: apiserver:finalizers, apiserver:grace.
 """
@@ -27,14 +27,14 @@ _DEFAULT_GRACE_S: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class PendingDeletion:
-    """An object that is to go and cannot go yet."""
+    """An object that is deleted but not removed yet."""
 
     finalizers: list[str]
     grace_s: int
 
 
 def check_preconditions(kind: ResourceKind, name: str, obj: JsonObject, options: Mapping[str, Any]) -> None:
-    """409 where another object or version is meant."""
+    """409 if the preconditions name another object or version."""
     preconditions = options.get("preconditions") or {}
     meta = obj["metadata"]
     for field, label, became in (
@@ -81,7 +81,7 @@ def read_options(query: Mapping[str, str], body: Any) -> JsonObject:
 
 
 def pending_deletion(kind: ResourceKind, obj: JsonObject, options: Mapping[str, Any]) -> PendingDeletion | None:
-    """What keeps the object; None where it goes at once."""
+    """What keeps the object; None if it is removed at once."""
     finalizers = list(obj["metadata"].get("finalizers") or ())
     policy = options.get("propagationPolicy")
     if policy is not None:
@@ -97,14 +97,14 @@ def pending_deletion(kind: ResourceKind, obj: JsonObject, options: Mapping[str, 
 
 
 def is_ready_to_remove(kind: ResourceKind, obj: JsonObject) -> bool:
-    """Whether an object that is being deleted and has no finalizer waits for nothing else."""
+    """Whether a deleted object without finalizers can be removed."""
     if _is_nonempty_namespace(kind, obj):
         return False
     return not int(obj["metadata"].get("deletionGracePeriodSeconds") or 0)
 
 
 def validate_finalizers(before: JsonObject, new: JsonObject) -> list[StatusCause]:
-    """Finalizers cannot be added to what is being deleted."""
+    """Refuse new finalizers on an object that is being deleted."""
     added = [name for name in new.get("finalizers") or () if name not in (before.get("finalizers") or ())]
     if not added:
         return []

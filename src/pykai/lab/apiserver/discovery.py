@@ -1,7 +1,7 @@
-"""What the server serves, told to clients: versions, groups, kinds, health, OpenAPI.
+"""Discovery for clients: versions, groups, kinds, health, OpenAPI.
 
-Clients come in two ways: the aggregated form (all groups in one document) that kubectl prefers, and one document per
-group and version.  Both are made from the registry and kept until a kind comes or goes.
+There are two forms: the aggregated one (all groups in one document), which kubectl prefers, and one document per group
+and version. Both are built from the registry and cached until a kind is added or removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pykai.lab.apiserver.storage import encode
 
 _VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-#: subresource -> kind it speaks in and verbs
+#: subresource -> kind of its bodies, and verbs
 _SUBRESOURCES: Final[dict[str, tuple[str, str, str, list[str]]]] = {
     "binding": ("", "v1", "Binding", ["create"]),
     "eviction": ("policy", "v1", "Eviction", ["create"]),
@@ -43,7 +43,7 @@ VERSION: Final = {
 
 
 class Discovery:
-    """Answers everything that is no resource."""
+    """Answers paths that are not resources."""
 
     def __init__(self, registry: KindRegistry) -> None:
         self._registry = registry
@@ -117,7 +117,7 @@ class Discovery:
         return [f"apis/{g}/{v}" if g else f"api/{v}" for g, versions in self._groups().items() for v in versions]
 
     def _openapi_digests(self) -> dict[str, str]:
-        """Of documents that may change while the server runs or from one server to the next: what is in them."""
+        """Digests of documents that may change while the server runs or from one server to the next."""
         digests = {}
         for group, version in {(kind.group, kind.version) for kind in self._registry if kind.is_custom}:
             raw = encode(self._openapi(group, version))

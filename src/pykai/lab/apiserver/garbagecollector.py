@@ -1,13 +1,13 @@
-"""What goes when something else goes: dependents of deleted owners, the contents of namespaces, old events.
+"""Garbage collection: dependents of deleted owners, contents of deleted namespaces, old events.
 
-A dependent whose last owner is gone is deleted; one that has another owner loses the reference.  An owner deleted in
-the foreground waits for its dependents, one deleted with Orphan lets go of them first.  A namespace that is deleted is
-emptied and then removed.  Events live for an hour of cluster time.
+A dependent whose last owner is gone is deleted; one that has another owner loses the reference. An owner deleted in the
+foreground waits for its dependents; one deleted with Orphan first removes itself from them. A namespace that is deleted
+is emptied and then removed. Events live for an hour of cluster time.
 
-The collector follows the store's events, which name candidates, and works through them in a task of its own: deleting
-a thousand pods must not hold up anybody's request.
+The collector takes candidates from the store's events and works through them in its own task: deleting a thousand pods
+must not delay requests.
 
-Subtle: an owner of a kind that the server does not serve counts as present, since nobody knows whether it exists.
+Subtle: an owner of a kind that the server does not serve counts as present, since the server cannot tell.
 
 Statements: apiserver:garbage.
 """
@@ -32,9 +32,9 @@ from pykai.lab.apiserver.writer import ObjectWriter
 ObjectKey = tuple[StoreKey, str]
 
 EVENT_TTL_S: Final = 3600.0
-#: cluster seconds between two looks for old events
+#: cluster seconds between two checks for old events
 _EVENT_EXPIRY_INTERVAL_S: Final = 30.0
-#: objects worked through before others get their turn
+#: objects processed before yielding to other tasks
 _BATCH: Final = 64
 
 _EVENTS: Final[StoreKey] = ("", "events")
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class GarbageCollector:
-    """The collector."""
+    """Collects garbage in a background task."""
 
     def __init__(self, state: ServerState, writer: ObjectWriter) -> None:
         self._state = state
@@ -60,7 +60,7 @@ class GarbageCollector:
         state.storage.listeners.append(self._on_event)
 
     def start(self) -> None:
-        """Look at everything that is stored, then follow."""
+        """Enqueue stored candidates, then follow events."""
         for collection in self._storage.collections():
             for record in collection.records.values():
                 if record.owners or record.terminating:
@@ -164,7 +164,7 @@ class GarbageCollector:
         self._state.write(kind, {**obj, "metadata": meta})
 
     def _process_finalizers(self, place: ObjectKey, record: StoredObject) -> None:
-        """Foreground: dependents first.  Orphan: dependents stay and forget their owner."""
+        """Foreground: dependents first. Orphan: dependents stay and lose the owner reference."""
         finalizers = record.object()["metadata"].get("finalizers") or ()
         if ORPHAN in finalizers:
             for dependent in list(self._storage.dependents.get(record.uid, ())):
@@ -205,7 +205,7 @@ class GarbageCollector:
             self._writer.delete_now(Call("delete", kind, record.namespace, place[1].rpartition("/")[2]), options)
 
     def _empty_namespace(self, namespace: StoredObject) -> None:
-        """Delete what is in a namespace; when nothing is left, let the namespace go."""
+        """Delete the contents of a namespace; when it is empty, remove the namespace."""
         name = namespace.key
         self._terminating_namespaces.add(name)
         left = 0
@@ -230,7 +230,7 @@ class GarbageCollector:
             self.expire_events()
 
     def expire_events(self) -> None:
-        """Remove events that nobody has written to for an hour."""
+        """Remove events that have not been written for an hour."""
         old = self._clock.elapsed_s() - EVENT_TTL_S
         while self._event_expiry_queue and self._event_expiry_queue[0][0] <= old:
             _, key, revision = self._event_expiry_queue.popleft()

@@ -1,8 +1,8 @@
-"""From a request to its answer, for both ways in: HTTPS and the local transport.
+"""From a request to its response, for HTTPS and the local transport.
 
-`Handler.handle` finds out what a path asks for, checks that the user may, and calls the reader or the writer.  Nothing
-of a body is looked at before that; `refused` answers without even having the body.  Refusals come up as `ApiError` and
-leave as a Status; anything unforeseen leaves as a 500 that names the error, is logged, and harms no other request.
+`RequestHandler.handle` resolves the path, authorises the user, and calls the reader or the writer. The body is not read
+before that; `authorization_failure` needs no body at all. An `ApiError` becomes a Status; any other exception becomes a
+500 that names the error, is logged, and harms no other request.
 
 Statements: rbac:body.
 """
@@ -42,7 +42,7 @@ _NO_CONTAINER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StreamingResponse:
-    """An answer that goes on: the watch to read from."""
+    """A streaming response: the watch to read from."""
 
     watch: Watch
     headers: Mapping[str, str] = field(default_factory=lambda: _JSON)
@@ -50,9 +50,9 @@ class StreamingResponse:
 
 @dataclass(frozen=True, slots=True)
 class _RequestTarget:
-    """What a path asks for, whether or not there is such a kind."""
+    """The target of a path, whether or not the kind exists."""
 
-    #: as a role names it; empty where the method is none of the API's
+    #: verb as in roles; empty if the API does not have the method
     verb: str
     group: str
     version: str
@@ -70,7 +70,7 @@ class _RequestTarget:
 
 
 def _request_target(request: Request) -> _RequestTarget | str:
-    """The resource that a request is about, or the path where it is about none."""
+    """The resource of a request, or the path if it is not a resource."""
     path = unquote(request.path) if "%" in request.path else request.path
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
@@ -91,7 +91,7 @@ def _request_target(request: Request) -> _RequestTarget | str:
 
 
 def _selected_name(selector: str) -> str:
-    """The name that a field selector asks for, which is what a role with names is about."""
+    """The name that a field selector selects, for rules with resource names."""
     for term in selector.split(","):
         field, equals, value = term.partition("=")
         if field == "metadata.name" and equals:
@@ -122,7 +122,7 @@ class RequestHandler:
     async def handle(
         self, request: Request, user: User, *, tracked: bool, agent: str = ""
     ) -> Response | StreamingResponse:
-        """The answer; `tracked` says whether plain writes are noted in managedFields."""
+        """The response; `tracked`: plain writes are tracked in managedFields."""
         warnings: list[str] = []
         try:
             answer = await self._dispatch(request, user, tracked, agent, warnings)
@@ -142,7 +142,7 @@ class RequestHandler:
         return answer
 
     def authorization_failure(self, request: Request, user: User) -> Response | None:
-        """403 where the user may not do this whatever the body says; None where the body decides."""
+        """403 if the user may not do this whatever the body says; None if the body decides."""
         try:
             self._authorize(_request_target(request), user, request)
         except errors.Forbidden as error:
@@ -150,7 +150,7 @@ class RequestHandler:
         return None
 
     def _authorize(self, target: _RequestTarget | str, user: User, request: Request) -> None:
-        """403 where no role of the user allows the request."""
+        """403 if no role of the user allows the request."""
         if MASTERS in user.groups:
             return
         if isinstance(target, str):
@@ -160,7 +160,7 @@ class RequestHandler:
             return
         namespace, name = target.namespace, target.name
         if (target.group, target.rest[0]) == ("", "namespaces") and name:
-            # A role in a namespace may allow to read that namespace.
+            # A role in a namespace may allow reading that namespace.
             namespace = name
         elif not name:
             name = _selected_name(request.query.get("fieldSelector", ""))
@@ -269,7 +269,7 @@ class RequestHandler:
         return await self._object_response(call, form, record)
 
     def _check_create_right(self, call: Call) -> None:
-        """403 where an apply would make an object that its user may only change."""
+        """403 if an apply would create an object that its user may only change."""
         kind, where = call.kind, {"namespace": call.namespace, "name": call.name}
         if not self._authorizer.allowed(call.user, "create", kind.group, kind.plural, **where):
             raise rbac.forbidden_resource(call.user, "create", kind.group, kind.plural, **where)
@@ -321,7 +321,7 @@ class RequestHandler:
             try:
                 await self._writer.delete(one, options)
             except errors.NotFound:
-                # Somebody else was faster.
+                # Another client deleted it first.
                 continue
         revision = self._storage.revision
         await self._storage.wait_durable(revision)

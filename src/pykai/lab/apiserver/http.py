@@ -1,10 +1,10 @@
 """The HTTPS side of the server: aiohttp in front of the same handler that the local transport uses.
 
-A request's bearer token says who sends it; without one only health and version are answered.  A body is read only where
-the user may do what the request asks for.
+The bearer token identifies the user; without one only health and version are served. A body is read only if the user is
+authorised for the request.
 
-Subtle: a connection costs a file descriptor and little else, but there are only so many.  One that brings no request,
-or not all of a body, within a while is closed; watches, which the server feeds, stay.
+Subtle: a connection costs a file descriptor and little else, but there are only so many. One that sends no request, or
+no complete body, in time is closed; watches stay.
 
 Statements: hostile:wire.
 """
@@ -30,11 +30,11 @@ from pykai.lab.apiserver.users import ANONYMOUS, Tokens, User
 
 _log = logging.getLogger(__name__)
 _wire_log = logging.getLogger(f"{__name__}.wire")
-#: seconds without a request after which a connection is closed; clients should give up theirs earlier
+#: seconds without a request after which a connection is closed; clients should close theirs earlier
 _IDLE_S: Final = 300.0
-#: seconds in which a body must have come
+#: seconds in which a body must arrive
 _BODY_S: Final = 60.0
-#: seconds in which the rest of a refused body may still come, so that its sender reads the answer
+#: seconds in which the rest of a refused body may still arrive, so that its sender reads the response
 _LINGER_S: Final = 5.0
 _ANONYMOUS_PATHS = frozenset({"/version", "/healthz", "/livez", "/readyz"})
 
@@ -72,7 +72,7 @@ class HttpServer:
         return int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
-        """Close the port and what goes on over it."""
+        """Close the port and its connections."""
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -98,7 +98,7 @@ class HttpServer:
         if (forbidden := self._handler.authorization_failure(api_request, user)) is not None:
             refused = _web_response(forbidden)
             if request.can_read_body:
-                # Its body is not read, so the connection cannot be used again.
+                # The body is not read, so the connection cannot be reused.
                 refused.force_close()
             return refused
         if (request.content_length or 0) > MAX_BODY:
@@ -133,7 +133,7 @@ class HttpServer:
 
 
 def _is_server_fault(record: logging.LogRecord) -> bool:
-    """Whether a record of the HTTP library tells of a failure here; what others send wrongly is no error of ours."""
+    """Whether a log record of the HTTP library reports a fault of the server rather than of a client."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
         _log.debug("a request that is no HTTP: %s", error)
@@ -149,7 +149,7 @@ def _too_large() -> web.Response:
 
 
 def _error_response(code: int, reason: str, message: str) -> web.Response:
-    """An answer to a request whose body is not read to its end; the connection cannot be used again."""
+    """The response to a request whose body is not fully read; the connection cannot be reused."""
     refused = errors.ApiError(code, reason, message)
     response = _web_response(Response(code, encode(status_object(refused)), {"Content-Type": JSON}))
     response.force_close()

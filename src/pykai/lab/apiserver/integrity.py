@@ -1,15 +1,16 @@
-"""Damage in the state file, found when the server starts: a state that lost something must not be served as if whole.
+"""Detects damage of the state file at start: a state that lost something must not be served as if complete.
 
 A disk, a file system or a bad copy can change bytes in three kinds of places, and each needs a check of its own:
 
 - Pages that give the file its structure: `PRAGMA integrity_check` walks all of them and compares tables with indexes.
-- Pages that hold nothing but content, as those with the rest of a large object: SQLite does not look into them, so
-  every row carries a checksum over all its columns (`row_sum`), which is compared when the row is read.
+- Pages that hold nothing but content, as those with the rest of a large object: SQLite does not check them, so every
+  row has a checksum over all its columns (`row_checksum`), which is compared when the row is read.
 - The write-ahead log beside the file, which is there after a crash: SQLite stops reading it at the first frame whose
   checksum is wrong, and what was committed after that frame is lost silently.  `check_wal` reads it first.
 
-Subtle: a log may end in a transaction that was cut off.  It was never answered, so dropping it loses nothing.  Frames
-that follow a whole transaction show that the disk had it before they were written; a bad frame before them is damage.
+Subtle: a log may end in a transaction that was cut off. Its writes were never acknowledged, so dropping it loses
+nothing. Frames that follow a whole transaction show that the disk had it before they were written; a bad frame before
+them is damage.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class StateError(errors.KubeError):
 
 
 def damaged_state_error(path: Path, what: str) -> StateError:
-    """The error for a file that is not as it was written."""
+    """The error for a damaged file."""
     return StateError(
         f"the state file {path} is damaged: {what}; put a copy of the folder in its place that was made while the "
         "server was stopped, or move it away to start with an empty cluster"
@@ -41,7 +42,7 @@ def damaged_state_error(path: Path, what: str) -> StateError:
 
 
 def row_checksum(*columns: str | int | bytes | None) -> int:
-    """A checksum of a row; the columns keep their borders."""
+    """A checksum of a row that includes the column borders."""
     checksum = 0
     for column in columns:
         part = column if isinstance(column, bytes) else repr(column).encode()

@@ -1,7 +1,7 @@
-"""Which kinds the server serves: the built-in ones as a table, and those that CustomResourceDefinitions bring.
+"""The kinds that the server serves: a table of built-in kinds, and those of CustomResourceDefinitions.
 
-A `Kind` is one resource in one version, as a path names it.  Versions of one resource share their stored objects: the
-store is keyed by `Kind.store` (group and plural) and holds every object in its storage version.
+A `ResourceKind` is one resource in one version, as a path names it. Versions of one resource share their stored
+objects: `ResourceKind.store` (group and plural) is the key, and every object is stored in its storage version.
 
 Subtle: `selectable_fields` are the paths a field selector may name besides metadata.name and metadata.namespace.
 """
@@ -46,7 +46,7 @@ class ResourceKind:
     schema: SchemaNode | None = None
     #: additionalPrinterColumns of a custom kind
     printer_columns: tuple[Mapping[str, Any], ...] = ()
-    #: came by a CustomResourceDefinition
+    #: comes from a CustomResourceDefinition
     is_custom: bool = False
     storage_version: str = ""
 
@@ -240,19 +240,19 @@ class KindRegistry:
     def __init__(self) -> None:
         self._kinds: dict[tuple[str, str, str], ResourceKind] = {}
         self._by_kind: dict[tuple[str, str, str], ResourceKind] = {}
-        #: grows whenever a kind comes, changes or goes: discovery and documents made from it are remade
+        #: grows whenever a kind is added, changed or removed: invalidates discovery documents
         self.generation = 0
         for kind in _BUILTIN_KINDS:
             self.add(replace(kind, schema=builtin_schema(kind.group, kind.version, kind.kind)))
 
     def add(self, kind: ResourceKind) -> None:
-        """Serve this kind, in place of one of the same path."""
+        """Serve this kind, replacing one with the same path."""
         self._kinds[kind.group, kind.version, kind.plural] = kind
         self._by_kind[kind.group, kind.version, kind.kind] = kind
         self.generation += 1
 
     def remove(self, kind: ResourceKind) -> None:
-        """Serve it no longer."""
+        """Stop serving a kind."""
         if self._kinds.pop((kind.group, kind.version, kind.plural), None) is not None:
             self._by_kind.pop((kind.group, kind.version, kind.kind), None)
             self.generation += 1
@@ -262,12 +262,12 @@ class KindRegistry:
         return self._kinds.get((group, version, plural))
 
     def by_kind(self, api_version: str, kind: str) -> ResourceKind | None:
-        """The kind an object says it is of."""
+        """The kind that an object's apiVersion and kind name."""
         group, _, version = api_version.rpartition("/")
         return self._by_kind.get((group, version, kind))
 
     def storage_kind(self, store: StoreKey) -> ResourceKind | None:
-        """The kind, in its storage version, of what is kept there (any served version if that is not served)."""
+        """The kind of stored objects, in the storage version if that is served, else in any."""
         any_version = None
         for kind in self._kinds.values():
             if kind.store == store:

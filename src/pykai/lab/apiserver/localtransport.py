@@ -1,7 +1,7 @@
-"""The transport within the process: requests go straight to the server, no sockets, no TLS, the same bytes.
+"""The in-process transport: requests go straight to the handler, without sockets and TLS, with the same bytes.
 
-Services of `kai up` and nearly all tests use it.  What it leaves out is only the wire: everything behind it (checks,
-admission, persistence, watches) is what HTTPS clients get too.
+Services of `kai up` and nearly all tests use it. It only leaves out the wire: checks, admission, persistence and
+watches are the same as over HTTPS.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pykai.lab.apiserver.users import User
 
 
 class LocalStream:
-    """A watch, or an error where one was wanted."""
+    """A watch, or the error response to one."""
 
     def __init__(self, answer: Response | StreamingResponse) -> None:
         self._answer = answer
@@ -66,7 +66,7 @@ class LocalTransport:
                 answer.watch.end()
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
     async def _handle(self, request: Request) -> Response | StreamingResponse:
         if self._handler.closed:

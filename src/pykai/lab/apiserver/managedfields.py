@@ -1,17 +1,17 @@
-"""Who owns which field: server-side apply, and the record that every other write leaves in `metadata.managedFields`.
+"""Field ownership: server-side apply, and the entries that other writes leave in `metadata.managedFields`.
 
     apply(schema, live, config, manager, force, now, api_version, subresource) -> the new object
     track_update(schema, old, new, manager, now, api_version, subresource)     -> new, with its managedFields
 
-An applier names the fields it cares for.  It gets them, unless that changes a field of another manager: that is a
-conflict, and `ApplyConflicts` names the fields; with `force` it takes them.  A field it named last time and no longer
-names goes, unless somebody else owns it too.  Any other write owns what it changed.  Which parts of an object are one
-field and which are many is the schema's matter: `schema.fieldsets`.
+An applier names the fields it wants to own. Changing a field of another manager is a conflict, and `ApplyConflicts`
+names the fields; `force` takes them over. A field that the last apply named and this one does not is removed, unless
+another manager owns it too. Any other write owns what it changed. The schema decides which parts of an object are one
+field and which are many: `schema.fieldsets`.
 
-Subtle: an entry is told apart by manager, operation and subresource, of updates also by apiVersion.  Nothing changes,
-not even a time, when an apply says what is already so.  An object that nobody tracked (its managedFields were removed)
-gets an entry of `before-first-apply` for all it has when it is first applied.  The caller drops what the request may
-not write (the status, or all but the status) before it calls.
+Subtle: entries are keyed by manager, operation and subresource, those of updates also by apiVersion. An apply that
+changes nothing changes no time either. An untracked object (its managedFields were removed) gets an entry
+`before-first-apply` for all its fields at the first apply. The caller drops what the request may not write (the status,
+or all but the status) before it calls.
 
 Statements: apiserver:ownership.
 """
@@ -35,9 +35,9 @@ _UPDATE: Final = "Update"
 _BEFORE: Final = "before-first-apply"
 _ANCIENT: Final = "ancient-changes"
 _KUBECTL: Final = "kubectl"
-#: Entries of updates that are kept apart; the oldest beyond are put together.
+#: Maximum number of update entries; older ones are merged.
 _MAX_UPDATERS: Final = 10
-#: What identifies an object or is the server's own is nobody's field.
+#: Identifying and server-set fields have no owner.
 _UNMANAGED_FIELDS: Final[FieldSet] = {
     ("f:apiVersion",),
     ("f:kind",),
@@ -164,7 +164,7 @@ def track_update(
     api_version: str,
     subresource: str = "",
 ) -> JsonObject:
-    """The new object with managedFields that say who changed what; the caller's `new` may carry its own record."""
+    """The new object with updated managedFields; the caller's `new` may carry its own."""
     given = _managed_fields_of(new)
     after = _without_managed_fields(new)
     if subresource or not given:
@@ -214,7 +214,7 @@ def _identity(entry: JsonObject) -> tuple[str, str, str, str]:
 
 
 def _without_unmanaged_fields(fields: JsonObject) -> JsonObject:
-    """FieldsV1 of a new object without what is nobody's."""
+    """FieldsV1 of a new object without fields that have no owner."""
     kept = {name: node for name, node in fields.items() if (name,) not in _UNMANAGED_FIELDS}
     metadata = {
         name: node
@@ -225,7 +225,7 @@ def _without_unmanaged_fields(fields: JsonObject) -> JsonObject:
 
 
 def _was_set_by_client_side_apply(schema: SchemaNode | None, live: JsonObject, manager: str, paths: FieldSet) -> bool:
-    """Whether kubectl set these fields itself, by an apply on the client's side, and nobody changed them since."""
+    """Whether kubectl set these fields by client-side apply, and they have not changed since."""
     try:
         applied = json.loads(_last_applied(live)) if manager == _KUBECTL else None
     except ValueError:
@@ -242,7 +242,7 @@ def _last_applied(obj: JsonObject) -> str:
 
 
 def _with_last_applied(before: JsonObject, after: JsonObject, config: Mapping[str, Any], manager: str) -> JsonObject:
-    """kubectl's own note of what it applied last, kept true where there is one, so that both ways of apply agree."""
+    """Update kubectl's last-applied annotation, if there is one, so that both ways of apply agree."""
     if manager != _KUBECTL or not _last_applied(before):
         return after
     metadata = dict(config.get("metadata") or {})
@@ -256,7 +256,7 @@ def _with_last_applied(before: JsonObject, after: JsonObject, config: Mapping[st
 
 
 def _without_fields(managers: _ManagersByIdentity, lost: FieldSet) -> _ManagersByIdentity:
-    """The entries without these fields; an entry without any is gone."""
+    """The entries without these fields; empty entries are dropped."""
     result: _ManagersByIdentity = {}
     for who, entry in managers.items():
         left = entry.fields - lost
@@ -268,7 +268,7 @@ def _without_fields(managers: _ManagersByIdentity, lost: FieldSet) -> _ManagersB
 
 
 def _merge_oldest_updaters(entries: list[JsonObject]) -> list[JsonObject]:
-    """The entries, with the oldest of too many updaters put together, those of one version into one."""
+    """The entries, with the oldest surplus updaters merged by version."""
     updaters = [entry for entry in entries if entry.get("operation") == _UPDATE]
     if len(updaters) <= _MAX_UPDATERS:
         return entries
@@ -291,7 +291,7 @@ def _managed_fields_of(obj: JsonObject | None) -> list[Any] | None:
 
 
 def _decoded_managers(obj: JsonObject | None) -> _ManagersByIdentity:
-    """The managers of an object; a record that cannot be read counts as none."""
+    """The managers of an object; an unreadable record counts as none."""
     managers: _ManagersByIdentity = {}
     for entry in _managed_fields_of(obj) or ():
         if not isinstance(entry, dict) or not isinstance(entry.get("fieldsV1"), dict):

@@ -1,7 +1,7 @@
 """Match conditions of webhooks: CEL expressions over `object`, `oldObject` and `request`.
 
-The library cel-expr-python evaluates them (extra `dra`); without it no condition can be evaluated, which is an error to
-be treated by the webhook's failurePolicy.
+The library cel-expr-python evaluates them (extra `dra`); without it every condition is an error, which the webhook's
+failurePolicy handles.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def evaluate_condition(expression: str, variables: Mapping[str, Any]) -> bool:
-    """Whether the condition is met; ValueError where that cannot be said."""
+    """Whether the condition is met; ValueError if it cannot be evaluated."""
     program = _compiled(expression)
     try:
         answer = program.eval(data=dict(variables))

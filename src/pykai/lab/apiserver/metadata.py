@@ -1,8 +1,8 @@
-"""Metadata of objects: names, labels, stamps, and the values that selectors ask for.
+"""Metadata of objects: names, labels, timestamps, and selectable fields.
 
 The rules are Kubernetes': names are RFC 1123 subdomains (namespaces and services: labels), label keys and values have
-their grammar, and uid, creation time and the like belong to the server.  Checks of labels are remembered, because a
-workload's pods all carry the same ones.
+their grammar, and uid, creation time and the like belong to the server. Label checks are cached, because all pods of a
+workload have the same labels.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def generated_name(prefix: str) -> str:
 
 
 def validate_name(kind: ResourceKind, name: str) -> list[StatusCause]:
-    """What is wrong with the name of an object of this kind."""
+    """Problems of the name of an object of this kind."""
     if not name:
         return [required_value("metadata.name", "name or generateName is required")]
     if kind.plural in _PATH_NAMED:
@@ -105,7 +105,7 @@ def _validate_label(key: str, value: str, value_is_label: bool, field: str) -> t
 
 
 def validate_labels(labels: Any, field: str = "metadata.labels") -> list[StatusCause]:
-    """What is wrong with a map of labels."""
+    """Problems of a map of labels."""
     if not labels:
         return []
     if not isinstance(labels, Mapping):
@@ -120,7 +120,7 @@ def validate_labels(labels: Any, field: str = "metadata.labels") -> list[StatusC
 
 
 def validate_metadata(metadata: JsonObject, before: JsonObject) -> list[StatusCause]:
-    """What is wrong with the metadata of an object; what is `before`'s own is taken to be in order."""
+    """Problems of an object's metadata; parts that are identical to `before`'s are not checked."""
     labels, annotations = metadata.get("labels"), metadata.get("annotations")
     causes = validate_labels(labels) if labels is not before.get("labels") else []
     if annotations and annotations is not before.get("annotations"):

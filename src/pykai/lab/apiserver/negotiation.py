@@ -1,11 +1,10 @@
-"""Forms of bodies: what a request's bytes mean, and in which form its sender reads the answer.
+"""Content negotiation: decoding of request bodies, and the format of responses.
 
 Requests come as JSON, YAML or Kubernetes' protobuf; answers are JSON, in full, as a Table, or as metadata alone.
 
-A body may be written to do harm.  All are limited to 3 MiB, as on a real server, and to 200 levels.  YAML can say much
-in few bytes, and is read a hundred times as slowly as JSON: before anything is built of it, its events are counted,
-with each alias for all that it stands for, so neither depth nor number nor size is a surprise.  Large bodies are read
-in a thread of their own, one at a time, while the event loop goes on answering others.
+Bodies may be hostile. All are limited to 3 MiB, as on a real server, and to 200 levels. YAML expands aliases and is a
+hundred times slower to read than JSON, so its events are counted first, with each alias at its expanded size. Large
+bodies are read in a separate thread, one at a time, while the event loop serves other requests.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from pykai.lab.apiserver import protobuf
 from pykai.lab.apiserver.apierrors import bad_request, not_acceptable, too_large, unsupported_media_type
 
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
-#: largest body, as a real server has it
+#: largest body, as on a real server
 MAX_BODY: Final = 3 << 20
 
-#: characters that a body of YAML may stand for, where each value counts as so many
+#: expanded size of a YAML body in characters, and what each value counts for
 _MAX_EXPANDED_SIZE: Final = 2 * MAX_BODY
 _VALUE_SIZE: Final = 32
 
-#: bytes from which on a body is read beside the event loop
+#: size from which a body is read in a thread
 _THREADED_READ_SIZE: Final = 64 << 10
 
 #: levels of objects and lists in a body
@@ -47,7 +46,7 @@ class _TextLoader(_YamlLoader):  # type: ignore[misc]
     """YAML as Kubernetes reads it: timestamps and numbers to the base of sixty (`1:30`) stay text."""
 
     def construct_number(self, node: yaml.ScalarNode) -> Any:
-        """A number; a base-60 value that only an explicit tag makes one is refused: it takes too long to read."""
+        """A number; an explicitly tagged base-60 value is refused, since it takes too long to read."""
         if ":" in node.value:
             raise yaml.constructor.ConstructorError(None, None, f"{node.value[:40]!r} is no number", node.start_mark)
         if node.tag == _INT:
@@ -94,7 +93,7 @@ _SUPPORTED: Final = frozenset({"Table", "PartialObjectMetadata", "PartialObjectM
 
 @lru_cache(maxsize=256)
 def response_format(header: str) -> ResponseFormat:
-    """The first form in an Accept header that the server writes; 406 where there is none."""
+    """The first format in an Accept header that the server writes; 406 if there is none."""
     if header in ("", "application/json", "*/*"):
         return _UNCHANGED
     for choice in header.split(","):
@@ -113,16 +112,16 @@ def response_format(header: str) -> ResponseFormat:
 
 
 def _check_yaml(body: bytes) -> None:
-    """Refuse YAML that is too deep, or stands for more than a body may hold; only counts, builds nothing."""
+    """Refuse YAML that is too deep or expands too far; only counts events."""
     size, aliases = 0, False
     #: where each open collection began, and its anchor
     opened: list[tuple[int, str | None]] = []
-    #: anchor -> how much it stands for
+    #: anchor -> its expanded size
     expanded_sizes: dict[str, int] = {}
     for event in yaml.parse(body, Loader=_YamlLoader):
         if isinstance(event, yaml.AliasEvent):
             aliases = True
-            # One that is still open contains itself.
+            # An anchor that is still open contains itself.
             size += expanded_sizes.get(event.anchor or "", _MAX_EXPANDED_SIZE)
         elif isinstance(event, yaml.ScalarEvent):
             scalar_size = _VALUE_SIZE + len(event.value)
@@ -146,12 +145,12 @@ def _check_yaml(body: bytes) -> None:
             raise too_large("the YAML body holds too many values; send it as JSON")
 
 
-#: one body at a time, so that readers never take more than a share of the interpreter
+#: one body at a time, to limit the share of the interpreter
 _BODY_READER_POOL: Final = ThreadPoolExecutor(1, "pykai-body")
 
 
 async def read_request_body(request: Request) -> Any:
-    """The value that the body of a request holds; others are served while a large one is read."""
+    """The decoded body of a request; other requests are served while a large one is read."""
     body = request.body
     if body is None or len(body) < _THREADED_READ_SIZE:
         return read_body(body, request.content_type)
@@ -159,7 +158,7 @@ async def read_request_body(request: Request) -> Any:
 
 
 def read_body(body: bytes | None, content_type: str) -> Any:
-    """The value that a body holds."""
+    """The decoded body."""
     if not body:
         return None
     value = _decode_body(body, content_type)
@@ -169,7 +168,7 @@ def read_body(body: bytes | None, content_type: str) -> Any:
 
 
 def _check_depth(value: Any) -> None:
-    """Refuse what is nested so deeply that those who walk through it would not come to its end."""
+    """Refuse nesting that would exhaust the stack of recursive functions."""
     level: list[Any] = [value]
     for _ in range(_MAX_DEPTH + 1):
         level = [each for each in level if isinstance(each, (dict, list))]
@@ -191,7 +190,7 @@ def _decode_body(body: bytes, content_type: str) -> Any:
     if media in ("application/yaml", "application/apply-patch+yaml") and body[:1] not in (b"{", b"["):
         try:
             _check_yaml(body)
-            # Through JSON, so that what only YAML knows (keys that are numbers, binary) becomes what JSON knows.
+            # Through JSON, so that types that only YAML has (number keys, binary) become JSON types.
             return _decode_json(_encode_json(yaml.load(body, Loader=_TextLoader)))
         except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
             raise bad_request(f"the YAML body cannot be read: {error}") from None

@@ -1,9 +1,8 @@
-"""An object in the shape of its schema: unknown fields dropped, defaults filled in, problems found.
+"""Normalises an object to its schema: drops unknown fields, fills in defaults, finds problems.
 
-Every write passes here, so it does as little as it can: of an update only the top-level fields that are not the very
-ones stored are walked, and of these, spec aside, only fields that are not; the spec of a new object is looked up among
-those seen lately, since a workload's pods share theirs.  As soon as anything is out of order, the whole object is
-walked again for the full and exact report.
+Every write passes here, so it does as little as possible: of an update it walks only top-level fields that are not
+identical to the stored ones, and in these (except spec) only fields that are not; the spec of a new object is looked up
+in a cache, since a workload's pods share theirs. On any problem the whole object is walked again for the full report.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pykai.lab.apiserver.schema.model import FieldProblem, SchemaNode
 from pykai.lab.apiserver.schema.validation import apply_defaults, prune, validate
 from pykai.lab.apiserver.storage import encode
 
-#: specs that are remembered, and the largest one
+#: cached specs, and the size of the largest
 _MAX_CACHED_SPECS: Final = 512
 _MAX_CACHED_SPEC_BYTES: Final = 16 << 10
 _METADATA: Final = frozenset(
@@ -40,7 +39,7 @@ _METADATA: Final = frozenset(
 
 
 class NormalisedObject(NamedTuple):
-    """What came of it."""
+    """The result."""
 
     obj: JsonObject
     #: paths of unknown fields, which are gone
@@ -49,13 +48,13 @@ class NormalisedObject(NamedTuple):
 
 
 class Normaliser:
-    """Shapes objects, and remembers specs."""
+    """Normalises objects and caches specs."""
 
     def __init__(self) -> None:
         self._spec_cache: dict[tuple[int, bytes], Any] = {}
 
     def normalise(self, schema: SchemaNode, obj: JsonObject, before: JsonObject | None = None) -> NormalisedObject:
-        """The object shaped; fields that are `before`'s own are taken to be in order."""
+        """The normalised object; fields identical to `before`'s are taken to be valid."""
         if schema.checks or schema.name in DEFAULTING_RULES:
             return _normalise_fully(schema, obj)
         result = obj
@@ -71,7 +70,7 @@ class Normaliser:
                 if validate(field, value):
                     return _normalise_fully(schema, obj)
             elif name == "metadata" and type(value) is dict and value.keys() <= _METADATA:
-                # What is in these fields is checked by `metadata`, whatever the kind.
+                # `metadata` checks these fields for every kind.
                 filled = value
             elif name == "spec":
                 filled = self._normalised_spec(field, value)
@@ -95,7 +94,7 @@ class Normaliser:
         raw = encode(spec)
         if len(raw) > _MAX_CACHED_SPEC_BYTES:
             return _normalise_if_valid(schema, spec)
-        # Schemas live as long as their kind; a dead one's id could come again, so the memo holds the schema too.
+        # The id of a freed schema could be reused, so the cache holds the schema too.
         key = id(schema), raw
         cached = self._spec_cache.get(key)
         if cached is not None and cached[0] is schema:
@@ -123,7 +122,7 @@ def _normalise_if_valid(schema: SchemaNode, value: Any) -> Any:
 
 
 def _normalise_changes(schema: SchemaNode, value: Any, before: Any) -> Any:
-    """The same, where fields that are `before`'s own need no look: a status of which one condition changes."""
+    """The same for an update, skipping fields identical to `before`'s."""
     if type(value) is not dict or type(before) is not dict or schema.values is not None or schema.checks:
         return _normalise_if_valid(schema, value)
     if schema.name in DEFAULTING_RULES:

@@ -1,12 +1,12 @@
-"""The OpenAPI v3 documents, one a group and version, which `kubectl explain` and `kubectl apply` ask for.
+"""The OpenAPI v3 documents for `kubectl explain` and `kubectl apply`, one per group and version.
 
-    root(paths)                    -> where the documents are
-    document(group, version, kinds) -> the document of these kinds
+    index_document(paths)                         -> where the documents are
+    group_version_document(group, version, kinds) -> the document of these kinds
 
 Schemas of built-in kinds come from the table and carry no descriptions; those of custom kinds are what their CRDs say.
-kubectl looks for three things: `x-kubernetes-group-version-kind` at operations and schemas, which lead it from a
-resource to its schema; the query parameter `fieldValidation` of PATCH, without which `apply` believes the server cannot
-check fields; and list types with merge keys.
+kubectl looks for three things: `x-kubernetes-group-version-kind` at operations and schemas, which link a resource to
+its schema; the query parameter `fieldValidation` of PATCH, without which `apply` believes the server cannot check
+fields; and list types with merge keys.
 
 Statements: apiserver:openapi.
 """
@@ -174,7 +174,7 @@ def _property(facts: Mapping[str, Any]) -> JsonObject:
         extra["x-kubernetes-patch-merge-key"] = facts["pk"]
     if not extra:
         return schema
-    # Nothing may stand beside a reference.
+    # A reference allows no other keywords.
     return {"allOf": [schema], **extra} if "$ref" in schema else {**schema, **extra}
 
 
@@ -291,16 +291,16 @@ def _add_paths(
         paths[f"{collection}/{{name}}/status"] = item
 
 
-#: how kubectl asks for a document of version 2, and what a server calls it
+#: content types of a version 2 document in requests and responses
 V2_ACCEPTED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 V2_CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 def empty_v2_document() -> bytes:
-    """A document of OpenAPI version 2 that knows no kind, as protobuf.
+    """An OpenAPI version 2 document without kinds, as protobuf.
 
-    kubectl asks for it to check what the server cannot, objects of kind `List`, and lets pass what it does not find.
-    Field numbers are those of gnostic's `Document`: swagger 1, info 2 (title 1, version 2), paths 8.
+    kubectl reads it to check objects of kind `List` itself, and accepts kinds that it does not find. Field numbers are
+    those of gnostic's `Document`: swagger 1, info 2 (title 1, version 2), paths 8.
     """
     info = _field(1, b"PyKAI") + _field(2, b"v1")
     return _field(1, b"2.0") + _field(2, info) + _field(8, b"")

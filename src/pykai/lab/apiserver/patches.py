@@ -1,12 +1,12 @@
-"""The three patches that carry no ownership: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch.
+"""The three patches without field ownership: JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge patch.
 
-In: an object as plain dicts and lists, and a patch.  Out: the patched object; nothing that came in is changed, and what
-the patch does not touch is the same dict or list in the result.  A patch that cannot be applied raises `PatchError`
-with the HTTP code and the sentence for the answer.  Server-side apply is another matter: `lab.apiserver.managedfields`.
+In: an object as plain dicts and lists, and a patch. Out: the patched object; nothing that came in is changed, and what
+the patch does not touch is the same dict or list in the result. A patch that cannot be applied raises `PatchError` with
+the HTTP code and the sentence for the answer. Server-side apply is in `lab.apiserver.managedfields`.
 
-A strategic merge patch needs the schema, which says which lists merge and by which key.  It may carry directives:
+A strategic merge patch needs the schema, which says which lists merge and by which key. It may carry directives:
 `$patch: delete | replace | merge` in an object, `$retainKeys`, `$deleteFromPrimitiveList/<field>`, and
-`$setElementOrder/<field>`, with which kubectl says how the merged list is to be ordered.
+`$setElementOrder/<field>`, which gives the order of the merged list.
 
 Subtle: the order of a merged list.  Elements named by the patch (or by `$setElementOrder`) stand in the patch's order,
 the others keep the server's; where the server's order does not tell two of them apart, the patch's element comes
@@ -28,7 +28,7 @@ _ORDER: Final = "$setElementOrder/"
 _DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList/"
 #: JSON patches longer than this are refused, as the real server does.
 _MAX_OPERATIONS: Final = 10_000
-#: How many elements `copy` operations may add up to, against patches that double a document each step.
+#: Total elements that `copy` operations may add, against patches that double a document each step.
 _MAX_COPIED_ELEMENTS: Final = 1_000_000
 
 
@@ -42,7 +42,7 @@ class PatchError(ValueError):
 
 
 def json_patch(obj: Mapping[str, Any], operations: Any) -> dict[str, Any]:
-    """The object after the operations, or PatchError when one of them does not apply."""
+    """The object after the operations; PatchError if one of them does not apply."""
     if not isinstance(operations, list):
         raise PatchError("a JSON patch is a list of operations", 400)
     if len(operations) > _MAX_OPERATIONS:
@@ -137,7 +137,7 @@ def _tokens(path: str) -> list[str]:
 
 
 def _index(token: str, length: int, op: str, path: str) -> int:
-    """The place in a list of this length; `length` itself is one past the end."""
+    """An index into a list of this length; `length` itself is one past the end."""
     digits = token[1:] if token.startswith("-") else token
     if not digits.isascii() or not digits.isdigit() or (len(digits) > 1 and digits.startswith("0")):
         raise PatchError(f"{op} operation does not apply: {token!r} in {path} is no index")
@@ -170,7 +170,7 @@ def _lookup(document: Any, tokens: Sequence[str], op: str, path: str) -> Any:
 
 
 def _copy_and_child(document: Any, tokens: Sequence[str], op: str, path: str) -> tuple[Any, Any]:
-    """A copy of the container, and what is inside at the first token (which must exist)."""
+    """A copy of the container, and its child at the first token (which must exist)."""
     child = _lookup(document, tokens[:1], op, path)
     return (dict(document) if isinstance(document, dict) else list(document)), child
 
@@ -346,7 +346,7 @@ def _merged_list(schema: SchemaNode, original: list[Any], patch: list[Any], orde
 
 
 def _ordered(merged: list[Any], order: list[Any], server: list[Any], key: str) -> list[Any]:
-    """What `order` names in its order, the rest in the server's order between them."""
+    """Elements that `order` names in its order, the rest between them in the server's order."""
 
     def identity(element: Any) -> Any:
         return element.get(key) if key and isinstance(element, dict) else element
@@ -377,7 +377,7 @@ def _ordered(merged: list[Any], order: list[Any], server: list[Any], key: str) -
 
 
 def _without_directives(value: Any) -> Any:
-    """A part of a patch that meets nothing to merge with: nulls and directives say nothing there."""
+    """A part of a patch without a counterpart to merge with: drop nulls and directives."""
     if isinstance(value, dict):
         if value.get(_PATCH) == "delete":
             return {}

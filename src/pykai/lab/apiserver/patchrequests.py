@@ -1,4 +1,4 @@
-"""What a PATCH means, by its content type: a function from the present object to the wanted one."""
+"""Turns a PATCH, by its content type, into a function from the present object to the wanted one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pykai.lab.apiserver.schema.validation import prune
 def patch_function(
     call: Call, media: str, patch: Any, now: Callable[[], str]
 ) -> Callable[[JsonObject | None], JsonObject]:
-    """The function a patch is; an apply sets the call's verb and makes an object out of nothing too."""
+    """The function for a patch; an apply sets the call's verb and can also create the object."""
     kind = call.kind
     if media == "application/apply-patch+yaml":
         call.verb = "apply"
@@ -72,7 +72,7 @@ def _patch_error(call: Call, error: PatchError) -> errors.ApiError:
 
 
 def _undeclared_fields_error(call: Call, config: JsonObject, unknown: list[str]) -> errors.ServerError:
-    """An apply of fields that nobody could own."""
+    """The error for an apply of fields that are not in the schema."""
     texts = [f".{path}: field not declared in schema" for path in unknown]
     listed = texts[0] if len(texts) == 1 else "errors:" + "".join(f"\n  {text}" for text in texts)
     namespace = (config.get("metadata") or {}).get("namespace") or ""
@@ -99,7 +99,7 @@ def _apply(call: Call, config: Any, now: Callable[[], str]) -> Callable[[JsonObj
         if unknown:
             raise _undeclared_fields_error(call, config, unknown)
     if kind.status:
-        # What the request may not write, it does not own.
+        # A request does not own fields that it may not write.
         kept = ("apiVersion", "kind", "metadata")
         in_status = call.subresource == "status"
         wanted = {name: value for name, value in wanted.items() if name in kept or (name == "status") is in_status}

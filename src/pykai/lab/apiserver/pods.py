@@ -1,10 +1,10 @@
-"""What a real API server does to pods: requests, priority, tolerations and phase of new ones, binding, eviction.
+"""Rules for pods: requests, priority, tolerations and phase of new ones, binding, eviction.
 
-A pod's spec is settled when it is created; afterwards only images, the deadline, more tolerations and fewer scheduling
-gates may be written.  Binding is the one way to give it a node, and happens once.
+A pod's spec is immutable but for images, the deadline, more tolerations and fewer scheduling gates. Only a binding
+assigns a node, once.
 
-Defaults that are constants (restartPolicy, dnsPolicy, ...) come from the schema; here is what depends on other
-objects or on other fields.
+Defaults that are constants (restartPolicy, dnsPolicy, ...) come from the schema; this module sets those that depend on
+other objects or fields.
 
 Statements: apiserver:binding, apiserver:pods, apiserver:priority.
 """
@@ -63,7 +63,7 @@ def prepare_create(state: ServerState, call: Call, obj: JsonObject) -> JsonObjec
 
 
 def prepare_update(state: ServerState, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
-    """What the server set stays, as do the tolerations that every pod has."""
+    """Keep fields that the server set and the default tolerations."""
     if call.subresource == "status":
         status, old = obj.get("status"), before.get("status") or {}
         if isinstance(status, dict) and "qosClass" not in status and "qosClass" in old:
@@ -77,7 +77,7 @@ def prepare_update(state: ServerState, call: Call, before: JsonObject, obj: Json
 
 
 def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
-    """What a pod's update must not change."""
+    """Changes that an update of a pod must not make."""
     if before is None or call.subresource == "status":
         return []
     new, old = obj.get("spec") or {}, before.get("spec") or {}
@@ -92,7 +92,7 @@ def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject
         else:
             immutable_spec.pop(field, None)
     if old.get("schedulingGates"):
-        # A gated pod may still be told where not to go.
+        # Node selector and affinity of a gated pod may still change.
         for field in ("nodeSelector", "affinity"):
             if field in old:
                 immutable_spec[field] = old[field]
@@ -121,7 +121,7 @@ def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject
 
 
 def qos_class(spec: Mapping[str, Any]) -> str:
-    """Guaranteed where limits equal requests for cpu and memory everywhere, BestEffort where there is neither."""
+    """Guaranteed if limits equal requests for cpu and memory everywhere, BestEffort if there are neither."""
     has_requests, guaranteed = False, True
     for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
         resources = container.get("resources") if isinstance(container, dict) else None
@@ -137,7 +137,7 @@ def qos_class(spec: Mapping[str, Any]) -> str:
 
 
 def bind(state: ServerState, call: Call, binding: Mapping[str, Any]) -> StoredObject:
-    """Give a pod its node: once, and only the pod that is meant."""
+    """Assign a node to a pod: once, and only to the pod that is meant."""
     kind = call.kind
     record = state.storage.get(kind.store, call.key)
     if record is None:
@@ -195,7 +195,7 @@ def bind(state: ServerState, call: Call, binding: Mapping[str, Any]) -> StoredOb
 
 
 def check_eviction(state: ServerState, pod: StoredObject, *, dry_run: bool = False) -> None:
-    """429 where a disruption budget does not allow one pod less; one that does allows one less afterwards."""
+    """429 if a disruption budget allows no eviction; otherwise decrement what it allows."""
     budgets = state.storage.collection(("policy", "poddisruptionbudgets"))
     begin, end = budgets.namespace_range(pod.namespace)
     status = pod.object().get("status") or {}
@@ -216,7 +216,7 @@ def check_eviction(state: ServerState, pod: StoredObject, *, dry_run: bool = Fal
         allowed, desired_healthy, healthy = _budget_numbers(state, budget, pod.namespace)
         always = (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
         if not _is_ready(pod.object()) and (always or healthy >= desired_healthy > 0):
-            # It does not count among the healthy, so nothing is lost with it.
+            # An unready pod does not count as healthy, so evicting it loses nothing.
             continue
         meta = budget["metadata"]
         budget_status = budget.get("status") or {}
@@ -246,7 +246,7 @@ def check_eviction(state: ServerState, pod: StoredObject, *, dry_run: bool = Fal
 
 
 def _budget_numbers(state: ServerState, budget: JsonObject, namespace: str) -> tuple[int, int, int]:
-    """How many pods of a budget may go now, how many must be healthy, and how many are."""
+    """Allowed disruptions, desired healthy pods and current healthy pods of a budget."""
     status, spec = budget.get("status") or {}, budget.get("spec") or {}
     if "observedGeneration" in status:
         return (
@@ -342,7 +342,7 @@ def _add_default_tolerations(spec: JsonObject) -> None:
 
 
 def _apply_runtime_class(state: ServerState, call: Call, spec: JsonObject) -> None:
-    """A pod costs what its runtime class costs, and goes only where that is to be had."""
+    """Add overhead, node selector and tolerations of the pod's runtime class."""
 
     def refuse(why: str) -> errors.Forbidden:
         return apierrors.forbidden("", "pods", call.name, why)

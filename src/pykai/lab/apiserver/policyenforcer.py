@@ -1,11 +1,11 @@
 """Our own ValidatingAdmissionPolicies, enforced from the table they are made of (`pykai.api.guardedfields`).
 
-This server evaluates no policies in general: that takes a CEL library, which is an extra.  Those that `kai manifests`
-installs are known by their names: while such a policy and a binding of it are stored, its row of the table holds here,
-with the verdicts and the words of a Kubernetes API server.  Any other stored policy has no effect, which is logged.
+This server evaluates no policies in general: that takes a CEL library, which is an extra. Policies of `kai manifests`
+are recognised by name: while such a policy and its binding are stored, its row of the table is enforced, with the
+decisions and messages of a Kubernetes API server. Any other stored policy has no effect, which is logged.
 
 Subtle: the list of closed namespaces is read from the stored policy, so that an installation with another list works;
-everything else in a stored policy is what the table says.
+everything else comes from the table.
 
 Statements: policies:closed, policies:creating, policies:prefix, policies:whole.
 """
@@ -44,7 +44,7 @@ def is_touched(guard: FieldGuard, operation: str, new: JsonMapping, old: JsonMap
 
 
 def _guarded_value(field: GuardedField, obj: JsonMapping) -> Any:
-    """What an object has of a field, so that equal values mean that nothing was touched."""
+    """The value of a guarded field, comparable between versions."""
     parent = _value_at(obj, field.path)
     if not field.key:
         return parent or None
@@ -64,7 +64,7 @@ def _value_at(obj: JsonMapping, path: Iterable[str]) -> Any:
 
 
 class PolicyEnforcer:
-    """The policies of ours that are installed."""
+    """Enforces our installed policies."""
 
     def __init__(self, storage: ObjectStorage, authorizer: Authorizer) -> None:
         self._storage = storage
@@ -78,13 +78,13 @@ class PolicyEnforcer:
             storage.collection(store).listeners.append(lambda _: self._load_policies())
 
     def is_needed(self, call: Call) -> bool:
-        """Whether one of them is about this write."""
+        """Whether a policy concerns this write."""
         if MASTERS in call.user.groups:
             return False
         return (self._has_guarded_fields(call) and not call.subresource) or self._is_in_closed_namespace(call)
 
     def check(self, call: Call, new: JsonMapping | None, old: JsonMapping | None) -> None:
-        """403 where a policy refuses; `new` is None for a delete."""
+        """403 if a policy refuses; `new` is None for a delete."""
         if MASTERS in call.user.groups:
             return
         if self._is_in_closed_namespace(call) and self._closed is not None:

@@ -1,13 +1,12 @@
 """Reads request bodies in `application/vnd.kubernetes.protobuf` into the dicts that JSON would have given.
 
-kubectl sends the built-in kinds it knows (`create job`, `create namespace`, `auth can-i`, options of `delete`) this way
-and does not fall back to JSON.  A body is the four bytes `k8s\\0` and a `runtime.Unknown` message: apiVersion and kind,
-and the object as bytes.  Field numbers and types come from the built-in table; what the table does not know is skipped,
-as protobuf wants it.
+kubectl sends built-in kinds (`create job`, `create namespace`, `auth can-i`, options of `delete`) this way and does not
+fall back to JSON. A body is the four bytes `k8s\\0` and a `runtime.Unknown` message: apiVersion and kind, and the
+object as bytes. Field numbers and types come from the built-in table; unknown fields are skipped, as protobuf requires.
 
-Subtle: Go writes every field that is not a pointer, also when it is empty; such a zero means "absent" wherever JSON
-would have left it out.  Fields of an inlined struct (a volume's source) are a message of their own here and stand among
-the other fields in JSON.  Quantities, times, int-or-string and raw JSON are messages here and scalars there.
+Subtle: Go writes every field that is not a pointer, even if empty; such a zero means "absent" wherever JSON would omit
+it. Fields of an inlined struct (a volume's source) are a message of their own here and stand among the other fields in
+JSON. Quantities, times, int-or-string and raw JSON are messages here and scalars there.
 
 Statements: apiserver:protobuf.
 """
@@ -37,7 +36,7 @@ WireField = tuple[int, int, Any]
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """The object in the body; ValueError with a sentence when there is none, or none of a known kind."""
+    """The object in the body; ValueError if there is none, or its kind is unknown."""
     if not body.startswith(_MAGIC):
         raise ValueError("the body is not Kubernetes protobuf: it does not start with k8s\\0")
     api_version = kind = ""
@@ -122,7 +121,7 @@ def _zero(schema: SchemaNode) -> Any:
 
 
 def _single(schema: SchemaNode, wire: int, value: Any, depth: int) -> Any:
-    """One value: a scalar, a struct, or a list that stands in a message of its own."""
+    """One value: a scalar, a struct, or a list in its own message."""
     if schema.type == "object":
         _expect(wire, _BYTES, schema, 0)
         return _decode_message(schema, value, depth + 1)
@@ -218,7 +217,7 @@ def _duration(body: bytes) -> str:
 
 
 def _decode_json_schema(body: bytes) -> Any:
-    """A JSON schema, or what may stand in its place: a boolean, a list of schemas, a list of names."""
+    """A JSON schema or its alternatives: a boolean, a list of schemas, a list of names."""
     props = struct_schema("apiextensions.v1.JSONSchemaProps")
     return _decode_message(props, body, 0)
 

@@ -1,13 +1,13 @@
-"""Role-based access control: what the stored roles and bindings allow a user.
+"""Role-based access control from the stored roles and bindings.
 
 The semantics are Kubernetes': rights are only ever added; a ClusterRoleBinding grants everywhere, a RoleBinding in its
 namespace; a rule with resource names allows nothing that has no name; an aggregated ClusterRole holds the rules of
-those its selectors find.  Members of `system:masters` may do everything and are never looked up.
+those its selectors find. Members of `system:masters` may do everything without a lookup.
 
-Roles are read when one of them has changed, and answers are remembered until then.  What a user may do is mostly a
-matter of verb, resource and namespace, so that is the key: an answer holds for all names, or for a set of them.
+Roles are read again when one of them changes, and decisions are cached until then. The key is verb, resource and
+namespace: a decision holds for all names, or for a set of them.
 
-Subtle: writing a role hands out its rights, so `check_grant` asks for every right in it, unless the user may `escalate`
+Subtle: writing a role grants its rights, so `check_grant` requires that the user holds each of them, or may `escalate`
 the role or `bind` it.
 
 Statements: rbac:grant, rbac:names, rbac:namespace, rbac:subresource.
@@ -32,7 +32,7 @@ ROLE_BINDINGS: Final[StoreKey] = (GROUP, "rolebindings")
 CLUSTER_ROLE_BINDINGS: Final[StoreKey] = (GROUP, "clusterrolebindings")
 
 _STORES: Final = (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
-#: answers that are remembered
+#: cached decisions
 _MAX_CACHED: Final = 20_000
 _ACCOUNT: Final = "system:serviceaccount:"
 
@@ -49,7 +49,7 @@ class PolicyRule(NamedTuple):
     paths: frozenset[str]
 
     def covers(self, verb: str, group: str, resource: str) -> bool:
-        """Whether it is about this, names aside."""
+        """Whether the rule covers a request, ignoring names."""
         if not (_listed(self.verbs, verb) and _listed(self.groups, group)):
             return False
         if _listed(self.resources, resource):
@@ -58,7 +58,7 @@ class PolicyRule(NamedTuple):
         return bool(slash) and f"*/{subresource}" in self.resources
 
     def covers_path(self, verb: str, path: str) -> bool:
-        """Whether it is about this path of no resource."""
+        """Whether the rule covers a non-resource path."""
         return _listed(self.verbs, verb) and any(
             path == each or (each.endswith("*") and path.startswith(each[:-1])) for each in self.paths
         )
@@ -72,7 +72,7 @@ class _Grant(NamedTuple):
     #: empty: everywhere
     namespace: str
     rules: tuple[PolicyRule, ...]
-    #: as a review gives the reason
+    #: the reason in reviews
     source: str
 
     def is_for(self, user: User) -> bool:
@@ -80,9 +80,9 @@ class _Grant(NamedTuple):
 
 
 class _Decision(NamedTuple):
-    """What was found out about a verb on a resource in a namespace."""
+    """The decision on a verb for a resource in a namespace."""
 
-    #: why it is allowed whatever the name; empty where it is not
+    #: why it is allowed for every name; empty if it is not
     reason: str
     #: name -> why it is allowed
     names: Mapping[str, str]
@@ -92,7 +92,7 @@ _NO_GRANTS: Final[tuple[_Grant, ...]] = ()
 
 
 class Authorizer:
-    """Answers who may do what."""
+    """Authorises requests."""
 
     def __init__(self, storage: ObjectStorage) -> None:
         self._storage = storage
@@ -103,11 +103,11 @@ class Authorizer:
             storage.collection(store).listeners.append(lambda _: self._invalidate())
 
     def allowed(self, user: User, verb: str, group: str, resource: str, *, namespace: str = "", name: str = "") -> bool:
-        """Whether the user may; `resource` with its subresource, as `pods/status`."""
+        """Whether the user may do this; `resource` includes the subresource, as in `pods/status`."""
         return MASTERS in user.groups or bool(self.reason(user, verb, group, resource, namespace=namespace, name=name))
 
     def reason(self, user: User, verb: str, group: str, resource: str, *, namespace: str = "", name: str = "") -> str:
-        """Which binding allows it; empty where none does."""
+        """The binding that allows it; empty if none does."""
         key = (user.name, user.groups, verb, group, resource, namespace)
         decision = self._decisions.get(key)
         if decision is None:
@@ -117,14 +117,14 @@ class Authorizer:
         return decision.reason or (decision.names.get(name, "") if name else "")
 
     def allowed_path(self, user: User, verb: str, path: str) -> bool:
-        """Whether the user may ask for a path that is no resource."""
+        """Whether the user may request a non-resource path."""
         if MASTERS in user.groups:
             return True
         grants = (grant for grant in self._grants_of(user) if not grant.namespace)
         return any(rule.covers_path(verb, path) for grant in grants for rule in grant.rules)
 
     def rules(self, user: User, namespace: str) -> Iterator[PolicyRule]:
-        """All that the user may do in a namespace."""
+        """All rules of the user in a namespace."""
         if MASTERS in user.groups:
             everything = frozenset({"*"})
             yield PolicyRule(everything, everything, everything, frozenset(), everything)
@@ -133,7 +133,7 @@ class Authorizer:
                 yield from grant.rules
 
     def check_grant(self, user: User, store: StoreKey, obj: Mapping[str, Any], old: Mapping[str, Any] | None) -> None:
-        """403 where a role or a binding would hand out rights that its writer does not hold."""
+        """403 if a role or a binding would grant rights that its writer does not hold."""
         if MASTERS in user.groups or store not in _STORES:
             return
         meta = obj["metadata"]
@@ -258,7 +258,7 @@ def forbidden_resource(
 
 
 def forbidden_path(user: User, verb: str, path: str) -> errors.Forbidden:
-    """403 for what is no resource."""
+    """403 for a non-resource path."""
     text = f'forbidden: User "{user.name}" cannot {verb} path "{path}"'
     return errors.Forbidden(403, "Forbidden", text, details={})
 

@@ -1,10 +1,10 @@
-"""Reading: get, list and watch, with selectors, pages, revisions, and the forms an answer may have.
+"""Get, list and watch, with selectors, pages, revisions, and response formats.
 
 A list in the plain form is a concatenation of stored bytes; only Tables, metadata-only answers and versions other than
 the stored one decode objects.
 
-Pages: a continue token holds the revision of the first page and the key to go on from.  Later pages show the state of
-that revision (`Storage.list_at`), so a list is consistent however many writes come in between, and answers 410 when the
+Pages: a continue token holds the revision of the first page and the key to go on from. Later pages show the state of
+that revision (`ObjectStorage.list_at`), so a list is consistent despite writes in between, and answers 410 when the
 history no longer reaches back.
 """
 
@@ -33,7 +33,7 @@ RecordFilter = Callable[[StoredObject], bool]
 
 
 class ObjectReader:
-    """Answers reads."""
+    """Serves reads."""
 
     def __init__(self, storage: ObjectStorage, clock: Clock) -> None:
         self._storage = storage
@@ -47,7 +47,7 @@ class ObjectReader:
         return record
 
     def encode_object(self, call: Call, form: ResponseFormat, record: StoredObject) -> bytes:
-        """The bytes of one object in the form asked for."""
+        """The bytes of one object in the requested format."""
         if form.kind == "Table":
             return encode(self._table(call, [record.raw], str(record.revision)))
         transform = _response_transform(call, form)
@@ -125,13 +125,13 @@ class ObjectReader:
         if transform is not None:
             raws = [transform(raw) for raw in raws]
         elif not kind.is_custom:
-            # The list has said it already; a real server leaves it out of the items of its own kinds.
+            # The list has apiVersion and kind; like a real server, omit them from items of built-in kinds.
             said = encode({"kind": kind.kind, "apiVersion": kind.api_version})[:-1] + b","
             raws = [b"{" + raw.removeprefix(said) if raw.startswith(said) else raw for raw in raws]
         return b"".join((encode(head)[:-1], b',"items":[', b",".join(raws), b"]}"))
 
     def watch(self, call: Call, form: ResponseFormat) -> Watch:
-        """A watch from the revision asked for."""
+        """A watch from the requested revision."""
         query = call.query
         initial_asked = query.get("sendInitialEvents")
         match = query.get("resourceVersionMatch", "")
@@ -246,7 +246,7 @@ def _record_filter(call: Call) -> RecordFilter | None:
 
 
 def _response_transform(call: Call, form: ResponseFormat) -> ResponseTransform | None:
-    """What turns stored bytes into those of this version and form; None where they are the same."""
+    """The function from stored bytes to this version and format; None if they are the same."""
     kind = call.kind
     if form.kind.startswith("PartialObjectMetadata"):
 

@@ -1,7 +1,7 @@
-"""What a real API server refuses in ResourceClaims, beyond the types of their fields.
+"""Validation of ResourceClaims beyond the types of their fields.
 
-What a claim asks for is settled when it is created.  An allocation speaks of requests that the claim has, stays as it
-is until it is taken back as a whole, and only what is allocated can be reserved for somebody.
+The spec of a claim is immutable. An allocation names requests of the claim and is immutable until it is removed as a
+whole; only an allocated claim can be reserved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_REQUEST: Final = (
 
 
 def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
-    """What is wrong with a claim that is written."""
+    """Problems of a claim that is written."""
     if before is None:
         return []
     if call.subresource != "status":
@@ -44,7 +44,7 @@ def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject
 
 
 def _request_names(claim: Mapping[str, Any]) -> set[str]:
-    """The names by which an allocation may speak of what the claim asks for."""
+    """The request names that an allocation may use."""
     request_names = set()
     for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ():
         request_names.add(request["name"])

@@ -1,4 +1,4 @@
-"""The scale subresource: the one number of replicas, the same for every kind that has one."""
+"""The scale subresource: replicas in one form for every kind that has them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_scale(call: Call, obj: JsonObject) -> JsonObject:
 
 
 def scale_change(call: Call, body: Any, content_type: str) -> Callable[[JsonObject], JsonObject]:
-    """What writing a Scale, or a patch of one, does to the object."""
+    """The change of the object for a written or patched Scale."""
     path = (call.kind.scale or {}).get("specReplicasPath", ".spec.replicas").strip(".").split(".")
     media = content_type.partition(";")[0].strip()
     patch = call.verb == "patch"

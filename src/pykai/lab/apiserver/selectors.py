@@ -1,7 +1,7 @@
 """Label and field selectors: `app=web,tier in (a,b),!old` and `spec.nodeName=n1,status.phase!=Failed`.
 
-A selector is parsed once per request into requirements and asked per object.  Labels and fields are looked up in what
-a record keeps beside its bytes, so no object is decoded to be filtered.
+A selector is parsed once per request and evaluated per object. Records keep labels and selectable fields beside their
+bytes, so filtering decodes no object.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _all_of(tests: list[LabelPredicate]) -> LabelPredicate | None:
 
 
 def parse_label_selector(text: str) -> LabelPredicate | None:
-    """The test a label selector makes; None when it selects everything."""
+    """The predicate of a label selector; None if it selects everything."""
     tests = []
     for part in _split(text):
         part = part.strip()
@@ -103,7 +103,7 @@ def parse_label_selector(text: str) -> LabelPredicate | None:
 
 
 def parse_field_selector(text: str, selectable_fields: Iterable[str], kind: str) -> LabelPredicate | None:
-    """The test a field selector makes; fields that this kind cannot be selected by are refused."""
+    """The predicate of a field selector; unsupported fields are refused."""
     tests = []
     for part in _split(text):
         part = part.strip()

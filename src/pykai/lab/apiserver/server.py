@@ -1,7 +1,7 @@
-"""The embedded API server: one object that puts the parts together.
+"""The embedded API server, assembled from its parts.
 
-`ApiServer.open` makes it, from a folder where it left off or in memory; `transport` is the way in for this process,
-`serve` opens the HTTPS port for everybody else, `close` ends both.
+`ApiServer.open` creates it, from a data folder or in memory; `transport` is for clients in this process, `serve` opens
+the HTTPS port for others, `close` ends both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pykai.lab.apiserver.users import Tokens, user_named, write_private
 from pykai.lab.apiserver.writer import ObjectWriter
 
 _log = logging.getLogger(__name__)
-#: API groups of which installed objects are brought up to date
+#: API groups whose installed objects are updated at start
 _UPGRADED_GROUPS: Final = frozenset({"rbac.authorization.k8s.io", "admissionregistration.k8s.io"})
 _NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
@@ -84,7 +84,7 @@ class ApiServer:
         validators: Iterable[Validator] = (),
         objects: Iterable[Mapping[str, Any]] = (),
     ) -> Self:
-        """A running server; `objects` are created where they do not exist, after our own definitions."""
+        """A running server; missing `objects` are created, after our own CRDs."""
         journal = SqliteJournal(data / STATE_FILE) if data is not None else None
         storage = journal.restore() if journal is not None else ObjectStorage()
         server = cls(storage, clock, Admission(storage, mutators, validators), data, journal)
@@ -98,7 +98,7 @@ class ApiServer:
             for definition in custom_resource_definitions():
                 await server.ensure(definition, renew=True)
             for obj in objects:
-                # What a service may do belongs to its version; queues and the like belong to their users.
+                # Roles belong to a version of the services; queues and the like belong to users.
                 await server.ensure(obj, renew=str(obj.get("apiVersion")).partition("/")[0] in _UPGRADED_GROUPS)
         except BaseException:
             await server.close()
@@ -107,16 +107,16 @@ class ApiServer:
         return server
 
     def compact(self) -> None:
-        """Forget the past of all kinds: clients that go on from before have to list again."""
+        """Drop the history of all kinds: clients that resume have to list again."""
         for collection in self.storage.collections():
             collection.drop_history()
 
     def transport(self, user: str = "admin") -> Transport:
-        """The way in for this process."""
+        """The transport for clients in this process."""
         return LocalTransport(self.handler, user_named(user))
 
     async def ensure(self, obj: Mapping[str, Any], *, renew: bool = False) -> None:
-        """Create an object unless it exists; `renew` gives an existing one everything but this metadata."""
+        """Create an object unless it exists; `renew` replaces everything but metadata of an existing one."""
         kind = self.registry.by_kind(str(obj.get("apiVersion")), str(obj.get("kind")))
         if kind is None:
             raise ValueError(f"{obj.get('apiVersion')} {obj.get('kind')} is no kind that this server serves")
@@ -133,7 +133,7 @@ class ApiServer:
         await self.storage.wait_durable(record.revision)
 
     def load(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Store many objects as they are, status and all, without checks: large states for measurements."""
+        """Store many objects as they are, including status, without checks, for benchmarks."""
         for obj in objects:
             kind = self.registry.by_kind(str(obj["apiVersion"]), str(obj["kind"]))
             if kind is None:
@@ -142,7 +142,7 @@ class ApiServer:
             self.state.write(kind, {**obj, "metadata": meta})
 
     async def close(self) -> None:
-        """End watches, tasks and connections; what was written is on disk afterwards."""
+        """End watches, tasks and connections, and flush writes to disk."""
         if self.handler.closed:
             return
         self.handler.closed = True
@@ -156,7 +156,7 @@ class ApiServer:
 
     @property
     def authority(self) -> Authority:
-        """Who signed the server's certificate."""
+        """The authority that signs the server's certificate."""
         if self._authority is None:
             with self._file_errors("ca.crt and ca.key"):
                 self._authority = Authority.load(self.data)
@@ -164,7 +164,7 @@ class ApiServer:
 
     @property
     def tokens(self) -> Tokens:
-        """Who may come in over HTTPS."""
+        """The tokens of HTTPS users."""
         if self._tokens is None:
             with self._file_errors("tokens.json"):
                 self._tokens = Tokens.load(self.data)
@@ -172,7 +172,7 @@ class ApiServer:
 
     @contextmanager
     def _file_errors(self, files: str) -> Iterator[None]:
-        """What goes wrong with files of the data folder, as a sentence."""
+        """Turn problems with files of the data folder into a `StateError`."""
         try:
             yield
         except (OSError, ValueError, AttributeError) as error:

@@ -39,7 +39,7 @@ class ServerState:
     def store(self, call: Call, obj: JsonObject) -> StoredObject:
         """Store the object of a call; a dry run only answers with it."""
         kind = call.kind
-        # In this order, whatever the client's: lists leave them out by it.
+        # kind and apiVersion come first, because lists cut them off by position.
         rest = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
         obj = {"kind": kind.kind, "apiVersion": kind.storage_api_version, **rest}
         fields = metadata.selectable_field_reader(kind)(obj)

@@ -1,15 +1,15 @@
-"""State on disk: an SQLite file that has every write before its answer goes out.
+"""State on disk: an SQLite file that holds every write before it is acknowledged.
 
-Writes are appended to a batch; a thread of its own takes the batch, commits it in one transaction and reports back,
-while the next batch fills.  So the cost of reaching the disk is shared by all writes of that moment, and a kill at any
-instant loses nothing that was answered or shown to a watch.
+Writes are appended to a batch; a separate thread commits the batch in one transaction and reports back, while the next
+batch fills. So concurrent writes share one commit, and a kill at any time loses nothing that was acknowledged or shown
+to a watch.
 
-The file holds the objects, the last revision, and the events of the recent past, from which watches of before a
-restart resume.  Its format is ours alone: one table of objects, one of history, one of facts, each row with a checksum.
-A file that is not as it was written is refused at the start (`integrity.py`).
+The file holds the objects, the last revision, and recent events, from which watches resume after a restart. Its format
+is ours alone: one table of objects, one of history, one of facts, each row with a checksum. A damaged file is refused
+at start (`integrity.py`).
 
-Subtle: the store goes on with what is not yet on disk, so later writes may build on it; they are later in the same
-order, and a failure of the disk fails them all.  After such a failure the server refuses to write.
+Subtle: later writes may build on ones that are not on disk yet; they follow in the same order, so a disk failure fails
+them all. After such a failure the server refuses to write.
 
 Statements: apiserver:damage.
 """
@@ -35,9 +35,9 @@ from pykai.lab.apiserver.storage import DELETED, HISTORY_EVENTS, ObjectStorage, 
 
 STATE_FILE: Final = "state.sqlite"
 _FORMAT: Final = "2"
-#: rows had no checksums
+#: format without row checksums
 _OLD_FORMAT: Final = "1"
-#: history rows that are dropped at once when there are too many
+#: history rows that are dropped in one go
 _TRIM_EVERY: Final = 4096
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS history (
     revision INTEGER PRIMARY KEY, grp TEXT NOT NULL, plural TEXT NOT NULL, key TEXT NOT NULL, type TEXT NOT NULL,
     raw BLOB NOT NULL, old BLOB, sum INTEGER);
 """
-#: SQLite's answers where the file may be good, but not for us
+#: SQLite's error codes when the file may be fine but is not accessible
 _ACCESS_ERRORS: Final = (
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -69,7 +69,7 @@ _CHECKSUM_COLUMNS: Final = {
 
 
 class SqliteJournal:
-    """Takes writes to disk, in order, and has them published."""
+    """Commits writes to disk in order, then publishes them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -91,7 +91,7 @@ class SqliteJournal:
         self._thread: threading.Thread | None = None
 
     def restore(self) -> ObjectStorage:
-        """The store as it was left, with this journal behind it; raises `StateError` where that cannot be known."""
+        """The stored state, backed by this journal; raises `StateError` if it cannot be trusted."""
         try:
             with _state_errors(self._path):
                 return self._restore()
@@ -102,7 +102,7 @@ class SqliteJournal:
     def _restore(self) -> ObjectStorage:
         facts = dict(self._rows("facts", "name, value"))
         storage = ObjectStorage(self, int(facts.get("revision", "1")))
-        # What field selectors ask for depends on the kind, so the definitions of kinds come first.
+        # Selectable fields depend on the kind, so CRDs come first.
         registry = KindRegistry()
         self._load(storage, CRDS, registry)
         for record in storage.collection(CRDS).records.values():
@@ -121,7 +121,7 @@ class SqliteJournal:
         return storage
 
     def start(self) -> None:
-        """Begin to commit; to be called on the event loop."""
+        """Start committing; call it on the event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._commit_batches, name="pykai-state", daemon=True)
         self._thread.start()
@@ -137,7 +137,7 @@ class SqliteJournal:
         self._database.close()
 
     def append(self, store: StoreKey, event: StorageEvent) -> None:
-        """Take one write."""
+        """Append one write."""
         if self._failed is not None:
             raise self._failure()
         with self._condition:
@@ -150,7 +150,7 @@ class SqliteJournal:
         return errors.ServerError(500, "InternalError", text)
 
     def _rows(self, table: str, columns: str, rest: str = "", values: Iterable[str] = ()) -> Iterator[Any]:
-        """Rows of a table, each as it was written; `StateError` for one that is not."""
+        """Rows of a table with verified checksums; raises `StateError`."""
         summed = _CHECKSUM_COLUMNS[table]
         wanted = [summed.index(name) for name in columns.split(", ")]
         query = f"SELECT {', '.join(summed)}, sum FROM {table} {rest}"
@@ -169,7 +169,7 @@ class SqliteJournal:
         storage.load(store, records)
 
     def _load_history(self, storage: ObjectStorage, registry: KindRegistry, facts: dict[str, str]) -> None:
-        """The recent past; what is older than its first event is not known any more."""
+        """The recent history; older revisions are unknown."""
         (begins,) = self._database.execute("SELECT min(revision) FROM history").fetchone()
         compacted_revision = int(facts.get("history_after", "0"))
         if begins is None:
@@ -263,11 +263,11 @@ def _restored_record(kind: ResourceKind | None, key: str, revision: int, raw: by
 
 @contextmanager
 def _state_errors(path: Path) -> Iterator[None]:
-    """What goes wrong while a state is read, as a sentence about its file."""
+    """Turn problems while reading the state into a `StateError`."""
     try:
         yield
     except sqlite3.DatabaseError as error:
-        # The low byte says what went wrong; text that is no UTF-8 has no code.
+        # The low byte is the primary code; invalid UTF-8 has no code.
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in _ACCESS_ERRORS:
             raise StateError(
@@ -298,7 +298,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _prepare_tables(database: sqlite3.Connection, path: Path) -> None:
-    """Tables of today's format, in an empty file or one of the format before."""
+    """Create the tables, or upgrade those of the previous format."""
     has_tables = database.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'facts'").fetchone()[0]
     row = database.execute("SELECT value FROM facts WHERE name = 'format'").fetchone() if has_tables else None
     if has_tables and (row is None or row[0] not in (_FORMAT, _OLD_FORMAT)):

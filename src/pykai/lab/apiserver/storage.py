@@ -1,17 +1,17 @@
-"""What the server knows: every object of every kind, and the recent past of each kind.
+"""In-memory storage: every object of every kind, and the recent history of each kind.
 
-One counter numbers all writes.  A write replaces the record of a key and appends an event to the history of its kind;
-nothing that was stored is ever changed in place, so readers share records freely.  A record is the JSON of its object,
-encoded once for whoever reads, lists or watches it, and beside it the few values that selectors and garbage collection
-ask for.  The object itself (a dict) is kept only for records written recently and decoded again when needed: tens of
-thousands of pods as dicts would cost gigabytes and long pauses of the collector.
+One counter numbers all writes. A write replaces the record of a key and appends an event to the history of its kind;
+stored records never change in place, so readers share them freely. A record is the JSON of its object, encoded once for
+all readers, lists and watches, plus the few values that selectors and garbage collection need. The object itself (a
+dict) is kept only for records written recently and decoded again when needed: tens of thousands of pods as dicts would
+cost gigabytes and long pauses of the collector.
 
-The history serves watches (each has a place in it, see `watches`), lists at an exact revision and the later pages of a
-paged list: the state at revision R is the present with the events after R undone.  What has left the history is
-answered with 410.
+The history serves watches (each has a position in it, see `watches`), lists at an exact revision and the later pages of
+a paged list: the state at revision R is the present with the events after R undone. Revisions that have left the
+history are answered with 410.
 
-Subtle: with a journal behind it (`persist`) a write is *stored* at once and *published* once it is on disk.  Requests
-are served from what is stored and answered after it is published; watches see only what is published.
+Subtle: with a journal (`sqlitejournal`) a write is *stored* at once and *published* once it is on disk. Requests are
+served from stored state and answered after it is published; watches see only published writes.
 
 Statements: apiserver:durable, apiserver:history, apiserver:pages.
 """
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 #: events kept per kind, and the bytes of them; a history is cut to the limit when it is half as long again
 HISTORY_EVENTS: Final = 8192
 HISTORY_BYTES: Final = 48 << 20
-#: records of a kind that keep their object beside its bytes
+#: records of a kind that keep their decoded object
 RECENT: Final = 4096
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
@@ -61,15 +61,15 @@ class StoredObject:
         self.namespace: str = metadata.get("namespace", "")
         self.uid: str = metadata.get("uid", "")
         self.labels: Mapping[str, str] = metadata.get("labels") or _NOTHING
-        #: what field selectors of this kind may ask for
+        #: values of selectable fields
         self.fields = fields
-        #: has been deleted and waits for something
+        #: is being deleted
         self.terminating = "deletionTimestamp" in metadata
         owners = metadata.get("ownerReferences")
         self.owners: tuple[str, ...] = tuple([str(o.get("uid", "")) for o in owners]) if owners else ()
 
     def object(self) -> JsonObject:
-        """The object; must not be changed."""
+        """The decoded object; must not be changed."""
         obj = self.obj
         if obj is None:
             obj = decode(self.raw)
@@ -77,7 +77,7 @@ class StoredObject:
 
 
 class StorageEvent:
-    """One write, as watches tell it."""
+    """One write, as watches report it."""
 
     __slots__ = ("old", "record", "revision", "type")
 
@@ -90,10 +90,10 @@ class StorageEvent:
 
 
 class Journal(Protocol):
-    """Where writes go before they are published."""
+    """Receives writes before they are published."""
 
     def append(self, store: StoreKey, event: StorageEvent) -> None:
-        """Take this write; `Storage.publish` is called with it, in order, once it is safe."""
+        """Append this write; `ObjectStorage.publish` is called with it, in order, once it is durable."""
         ...
 
 
@@ -106,15 +106,15 @@ class Collection:
         self.keys: list[str] = []
         self.events: list[StorageEvent] = []
         self._bytes = 0
-        #: events that have left the front of `events` since the server began: place = first + index
+        #: events dropped from the front of `events` since the server started: position = first + index
         self.trimmed_events = 0
         #: the history is complete for revisions above this one
         self.compacted_revision = revision
-        #: records that keep their object, the oldest first
+        #: records that keep their decoded object, the oldest first
         self.recent: deque[StoredObject] = deque()
-        #: woken when something is published
+        #: woken on every publish
         self.waiters: set[asyncio.Future[None]] = set()
-        #: told of everything published, at once and in order
+        #: called with everything published, in order
         self.listeners: list[Callable[[StorageEvent], None]] = []
 
     def namespace_range(self, namespace: str) -> tuple[int, int]:
@@ -125,7 +125,7 @@ class Collection:
         return bisect_left(self.keys, namespace + "/"), bisect_left(self.keys, namespace + "0")
 
     def put(self, record: StoredObject) -> None:
-        """Store a record, in place of an older one."""
+        """Store a record, replacing an older one."""
         if record.key not in self.records:
             if not self.keys or record.key > self.keys[-1]:
                 self.keys.append(record.key)
@@ -134,13 +134,13 @@ class Collection:
         self.records[record.key] = record
 
     def keep_decoded(self, record: StoredObject) -> None:
-        """Let a record have its object for a while: who was written lately is likely to be written again."""
+        """Keep a record's decoded object: recently written objects are likely to be written again."""
         self.recent.append(record)
         if len(self.recent) > RECENT:
             self.recent.popleft().obj = None
 
     def drop(self, key: str) -> None:
-        """Forget a record."""
+        """Remove a record."""
         del self.records[key]
         del self.keys[bisect_left(self.keys, key)]
 
@@ -152,7 +152,7 @@ class Collection:
             self._trim_history()
 
     def publish_event(self, event: StorageEvent) -> None:
-        """Append to the history, wake whoever waits for it and tell whoever listens."""
+        """Append to the history, wake waiting watches and call listeners."""
         self.append_event(event)
         if self.waiters:
             self.wake()
@@ -163,7 +163,7 @@ class Collection:
                 _log.exception("a listener failed on %s %s", self.store[1], event.record.key)
 
     def wake(self) -> None:
-        """Let everybody who waits look again."""
+        """Wake all waiting watches."""
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -181,7 +181,7 @@ class Collection:
         self.trimmed_events += trimmed
 
     def drop_history(self) -> None:
-        """Forget the whole history: what was before its last event cannot be asked for any more."""
+        """Drop the whole history: revisions before its last event become unavailable."""
         if self.events:
             self.compacted_revision = self.events[-1].revision
             self.trimmed_events += len(self.events)
@@ -189,7 +189,7 @@ class Collection:
             self._bytes = 0
 
     def position_after(self, revision: int) -> int:
-        """The place in the history of the first event after a revision; 410 where that is no longer known."""
+        """The position of the first event after a revision; 410 if it has left the history."""
         if revision < self.compacted_revision:
             raise expired(f"too old resource version: {revision} ({self.compacted_revision})")
         return self.trimmed_events + bisect_left(self.events, revision + 1, key=lambda event: event.revision)
@@ -207,41 +207,41 @@ class ObjectStorage:
 
     def __init__(self, journal: Journal | None = None, revision: int = 1) -> None:
         self.revision = revision
-        #: the last revision that watches may tell of
+        #: the last revision that watches may report
         self.published = revision
         #: for kinds of which nothing is stored: history is complete after this revision
         self.compacted_revision = 0
         self.journal = journal
         self._collections: dict[StoreKey, Collection] = {}
-        #: heap of revisions that requests wait for; the number tells equal ones apart
+        #: heap of revisions that requests wait for; the number breaks ties
         self._durability_waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waits = 0
         #: uid -> collection and key of every object
         self.by_uid: dict[str, tuple[StoreKey, str]] = {}
         #: uid of an owner -> objects that name it
         self.dependents: dict[str, dict[tuple[StoreKey, str], None]] = {}
-        #: told of every write once it is published
+        #: called with every write once it is published
         self.listeners: list[Callable[[StoreKey, StorageEvent], None]] = []
-        #: why nothing can be written any more
+        #: why writes are refused
         self.failure: Exception | None = None
-        #: set when the server goes: watches end
+        #: set on shutdown: watches end
         self.ended = False
 
     def end_watches(self) -> None:
-        """Every watch ends after what it has read."""
+        """End every watch after what it has read."""
         self.ended = True
         for collection in self._collections.values():
             collection.wake()
 
     def collection(self, store: StoreKey) -> Collection:
-        """The objects of a resource, made on first use."""
+        """The objects of a resource, created on first use."""
         collection = self._collections.get(store)
         if collection is None:
             collection = self._collections[store] = Collection(store, self.compacted_revision)
         return collection
 
     def collections(self) -> Iterator[Collection]:
-        """All that hold or held something."""
+        """All collections that hold or held objects."""
         return iter(list(self._collections.values()))
 
     def get(self, store: StoreKey, key: str) -> StoredObject | None:
@@ -250,7 +250,7 @@ class ObjectStorage:
         return collection.records.get(key) if collection is not None else None
 
     def write(self, store: StoreKey, key: str, obj: JsonObject, fields: Mapping[str, str]) -> StoredObject:
-        """Store a new version; `obj["metadata"]` is a dict of the caller's own and receives the resource version."""
+        """Store a new version; `obj["metadata"]` must be the caller's own dict and receives the resource version."""
         revision = self.revision + 1
         obj["metadata"]["resourceVersion"] = str(revision)
         record = StoredObject(key, revision, encode(obj), obj, fields)
@@ -281,7 +281,7 @@ class ObjectStorage:
         return last
 
     def load(self, store: StoreKey, records: Iterable[StoredObject]) -> None:
-        """Put records in that were stored before, without events."""
+        """Load records that were stored before, without events."""
         collection = self.collection(store)
         for record in records:
             record.obj = None
@@ -297,7 +297,7 @@ class ObjectStorage:
             try:
                 listener(store, event)
             except Exception:
-                # Whoever listens must not keep the write from those who come after.
+                # A failing listener must not keep the write from the others.
                 _log.exception("a listener failed on %s %s", store[1], event.record.key)
         while self._durability_waiters and self._durability_waiters[0][0] <= event.revision:
             future = heappop(self._durability_waiters)[2]
@@ -305,7 +305,7 @@ class ObjectStorage:
                 future.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """Whoever waits for the disk, now or later, is told that it failed."""
+        """Fail all requests that wait for the disk, now and later."""
         self.failure = error
         waiting, self._durability_waiters = self._durability_waiters, []
         for _, _, future in waiting:
@@ -313,7 +313,7 @@ class ObjectStorage:
                 future.set_exception(error)
 
     async def wait_durable(self, revision: int) -> None:
-        """Wait until a revision is published; costs nothing when it is."""
+        """Wait until a revision is published."""
         if revision > self.published:
             if self.failure is not None:
                 raise self.failure

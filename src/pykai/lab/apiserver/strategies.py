@@ -1,4 +1,4 @@
-"""The rules of single kinds around a write: what a new object gets, what an update may change.
+"""Rules of single kinds for writes: fields that a new object gets, changes that an update may make.
 
 Each kind with rules of its own has an entry in the tables at the end; everything else follows the general rules here:
 status belongs to the status subresource, and an update of the main resource leaves it alone.
@@ -26,23 +26,23 @@ from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.kinds import ResourceKind, StoreKey
 from pykai.lab.apiserver.serverstate import ServerState
 
-#: makes what is stored from what was sent; `metadata` is a dict of its own
+#: turns a sent object into the stored one; `metadata` is its own dict
 PrepareCreate = Callable[[ServerState, Call, JsonObject], JsonObject]
 #: the same for an update, with the present object
 PrepareUpdate = Callable[[ServerState, Call, JsonObject, JsonObject], JsonObject]
-#: what is wrong with an object; the present one is None for a create
+#: problems of an object; the present one is None for a create
 StrategyCheck = Callable[[ServerState, Call, JsonObject, JsonObject | None], list[StatusCause]]
 
-#: kinds whose creator may give a status
+#: kinds whose creator may set a status
 _KEEP_STATUS: Final = frozenset({("", "nodes"), ("", "services"), ("", "persistentvolumes")})
-#: what the status of a new object says before anybody has written one
+#: initial status of new objects
 _EMPTY_STATUS: Final[Mapping[StoreKey, JsonObject]] = {
     ("apps", "deployments"): {},
     ("apps", "replicasets"): {"replicas": 0},
     ("apps", "statefulsets"): {"availableReplicas": 0, "replicas": 0},
     ("batch", "jobs"): {},
 }
-#: fields of a volume that do not say what it is made of
+#: fields of a volume that are not its source
 _NON_SOURCE_VOLUME_FIELDS: Final = frozenset(
     {
         "accessModes",
@@ -56,12 +56,12 @@ _NON_SOURCE_VOLUME_FIELDS: Final = frozenset(
         "volumeMode",
     }
 )
-#: kinds of which a status update may change labels and annotations too
+#: kinds whose status updates may also change labels and annotations
 _STATUS_METADATA: Final = frozenset({("", "pods"), ("", "nodes")})
 
 
 def prepare_create(state: ServerState, call: Call, obj: JsonObject) -> JsonObject:
-    """What a new object gets."""
+    """Apply the kind's rules for a new object."""
     kind = call.kind
     if kind.status and kind.store not in _KEEP_STATUS and "status" in obj:
         del obj["status"]
@@ -72,20 +72,20 @@ def prepare_create(state: ServerState, call: Call, obj: JsonObject) -> JsonObjec
 
 
 def prepare_update(state: ServerState, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
-    """What an update gets."""
+    """Apply the kind's rules for an update."""
     revise = _UPDATE.get(call.kind.store)
     return revise(state, call, before, obj) if revise is not None else obj
 
 
 def prepare_delete(kind: ResourceKind, obj: JsonObject) -> JsonObject:
-    """What an object gets that is being deleted and stays for a while."""
+    """Apply the kind's rules for an object whose deletion is pending."""
     if kind.store == ("", "namespaces"):
         return {**obj, "status": {**(obj.get("status") or {}), "phase": "Terminating"}}
     return obj
 
 
 def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
-    """What breaks the rules of the kind."""
+    """Problems by the kind's rules."""
     check = _CHECKS.get(call.kind.store)
     return check(state, call, obj, before) if check is not None else []
 
@@ -133,7 +133,7 @@ def _namespace_update(state: ServerState, call: Call, before: JsonObject, obj: J
 
 
 def _node(state: ServerState, call: Call, obj: JsonObject) -> JsonObject:
-    """Closed to pods until its Ready condition is seen by whoever looks after nodes."""
+    """Taint a new node not-ready until the node lifecycle controller sees its Ready condition."""
     spec = obj.get("spec") or {}
     taints = spec.get("taints") or []
     if any(each.get("key") == names.NOT_READY_TAINT and each.get("effect") == "NoSchedule" for each in taints):
@@ -211,7 +211,7 @@ def _validate_priority_class(
 
 
 def _validate_webhooks(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
-    """What a real server demands of webhooks beyond their types, as far as people get it wrong."""
+    """Common mistakes in webhooks that a real server refuses."""
     causes = []
     for index, hook in enumerate(obj.get("webhooks") or ()):
         where = f"webhooks[{index}]"

@@ -1,7 +1,7 @@
-"""Who sends a request: bearer tokens for an administrator, a reader, and the account of each service.
+"""Users: bearer tokens for an administrator, a reader, and the account of each service.
 
-Tokens are made at first start and kept beside the certificates (mode 0600).  What a user may do is a matter of roles
-(`rbac`).  Over the local transport a caller says who it is and is believed; it runs in this process anyway.
+Tokens are created at first start and kept beside the certificates (mode 0600). Roles decide what a user may do
+(`rbac`). A caller of the local transport names its user without proof; it runs in this process anyway.
 
 Statements: rbac:token.
 """
@@ -25,7 +25,7 @@ _ACCOUNT: Final = "system:serviceaccount:"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who sends requests."""
+    """The sender of requests."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ def user_named(name: str) -> User:
 
 
 class Tokens:
-    """Which token is whose."""
+    """Tokens by user."""
 
     def __init__(self, tokens: dict[str, str]) -> None:
         #: short user name -> token
@@ -65,7 +65,7 @@ class Tokens:
 
     @classmethod
     def load(cls, folder: Path | None) -> Tokens:
-        """Those of the folder; what is missing is made and written.  Without a folder they are gone with the server."""
+        """The tokens of the folder; missing ones are created. Without a folder they last as long as the server."""
         path = folder / "tokens.json" if folder is not None else None
         tokens: dict[str, str] = {}
         if path is not None and path.exists():
@@ -78,17 +78,17 @@ class Tokens:
         return cls(tokens)
 
     def user(self, token: str) -> User | None:
-        """Whose token this is."""
+        """The user of a token."""
         matching_user = None
         for name, expected in self.tokens.items():
-            # A header may hold any bytes; those that are no UTF-8 come as lone surrogates.
+            # A header may hold any bytes; invalid UTF-8 arrives as lone surrogates.
             if hmac.compare_digest(expected.encode(), token.encode(errors="surrogateescape")):
                 matching_user = user_named(name)
         return matching_user
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
+    """Write a file that only its owner can read, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -1,12 +1,12 @@
-"""Watches: readers of a kind's history, each with a place of its own in it.
+"""Watches: readers of a kind's history, each at its own position.
 
 A watch has no queue that could grow: it reads events from the collection's history when its client takes bytes, and
-sleeps when there are none.  One that is so slow that the history has moved past its place ends with an ERROR event of
-code 410, as does one that asks for a revision the history no longer reaches.
+sleeps when there are none. One that falls behind the history ends with an ERROR event of code 410, as does one that
+starts before it.
 
-Selectors are asked when events are read.  An object that begins to match is ADDED and one that ceases to is DELETED,
-whatever the write was.  Bytes of an object are those of its record, shared by all watches; only watches that ask for
-another form (a Table, metadata alone, another version) have objects decoded and encoded for them, through `shape`.
+Selectors apply when events are read. An object that begins to match is ADDED and one that ceases to is DELETED,
+whatever the write was. All watches share the bytes of a record; only other formats (a Table, metadata alone, another
+version) decode and encode objects.
 
 Statements: apiserver:watch.
 """
@@ -39,7 +39,7 @@ BATCH: Final = 512
 _HEAD: Final = {type_: b'{"type":"%s","object":' % type_.encode() for type_ in (ADDED, MODIFIED, DELETED)}
 _TAIL: Final = b"}\n"
 
-#: turns the bytes of an object into those the client asked for
+#: turns the bytes of an object into the requested format
 ResponseTransform = Callable[[bytes], bytes]
 
 
@@ -76,7 +76,7 @@ class Watch:
         self._expired_error: Gone | None = None
 
     def begin(self, revision: int | None, *, initial: bool, ends_initial: bool) -> None:
-        """Take the place to read from: after `revision`, or after the present, told first where `initial` says so."""
+        """Set the position to read from: after `revision`, or after the present, which `initial` sends first."""
         collection = self._collection
         if initial:
             records = self._storage.list_at(collection, self._namespace, self._storage.revision)
@@ -87,7 +87,7 @@ class Watch:
         elif revision is None:
             revision = self._storage.revision
         self._revision = revision
-        # With a journal, writes up to `revision` may still have to be published; they will be skipped when they come.
+        # With a journal, writes up to `revision` may not be published yet; they will be skipped.
         try:
             self._position = collection.position_after(revision)
         except Gone as error:
@@ -99,7 +99,7 @@ class Watch:
         self._collection.wake()
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The stream, in pieces of whole lines, until the time is over or the history is."""
+        """The stream, in chunks of whole lines, until the time-out or the end of the history."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._timeout_s if self._timeout_s is not None else float("inf")
         bookmark_at = loop.time() + BOOKMARK_S if self._bookmarks else float("inf")

@@ -1,7 +1,7 @@
 """Rules of jobs, deployments, replica sets and stateful sets that depend on more than one field.
 
-A job gets a selector and labels with its uid, so that its pods are its own.  The selectors of the others must match
-their template and stay as they are.
+A job gets a selector and labels with its uid, so that it selects only its own pods. The selectors of the others must
+match their template and are immutable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OLD_NAME_LABEL: Final = "job-name"
 
 
 def prepare_job(state: ServerState, call: Call, obj: JsonObject) -> JsonObject:
-    """Selector and labels with the job's uid, unless the user sees to them; a job without labels has its template's."""
+    """Add selector and labels with the job's uid unless manualSelector is set, and default the job's labels."""
     spec = obj.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(template, dict):
@@ -50,7 +50,7 @@ def _with_template_labels(job: JsonObject, template: JsonObject) -> JsonObject:
 
 
 def validate_job(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
-    """A job restarts its pods itself or not at all; most of it stays as created."""
+    """A job needs restartPolicy Never or OnFailure, and most of its spec is immutable."""
     if call.subresource == "status":
         return []
     spec = obj.get("spec") or {}

@@ -1,14 +1,14 @@
-"""Writing objects: what happens between a request's body and the store.
+"""Create, update, patch and delete: the steps between a request's body and the storage.
 
-Create, update, patch and delete for every kind.  The order is Kubernetes': the body is pruned and defaulted by its
-schema, mutating admission runs, what belongs to the server is put in (uid, stamps, generation), the rules of the kind
-are applied (`strategies`), the result is checked, validating admission runs, and the object is stored.
+The order is Kubernetes': the body is pruned and defaulted by its schema, mutating admission runs, server fields are set
+(uid, timestamps, generation), the rules of the kind are applied (`strategies`), the result is checked, validating
+admission runs, and the object is stored.
 
-All of it happens without giving up the event loop, so nobody writes in between, except while a webhook is asked; then
-the write starts again from the present object, as it does for any patch that meets a conflict.
+All of it runs without yielding to the event loop, so no other write comes in between, except during a webhook call.
+Then the write starts again from the present object, as for any patch that meets a conflict.
 
-Subtle: old objects are shared with readers and never changed; every step that changes something makes new dicts on the
-way to it.  A write that changes nothing is answered with the object as it is and leaves no trace.
+Subtle: old objects are shared with readers and never changed; every changing step copies the dicts on the path. A write
+that changes nothing returns the present object and creates no revision.
 
 Statements: apiserver:conflict, apiserver:dry-run, apiserver:generation, apiserver:namespace, apiserver:no-op.
 """
@@ -36,12 +36,12 @@ from pykai.lab.apiserver.storage import StoredObject, encode
 #: makes the wanted object from the present one
 UpdateFunction = Callable[[JsonObject], JsonObject]
 
-#: how often a change is tried again when a webhook took so long that the object changed meanwhile
+#: attempts of an update whose object changes during webhook calls
 _ATTEMPTS: Final = 5
 _NAME_ATTEMPTS: Final = 8
-#: new objects whose fields are remembered
+#: cached field sets of new objects
 _MAX_CACHED_ENTRIES: Final = 256
-#: metadata that only the server writes; an update carries it over whatever the body says
+#: metadata that only the server writes; an update keeps it whatever the body says
 _SERVER_FIELDS: Final = (
     "creationTimestamp",
     "deletionTimestamp",
@@ -55,7 +55,7 @@ _OTHER_NAMESPACE: Final = "the namespace of the provided object does not match t
 
 @dataclass(frozen=True, slots=True)
 class DeletionResult:
-    """What a delete did: the object goes on for a while, or is gone."""
+    """The result of a delete: the object is pending or removed."""
 
     record: StoredObject
     is_removed: bool
@@ -69,7 +69,7 @@ class ObjectWriter:
         self._storage = state.storage
         self.admission = admission
         self._normaliser = Normaliser()
-        #: fields of new objects, by all that decides on them
+        #: managedFields entries of new objects by content
         self._managed_fields_cache: dict[tuple[Any, ...], JsonObject] = {}
 
     async def create(self, call: Call, body: Any) -> StoredObject:
@@ -113,7 +113,7 @@ class ObjectWriter:
         return self._state.store(call, obj)
 
     async def update(self, call: Call, change: UpdateFunction, *, unconditional: bool = True) -> StoredObject:
-        """Replace an object by what `change` makes of it; again where somebody wrote while webhooks were asked."""
+        """Replace an object by `change` of it; retried if it changes during webhook calls."""
         for _ in range(_ATTEMPTS):
             old = self._stored_object(call)
             before = old.object()
@@ -136,14 +136,14 @@ class ObjectWriter:
         raise apierrors.conflict(call.kind.group, call.kind.plural, call.name)
 
     async def delete(self, call: Call, options: Mapping[str, Any]) -> DeletionResult:
-        """Delete an object, or begin to."""
+        """Delete an object, or start its deletion."""
         if self.admission.is_needed(call):
             old = self._stored_object(call)
             await self.admission.validate(call, None, old.object())
         return self.delete_now(call, options)
 
     def delete_now(self, call: Call, options: Mapping[str, Any]) -> DeletionResult:
-        """Delete without asking admission: garbage collection, namespaces that are emptied."""
+        """Delete without admission, for garbage collection and namespace cleanup."""
         kind = call.kind
         old = self._stored_object(call)
         obj = old.object()
@@ -168,7 +168,7 @@ class ObjectWriter:
         return DeletionResult(self._state.store(call, new), False)
 
     def remove_finalizer(self, call: Call, finalizer: str) -> None:
-        """Take one finalizer away; the object goes if it waited for nothing else."""
+        """Remove one finalizer, and the object if that was the last."""
         old = self._storage.get(call.kind.store, call.key)
         if old is None:
             return
@@ -220,7 +220,7 @@ class ObjectWriter:
     def _normalised(
         self, call: Call, obj: JsonObject, before: JsonObject | None = None
     ) -> tuple[JsonObject, list[FieldProblem]]:
-        """Without unknown fields, with defaults, metadata as a dict of its own; and what is wrong with it."""
+        """The object without unknown fields, with defaults and its own metadata dict; and its problems."""
         problems: list[FieldProblem] = []
         if call.kind.schema is not None:
             obj, unknown, problems = self._normaliser.normalise(call.kind.schema, obj, before)
@@ -230,7 +230,7 @@ class ObjectWriter:
         return {**obj, "metadata": dict(meta) if isinstance(meta, dict) else {}}, problems
 
     def _updated_object(self, call: Call, before: JsonObject, body: Any) -> JsonObject | None:
-        """The object to store in place of `before`, or None where nothing changes."""
+        """The object to store in place of `before`, or None if nothing changes."""
         kind = call.kind
         wanted = check_object_type(call, body)
         meta = wanted["metadata"]
@@ -272,7 +272,7 @@ class ObjectWriter:
         wanted = strategies.prepare_update(self._state, call, before, wanted)
         meta = wanted["metadata"]
         if _without_managed_fields(wanted) == _without_managed_fields(before):
-            # Only the manager of an apply may be new; everything else is as it was.
+            # Only the field manager of an apply may be new.
             if call.verb != "apply" or meta.get("managedFields") == old_meta.get("managedFields"):
                 return None
         elif kind.generation and _spec_differs(kind, before, wanted):
@@ -295,7 +295,7 @@ class ObjectWriter:
         return new
 
     def _store_or_remove(self, call: Call, old: StoredObject, new: JsonObject) -> StoredObject:
-        """Store, or remove what was only waiting for its last finalizer."""
+        """Store an object, or remove it if its deletion only waited for finalizers."""
         meta = new["metadata"]
         if "deletionTimestamp" in meta and not meta.get("finalizers") and deletion.is_ready_to_remove(call.kind, new):
             if call.dry_run:
@@ -307,7 +307,7 @@ class ObjectWriter:
     def _check_structure(
         self, call: Call, obj: JsonObject, before: JsonObject | None, problems: list[FieldProblem]
     ) -> None:
-        """Names, metadata and types; whatever comes after this may take types for granted."""
+        """Check names, metadata and types; later steps rely on the types."""
         kind = call.kind
         meta = obj["metadata"]
         causes = metadata.validate_name(kind, meta["name"]) if before is None else []
@@ -323,7 +323,7 @@ class ObjectWriter:
             raise apierrors.invalid(kind.group, kind.kind, meta["name"], causes)
 
     def _check_rules(self, call: Call, obj: JsonObject, before: JsonObject | None) -> None:
-        """The rules of the kind."""
+        """Check the rules of the kind."""
         causes = strategies.validate(self._state, call, obj, before)
         schema = call.kind.schema
         if before is not None and schema is not None and schema.has_transition_checks:
@@ -338,8 +338,8 @@ class ObjectWriter:
     def _with_creator_fields(self, call: Call, new: JsonObject) -> JsonObject:
         """A new object with its creator in managedFields.
 
-        Which fields there are does not depend on names and stamps, and pods of a workload differ in nothing else, so
-        the list of fields, which is dear to make, is remembered.
+        The set of fields does not depend on names and timestamps, and pods of a workload differ in nothing else, so the
+        set, which is expensive to compute, is cached.
         """
         meta = new["metadata"]
         rest = {name: value for name, value in new.items() if name != "metadata"}
@@ -366,7 +366,7 @@ class ObjectWriter:
 
 
 def _server_fields_changed(call: Call, meta: JsonObject, old_meta: JsonObject) -> list[apierrors.StatusCause]:
-    """What an update says about fields that are settled; a plain update of another uid is a conflict instead."""
+    """Changes of immutable metadata; a plain update with another uid is a conflict instead."""
     fields = ["deletionTimestamp", "deletionGracePeriodSeconds"]
     if call.verb == "patch":
         fields.append("uid")

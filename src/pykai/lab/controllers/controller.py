@@ -1,12 +1,11 @@
-"""What controllers share: the loop, the names and owners of what they make, and writes that are seen at once.
+"""What controllers share: the loop, names and owners of dependents, and writes that show in the cache at once.
 
-A `Controller` waits for its stores, subscribes to them and reconciles keys.  An object that it cannot read, or for
-which the server refuses what it asks for, gets an event that says so.  `Writer` creates, patches and deletes objects of
-one store and shows the result in it before the watch does, so that a controller that looks again at once does not make
-the same pod twice.
+A `Controller` waits for its stores, subscribes to them and reconciles keys. An unreadable object, or one whose writes
+the server refuses, gets an event. `AssumingWriter` creates, patches and deletes objects of one store and puts the
+result into it before the watch does, so that the next reconcile does not create the same pod twice.
 
-Names with a random ending are drawn from the owner, a number and the process; a creation whose answer got lost is
-tried again under the same name, and found to exist.
+Random suffixes of names derive from the owner, a number and the process. So a creation whose answer was lost is retried
+under the same name, and found to exist.
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ from pykai.lab.timestamps import to_timestamp
 T = TypeVar("T", bound=Wire)
 OnChange = Callable[[Change[Any]], None]
 
-#: Kubernetes' alphabet for random endings: no vowels, so that no words appear.
+#: Kubernetes' alphabet for random suffixes: no vowels, so that no words appear.
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-#: Wall seconds in which changes of many pods become one look at their owner.
+#: Wall seconds in which changes of many pods become one reconcile of their owner.
 BATCH_DELAY_S = 0.05
 
-#: A percentage beyond this, or of more digits than this, means the same.
+#: Larger percentages, and more digits, are cut to this.
 _MOST_PERCENT, _DIGITS = 1000, 9
-#: Kubernetes' reason of events about an object that its controller cannot bring about.
+#: Kubernetes' reason of events about an object that cannot be reconciled.
 _FAILED_SYNC = "FailedSync"
 
 _PROCESS = uuid.uuid4().hex
 
 
 class Controller:
-    """A service that makes the world as objects of one kind say."""
+    """A service that reconciles objects of one kind."""
 
     def __init__(
         self,
@@ -99,11 +98,11 @@ class Controller:
         return self._ready
 
     def now(self) -> str:
-        """The time of the cluster as it stands in objects."""
+        """Cluster time as a timestamp."""
         return to_timestamp(self.now_s())
 
     def now_s(self) -> float:
-        """The time of the cluster, seconds since 1970."""
+        """Cluster time in seconds since 1970."""
         return self.clock.now().timestamp()
 
     def enqueue(self, key: str) -> None:
@@ -111,7 +110,7 @@ class Controller:
         self._reconciler.enqueue(key)
 
     def enqueue_soon(self, key: str) -> None:
-        """Reconcile within a moment, together with what else happens in it."""
+        """Reconcile after a short delay that batches changes."""
         self._reconciler.enqueue(key, BATCH_DELAY_S * self.clock.speed)
 
     def owner_key(self, change: Change[Any]) -> str | None:
@@ -133,7 +132,7 @@ class Controller:
         self.event(owner, "Warning", names.EVENT_FAILED_CREATE, message)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until told to stop."""
+        """Run until `stop` is set."""
         if not await wait_for_cache_sync(stop, *(store for store, _ in self._sources), *self._reads):
             return
         for store, on_change in self._sources:
@@ -173,7 +172,7 @@ class Controller:
 
 
 class AssumingWriter(Generic[T]):
-    """Writes objects of one kind, and shows them in their store at once."""
+    """Writes objects of one kind, and puts the result into their store at once."""
 
     def __init__(self, client: Client, store: Store[T], into: type[T], clock: Clock) -> None:
         self._client = client
@@ -183,12 +182,12 @@ class AssumingWriter(Generic[T]):
         self._clock = clock
 
     def latest(self, obj: T) -> T | None:
-        """The object as the store has it now; None if it is gone, or is another one by now."""
+        """The object as the store has it now; None if it is gone or was replaced."""
         current = self._store.get(key_of(obj))
         return current if current is not None and metadata_of(current).uid == metadata_of(obj).uid else None
 
     async def create(self, obj: JsonObject) -> T | None:
-        """None if there is one of that name."""
+        """Create an object; None if the name is taken."""
         try:
             made = await self._client.create(self._resource, obj)
         except AlreadyExists:
@@ -196,11 +195,11 @@ class AssumingWriter(Generic[T]):
         return self._assume(made)
 
     async def patch(self, obj: T, patch: JsonObject, *, kind: PatchKind = PatchKind.MERGE) -> T | None:
-        """None if it is gone, or is another one by now."""
+        """Patch it; None if it is gone or was replaced."""
         return await self._patch(obj, patch, kind, "")
 
     async def patch_status(self, obj: T, status: JsonObject, *, kind: PatchKind = PatchKind.MERGE) -> T | None:
-        """None if it is gone, or is another one by now."""
+        """Patch it; None if it is gone or was replaced."""
         return await self._patch(obj, {"status": status}, kind, "status")
 
     async def delete(self, obj: T, *, grace_s: int | None = None) -> None:
@@ -245,19 +244,19 @@ def metadata_of(obj: Wire) -> ObjectMeta:
 
 
 def key_of(obj: Wire) -> str:
-    """As stores call it."""
+    """The object's key in stores."""
     metadata = metadata_of(obj)
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
 def reference(obj: Wire, resource: Resource) -> InvolvedObject:
-    """The object as an event names it."""
+    """The object as an event refers to it."""
     metadata = metadata_of(obj)
     return InvolvedObject(resource.api_version, resource.kind, metadata.namespace, metadata.name, metadata.uid)
 
 
 def controller_of(obj: Wire) -> OwnerReference | None:
-    """Who made an object and looks after it."""
+    """The controlling owner of an object."""
     for owner in metadata_of(obj).owner_references:
         if owner.controller:
             return owner
@@ -271,7 +270,7 @@ def controlled_by(obj: Wire) -> tuple[str, ...]:
 
 
 def owner_reference(obj: Wire, resource: Resource) -> JsonObject:
-    """How an object that we make says that it belongs to `obj`."""
+    """The owner reference to `obj` for its dependents."""
     metadata = metadata_of(obj)
     return {
         "apiVersion": resource.api_version,
@@ -290,7 +289,7 @@ def random_suffix_name(base: str, owner_uid: str, number: int) -> str:
 
 
 def encode_suffix(number: int, length: int) -> str:
-    """A number in the alphabet of random endings."""
+    """A number in the alphabet of random suffixes."""
     letters = []
     for _ in range(length):
         number, rest = divmod(number, len(ALPHABET))
@@ -299,7 +298,7 @@ def encode_suffix(number: int, length: int) -> str:
 
 
 def template_hash(document: object, salt: str = "") -> str:
-    """Ten characters that stand for a document."""
+    """A hash of a document, ten characters long."""
     data = msgspec.json.encode(document, order="deterministic") + salt.encode()
     return encode_suffix(int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big"), 10)
 

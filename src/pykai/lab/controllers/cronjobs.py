@@ -1,8 +1,8 @@
-"""CronJobs: a Job at certain times of cluster time.
+"""CronJobs: a Job at each time of a schedule, in cluster time.
 
-Once a minute each CronJob asks whether a time of its schedule has passed that has no Job yet.  Of several missed times
-only the last counts; one that is later than `startingDeadlineSeconds` is skipped.  The name of a Job is that of its
-time, so no time gets two.
+Once a minute each CronJob is checked for a scheduled time that has passed without a Job. Of several missed times only
+the last counts; one older than `startingDeadlineSeconds` is skipped. A Job is named after its time, so no time gets
+two.
 
 Statements: sim:cron.
 """
@@ -74,7 +74,7 @@ class CronJobs:
         return _MINUTE_S - self.controller.now_s() % _MINUTE_S
 
     async def _start_job(self, cron: CronJob, due_s: float) -> bool:
-        """Make the Job of a time; False if it has to wait."""
+        """Create the Job of a scheduled time; False if it has to wait."""
         active = self._active(cron)
         if active and cron.spec.concurrency_policy == "Forbid":
             self.controller.event(
@@ -151,7 +151,7 @@ def cron_jobs(runtime: Runtime) -> Service:
 
 
 def due_time(cron: CronJob, now_s: float) -> float | None:
-    """The last time of the schedule that has passed and was not served, None if there is none."""
+    """The last scheduled time that has passed without a Job, None if there is none."""
     schedule = parse_cron(cron.spec.schedule)
     offset_s = 0.0
     if cron.spec.time_zone:
@@ -169,7 +169,7 @@ def due_time(cron: CronJob, now_s: float) -> float | None:
 
 
 def job_document(cron: CronJob, due_s: float) -> JsonObject:
-    """The Job of a time."""
+    """The Job of a scheduled time."""
     template = cron.spec.job_template
     metadata = template.get("metadata") or {}
     return {

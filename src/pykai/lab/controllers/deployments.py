@@ -1,8 +1,8 @@
-"""Deployments: a ReplicaSet for every template they had, and the way from one to the next.
+"""Deployments: a ReplicaSet for every template, and rollouts from one to the next.
 
-The ReplicaSet of the current template is found by comparing templates, not by its name, so that those of another
-controller manager are taken over.  `rollout` works out how many pods each ReplicaSet should have, `deploymentstatus`
-the status.
+The ReplicaSet of the current template is found by comparing templates, not by its name, so that the ReplicaSets of
+another controller manager are adopted. `rollout` works out how many pods each ReplicaSet should have,
+`deploymentstatus` the status.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pykai.lab.controllers.pods import CONTROLLER, pod_store
 from pykai.lab.controllers.rollout import ReplicaSetNumbers, plan_rollout, surge_and_unavailable
 
 DEFAULT_HISTORY = 10
-#: Annotations of a Deployment that are about itself.
+#: Annotations that a Deployment's ReplicaSets do not inherit.
 _NOT_COPIED_ANNOTATIONS = frozenset({names.LAST_APPLIED_ANNOTATION, names.DEPLOYMENT_REVISION_ANNOTATION})
 
 
@@ -45,7 +45,7 @@ class Deployments:
         self._pods = pod_store(runtime)
         self._write = AssumingWriter(runtime.client, self._deployments, Deployment, runtime.clock)
         self._write_set = AssumingWriter(runtime.client, self._sets, ReplicaSet, runtime.clock)
-        #: uids that have looked for ReplicaSets nobody controls
+        #: uids of Deployments that have looked for orphaned ReplicaSets
         self._adopted: set[str] = set()
         self.controller = Controller(
             "deployment-controller",
@@ -91,7 +91,7 @@ class Deployments:
         for one in owned:
             if same_template(deployment.spec.template, one.spec.template):
                 return one
-        # A template that was stored before the server knew some default differs from the copy it has filled in.
+        # A template stored before the server knew some default differs from the defaulted copy.
         digest = _digest(deployment)
         return next((one for one in owned if one.metadata.labels.get(names.POD_TEMPLATE_HASH_LABEL) == digest), None)
 
@@ -129,7 +129,7 @@ class Deployments:
         body = replica_set_document(deployment, _digest(deployment), next_revision(owned))
         created = await self._write_set.create(body)
         if created is None:
-            # Another object has the name: the next look takes another one.
+            # The name is taken: the next reconcile uses another one.
             count = (deployment.status.collision_count or 0) + 1
             await self._write.patch_status(deployment, {"collisionCount": count})
             return None
@@ -137,7 +137,7 @@ class Deployments:
         return created
 
     async def _bump_revision(self, deployment: Deployment, new: ReplicaSet, owned: Sequence[ReplicaSet]) -> ReplicaSet:
-        """A template that comes back gets the newest revision."""
+        """Give a template that comes back the newest revision."""
         others = [one for one in owned if one.metadata.uid != new.metadata.uid]
         revision = next_revision(others)
         if revision_of(new) < revision:
@@ -190,7 +190,7 @@ def _digest(deployment: Deployment) -> str:
 
 
 def same_template(one: JsonObject, other: JsonObject) -> bool:
-    """Whether two templates are the same but for the label that tells generations apart."""
+    """Whether two templates are equal but for the template hash label."""
     return _without_template_hash(one) == _without_template_hash(other)
 
 
@@ -204,7 +204,7 @@ def _without_template_hash(template: JsonObject) -> JsonObject:
 
 
 def revision_of(one: ReplicaSet) -> int:
-    """Which template of its Deployment this was, counted from 1."""
+    """The revision of a ReplicaSet, counted from 1."""
     text = one.metadata.annotations.get(names.DEPLOYMENT_REVISION_ANNOTATION, "")
     return int(text) if text.isdigit() else 0
 
@@ -215,7 +215,7 @@ def next_revision(owned: Sequence[ReplicaSet]) -> int:
 
 
 def replica_annotations(deployment: Deployment) -> dict[str, str]:
-    """What a ReplicaSet is told about the whole."""
+    """The annotations of a ReplicaSet about its Deployment's size."""
     desired = replicas_of(deployment)
     return {
         names.DESIRED_REPLICAS_ANNOTATION: str(desired),

@@ -12,7 +12,7 @@ from pykai.lab.controllers.rollout import surge_and_unavailable
 from pykai.lab.timestamps import to_seconds
 
 DEFAULT_PROGRESS_S = 600
-#: Counts whose change shows that a rollout goes on.
+#: Counts whose change shows progress of a rollout.
 _PROGRESS_FIELDS = frozenset({"replicas", "updatedReplicas", "readyReplicas", "availableReplicas"})
 
 
@@ -29,7 +29,7 @@ class _DesiredCondition:
 def status_patch(
     deployment: Deployment, new: ReplicaSet | None, owned: Sequence[ReplicaSet], now: str, now_s: float
 ) -> tuple[JsonObject, float | None]:
-    """What is to be changed in the status, and after how many seconds the rollout is late."""
+    """The changes of the status, and the seconds until the progress deadline."""
     counts = _counts(deployment, new, owned)
     patch = changed_fields(deployment.status, counts)
     existing = {condition.type: condition for condition in deployment.status.conditions}
@@ -72,7 +72,7 @@ def _progressing(
     has_progressed: bool,
     now_s: float,
 ) -> tuple[_DesiredCondition | None, float | None]:
-    """The condition Progressing, and after how many seconds it becomes False."""
+    """The condition Progressing, and the seconds until it becomes False."""
     if new is None:
         return None, None
     name, desired = new.metadata.name, replicas_of(deployment)

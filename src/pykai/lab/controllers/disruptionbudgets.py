@@ -1,7 +1,7 @@
-"""PodDisruptionBudgets: how many pods may be taken away now.
+"""PodDisruptionBudgets: how many pods may be evicted now.
 
-The status of a budget is brought up to date when a pod of its namespace changes.  `minAvailable` and `maxUnavailable`
-count the pods that exist, not those that their owners want.
+The status of a budget is updated when a pod of its namespace changes. `minAvailable` and `maxUnavailable` count the
+pods that exist, not those that their owners want.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IN_NAMESPACE = "namespace"
 
 
 class DisruptionBudgets:
-    """The controller of disruption budgets."""
+    """The disruption controller."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._budgets = runtime.caches.store(POD_DISRUPTION_BUDGETS, PodDisruptionBudget, optional=True)
@@ -73,7 +73,7 @@ def disruption_budgets(runtime: Runtime) -> Service:
 
 
 def status_patch(budget: PodDisruptionBudget, pods: list[MachinePod]) -> JsonObject:
-    """What is to be changed in the status."""
+    """The changes of the status."""
     expected = len(pods)
     healthy = sum(is_active(pod) and is_ready(pod) for pod in pods)
     if budget.spec.max_unavailable is not None:
@@ -89,5 +89,5 @@ def status_patch(budget: PodDisruptionBudget, pods: list[MachinePod]) -> JsonObj
     }
     if not changed_fields(budget.status, desired) and budget.status.observed_generation:
         return {}
-    # All of them: their absence means that nobody has looked yet.
+    # Write all of them: absent fields mean that no controller has run yet.
     return dict(desired)

@@ -1,9 +1,9 @@
-"""Jobs: pods until enough of them have ended well.
+"""Jobs: pods until enough of them have succeeded.
 
-Reconciling a Job counts its pods (`jobtally`), makes those that are missing, takes away those that are too many, and
-writes the status when it changed.  A Job that is over loses its active pods and, after its time to live, itself.
+Reconciling a Job counts its pods (`jobstatus`), creates missing ones, deletes surplus ones, and writes the status when
+it changed. A finished Job loses its active pods and is deleted after its time to live.
 
-Not done: `backoffLimitPerIndex`, `successPolicy`, `managedBy`, tracking finalizers (see `jobtally`).
+Not done: `backoffLimitPerIndex`, `successPolicy`, `managedBy`, tracking finalizers (see `jobstatus`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pykai.lab.controllers.jobstatus import (
 from pykai.lab.controllers.pods import CONTROLLER, is_terminating, pod_from_template, pod_store, pod_writer
 from pykai.lab.timestamps import to_seconds
 
-#: Pods made in one go; the rest follows at once.
+#: Pods created per reconcile; the rest follows at once.
 _MAX_CREATES_PER_SYNC = 500
 
 
@@ -100,7 +100,7 @@ class Jobs:
         return wait_s
 
     async def _adjust_pods(self, job: Job, tally: JobCounts, memory: JobMemory, now_s: float) -> float | None:
-        """Make or take away pods; seconds after which to look again."""
+        """Create or delete pods; returns the seconds until the next check."""
         desired = desired_active(job, tally)
         have = len(tally.active)
         if have > desired:
@@ -133,7 +133,7 @@ class Jobs:
                 self.controller.report_failed_create(job, error, f"Error creating: {error}")
                 return False
             memory.created += 1
-            # One that exists and that the cache does not know is ours: the answer to its creation got lost.
+            # A pod that exists but is not in the cache is ours: the answer to its creation was lost.
             if created is not None or self._pods.get(f"{job.metadata.namespace}/{name}") is None:
                 return True
 
@@ -152,7 +152,7 @@ class Jobs:
                 self.controller.event(job, kind, reason, "Job completed" if outcome.complete else outcome.message)
 
     async def _clean_up_finished(self, job: Job, over: Condition, pods: Any, now_s: float) -> float | None:
-        """What is left to do for a Job that is over."""
+        """Clean up after a finished Job."""
         for pod in pods:
             if not is_terminating(pod) and pod.status.phase not in ("Succeeded", "Failed"):
                 await self._write_pod.delete(pod)
@@ -180,7 +180,7 @@ def is_terminating_job(job: Job) -> bool:
 
 
 def finished_condition(job: Job) -> Condition | None:
-    """The condition that says that the Job is over."""
+    """The condition that finishes the Job."""
     for condition in job.status.conditions:
         if condition.type in ("Complete", "Failed") and condition.status == "True":
             return condition
@@ -231,7 +231,7 @@ def _with_index(container: JsonObject) -> JsonObject:
 
 
 def status_patch(job: Job, tally: JobCounts, outcome: JobResult | None, now: str) -> JsonObject:
-    """A merge patch for the status; empty if it says already what is so."""
+    """A merge patch for the status; empty if nothing changes."""
     status = job.status
     over = outcome is not None
     desired: JsonObject = {
@@ -266,7 +266,7 @@ def status_patch(job: Job, tally: JobCounts, outcome: JobResult | None, now: str
 
 
 def _conditions(job: Job, outcome: JobResult | None, now: str) -> list[JsonObject] | None:
-    """All conditions, or None if they stay."""
+    """All conditions, or None if they do not change."""
 
     def made(kind: str, holds: bool, reason: str, message: str) -> JsonObject:
         return {

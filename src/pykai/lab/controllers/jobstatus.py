@@ -1,12 +1,12 @@
-"""How far a Job is: which of its pods ended how, and what that means for it.
+"""The progress of a Job: how its pods ended, and what follows.
 
-Pure: a Job, its pods and what is remembered of pods that are gone give a `Tally`; `verdict` says whether the Job is
-over; `wanted` how many pods should be there.
+Pure: `count_pods` makes `JobCounts` from a Job, its pods and the memory of vanished pods; `job_result` says whether the
+Job is finished, `desired_active` how many pods should be active.
 
-Kubernetes keeps finished pods from vanishing with finalizers until they are counted.  Here a pod that vanishes is
-counted in the moment the watch tells it (`Memory.gone`); after a restart what is missing is taken from the Job's own
-status, which counted them before.  Only a pod that finished and vanished while nobody looked is not counted, so a Job
-may run one pod more than it had to, and never one less.
+Kubernetes keeps finished pods with finalizers until they are counted. Here a vanished pod is counted when the watch
+reports it (`JobMemory.record_vanished_pod`); after a restart the Job's own status supplies the missing counts. Only a
+pod that finished and vanished while this process was down is not counted, so a Job may run one pod too many, and never
+one too few.
 
 Statements: sim:job.
 """
@@ -30,19 +30,19 @@ IGNORE, COUNT, FAIL_JOB = "Ignore", "Count", "FailJob"
 
 @dataclass(slots=True)
 class JobMemory:
-    """What is remembered of a Job beyond its object."""
+    """What is remembered about a Job beyond its object."""
 
     #: pods that are gone, and how they ended
     gone_succeeded: int = 0
     gone_failed: int = 0
-    #: pods that we took away ourselves: their end is no failure
+    #: pods that the controller deleted: their end is no failure
     deleted_by_us: set[str] = field(default_factory=set)
     #: numbers the names of pods
     created: int = 0
 
     @classmethod
     def of(cls, job: Job, pods: Iterable[MachinePod]) -> JobMemory:
-        """After a restart: what the Job's status counted and is no longer there."""
+        """After a restart: pods that the Job's status counted and that are gone."""
         ended = [pod.status.phase for pod in pods if is_finished(pod)]
         return cls(
             gone_succeeded=max(0, job.status.succeeded - ended.count("Succeeded")),
@@ -72,7 +72,7 @@ class JobCounts:
     indexes: frozenset[int]
     #: container restarts in pods that restart their containers themselves
     restarts: int
-    #: a failed pod that the Job must not survive
+    #: a failed pod that fails the Job
     fatal_pod: MachinePod | None
     #: when replacements may be made after failures
     back_off_until_s: float
@@ -124,7 +124,7 @@ def count_pods(job: Job, pods: Iterable[MachinePod], memory: JobMemory) -> JobCo
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """A Job is over."""
+    """How a Job finished."""
 
     complete: bool
     reason: str
@@ -132,7 +132,7 @@ class JobResult:
 
 
 def job_result(job: Job, tally: JobCounts, now_s: float) -> JobResult | None:
-    """Whether the Job is over, and how."""
+    """How the Job finished; None while it goes on."""
     limit = DEFAULT_BACKOFF_LIMIT if job.spec.backoff_limit is None else job.spec.backoff_limit
     if tally.fatal_pod is not None:
         pod = tally.fatal_pod.metadata
@@ -157,7 +157,7 @@ def desired_active(job: Job, tally: JobCounts) -> int:
     if job.spec.suspend:
         return 0
     if job.spec.completions is None:
-        # One success ends it: those that run may finish, none is added.
+        # One success is enough: running pods may finish, none is added.
         return min(parallelism, len(tally.active)) if tally.succeeded else parallelism
     return min(parallelism, max(0, job.spec.completions - tally.succeeded))
 
@@ -175,7 +175,7 @@ def missing_indexes(job: Job, tally: JobCounts, others: Iterable[MachinePod], co
 
 
 def pods_to_delete(job: Job, tally: JobCounts, count: int) -> Sequence[MachinePod]:
-    """The pods to take away when there are too many: those that have come least far."""
+    """The surplus pods to delete: those with the least progress."""
     return sorted(
         tally.active,
         key=lambda pod: (
@@ -200,7 +200,7 @@ def index_of(pod: MachinePod) -> int | None:
 
 
 def failure_action(job: Job, pod: MachinePod) -> str:
-    """What the Job's failure policy says of a pod that failed or was taken away."""
+    """The action of the Job's failure policy for a failed or deleted pod."""
     policy = job.spec.pod_failure_policy
     if policy is not None:
         for rule in policy.rules:
@@ -226,7 +226,7 @@ def _rule_matches(rule: PodFailureRule, pod: MachinePod) -> bool:
 
 
 def parse_indexes(text: str) -> list[int]:
-    """`1,3-5,7` as numbers; pieces that are no numbers are left out."""
+    """`1,3-5,7` as numbers; other text is skipped."""
     indexes: list[int] = []
     for piece in text.split(","):
         low, dash, high = piece.partition("-")

@@ -1,8 +1,8 @@
 """The taint that keeps pods off a node which is not ready.
 
-An API server puts it on every new node.  It goes when the node's Ready condition is True and comes back when that is
-no longer so, as with Kubernetes' node lifecycle controller; both may be at work on one cluster, since what one has
-written leaves the other nothing to do.
+An API server puts it on every new node. It is removed when the node's Ready condition is True and added again when that
+changes, as Kubernetes' node lifecycle controller does. Both may run on one cluster, since each finds the other's work
+done.
 
 Statements: sim:nodes.
 """
@@ -25,7 +25,7 @@ _EFFECT = "NoSchedule"
 
 
 class NodeLifecycle:
-    """Opens nodes that are ready, and closes those that are not."""
+    """Removes the taint of ready nodes and adds it to others."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._client = runtime.client
@@ -43,7 +43,7 @@ class NodeLifecycle:
             try:
                 await self._client.patch(NODES, name, change, kind=PatchKind.JSON, brief=True)
             except (NotFound, Conflict, Invalid):
-                # Gone or written by another since: the watch brings that version, and it is looked at again.
+                # The node is gone or has changed: the watch brings the new version.
                 return None
         return None
 
@@ -54,13 +54,13 @@ def node_lifecycle(runtime: Runtime) -> Service:
 
 
 def _taint_patch(node: Node) -> list[JsonObject]:
-    """What is to be patched; of this very version of the node."""
+    """The JSON patch for exactly this version of the node."""
     ready = next((each.status for each in node.status.conditions if each.type == names.NODE_READY), "")
     taints = node.spec.taints
     rows = [row for row, each in enumerate(taints) if each.key == names.NOT_READY_TAINT and each.effect == _EFFECT]
     same: JsonObject = {"op": "test", "path": "/metadata/resourceVersion", "value": node.metadata.resource_version}
     if ready == "True" and rows:
-        # From the back, so that the rows before stay where they are.
+        # From the end, so that the other indexes stay valid.
         removals: list[JsonObject] = [{"op": "remove", "path": f"/spec/taints/{row}"} for row in reversed(rows)]
         return [same, *removals]
     if ready == "False" and not rows:

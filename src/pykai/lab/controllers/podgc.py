@@ -1,7 +1,7 @@
-"""Pods that lost their machine: those of nodes that are gone, and those that a taint drives out.
+"""Garbage collection of pods on missing nodes, and eviction by NoExecute taints.
 
-A pod whose node does not exist is failed and removed after a short while, in which the node may come back.  A taint
-with the effect NoExecute removes the pods that do not bear it, or bear it for some seconds only, after these.
+A pod whose node is missing is failed and removed after a short wait, in case the node comes back. A taint with the
+effect NoExecute removes pods that do not tolerate it, after their tolerationSeconds if they have any.
 
 Statements: sim:taints.
 """
@@ -18,22 +18,22 @@ from pykai.kube.store import Change
 from pykai.lab.controllers.controller import Controller, reference
 from pykai.lab.controllers.pods import is_finished, is_terminating, pod_store, pod_writer
 
-#: How long a node may be away before its pods are given up.
+#: How long a node may be missing before its pods are removed.
 NODE_MISSING_S = 20.0
 _ON_NODE = "node"
 
 
 class PodGarbageCollector:
-    """Removes pods that cannot go on where they are."""
+    """Removes pods that cannot stay on their nodes."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._nodes = runtime.caches.store(NODES, Node)
         self._pods = pod_store(runtime)
         self._pods.index(_ON_NODE, lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
         self._write = pod_writer(runtime)
-        #: node -> since when it has been missed
+        #: node -> since when it is missing
         self._missing_since: dict[str, float] = {}
-        #: (pod uid, taint) -> since when it has been borne
+        #: (pod uid, taint) -> since when the pod tolerates it
         self._tolerated_since: dict[tuple[str, str], float] = {}
         self.controller = Controller(
             "pod-garbage-collector",
@@ -122,7 +122,7 @@ class PodGarbageCollector:
 
 
 def pod_garbage_collector(runtime: Runtime) -> Service:
-    """Removal of lost pods as a service."""
+    """The pod garbage collector as a service."""
     return PodGarbageCollector(runtime).controller
 
 
@@ -131,7 +131,7 @@ def _no_execute_taints(node: Node) -> list[Taint]:
 
 
 def toleration_s(taint: Taint, tolerations: list[Toleration]) -> float | None:
-    """How long a taint is borne: None for ever, 0 not at all."""
+    """How long a taint is tolerated: None: for ever, 0: not at all."""
     limits: list[float] = []
     for toleration in tolerations:
         if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):

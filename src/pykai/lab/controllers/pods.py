@@ -1,4 +1,4 @@
-"""Pods as their controllers see them: which count, which are ready, and how one is made from a template."""
+"""Pods as controllers see them: active, ready or finished, and created from a template."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def condition_of(pod: MachinePod, kind: str) -> Condition | None:
 
 
 def is_ready(pod: MachinePod) -> bool:
-    """Whether all its containers serve."""
+    """Whether its Ready condition is True."""
     ready = condition_of(pod, "Ready")
     return ready is not None and ready.status == "True"
 
@@ -90,7 +90,7 @@ def pod_from_template(
     annotations: Mapping[str, str] | None = None,
     spec: Mapping[str, Any] | None = None,
 ) -> JsonObject:
-    """A pod as its template says; `spec` replaces fields of the template's."""
+    """A pod from a template; `spec` replaces fields of the template's spec."""
     metadata = template.get("metadata") or {}
     pod_metadata: JsonObject = {"name": name, "namespace": namespace, "ownerReferences": [owner]}
     all_labels = {**(metadata.get("labels") or {}), **(labels or {})}

@@ -1,8 +1,8 @@
-"""ReplicaSets: so many equal pods, no more, no less.
+"""ReplicaSets: a fixed number of equal pods.
 
-A pod that finished or is being deleted does not count and is replaced at once.  When there are too many, those go
-first that are worth least: not yet bound before bound, not ready before ready, lower deletion cost first, youngest
-first.  Pods that nobody controls and that the selector matches are adopted when the ReplicaSet is first seen.
+A pod that finished or is being deleted does not count and is replaced at once. Surplus pods are deleted in this order:
+unbound before bound, unready before ready, lower deletion cost first, youngest first. Matching pods without a
+controller are adopted when the ReplicaSet is first seen.
 
 Statements: sim:replicas.
 """
@@ -49,7 +49,7 @@ class ReplicaSets:
         self._pods = pod_store(runtime)
         self._write_set = AssumingWriter(runtime.client, self._sets, ReplicaSet, runtime.clock)
         self._write_pod = pod_writer(runtime)
-        #: uid -> how many pods it made, which numbers their names; known ones have looked for orphans
+        #: uid -> number of created pods, which numbers their names; present once orphans were adopted
         self._created_counts: dict[str, int] = {}
         self.controller = Controller(
             "replicaset-controller",
@@ -122,7 +122,7 @@ def replica_sets(runtime: Runtime) -> Service:
 
 
 def deletion_order(pod: MachinePod) -> tuple[object, ...]:
-    """Sorts pods so that those to be given up come first."""
+    """Sort key that puts the pods to delete first."""
     cost = pod.metadata.annotations.get(names.POD_DELETION_COST_ANNOTATION, "0")
     since_s = ready_since_s(pod)
     return (
@@ -137,13 +137,13 @@ def deletion_order(pod: MachinePod) -> tuple[object, ...]:
 
 
 def seconds_until_available(pod: MachinePod, min_ready_s: int, now_s: float) -> float | None:
-    """0 if the pod has been ready for long enough, seconds until it will have been, None if it is not ready."""
+    """Seconds until the pod counts as available: 0 if it does, None if it is not ready."""
     since_s = ready_since_s(pod)
     return None if since_s is None else max(0.0, since_s + min_ready_s - now_s) if min_ready_s else 0.0
 
 
 def status_patch(owner: ReplicaSet, pods: Iterable[MachinePod], now_s: float) -> tuple[JsonObject, float | None]:
-    """What is to be changed in the status, and when the next pod becomes available."""
+    """The changes of the status, and the seconds until the next pod is available."""
     labels = ((owner.spec.template.get("metadata") or {}).get("labels") or {}).items()
     count = labelled = ready = available_count = 0
     waits: list[float] = []

@@ -1,12 +1,12 @@
-"""ResourceClaims of pods: made from templates, given back when nobody uses them.
+"""ResourceClaims of pods: created from templates, released when unused.
 
-A pod that names a claim template gets a claim of its own, owned by it and noted in its status.  When a pod has ended
-or is gone it no longer holds its claims; a claim that nobody holds gives its devices back.  Claims that were made for
-a pod go with it.  The finalizer that protects a claim in use (`resource.kubernetes.io/delete-protection`) is taken off
-once nobody holds the claim and it is being deleted or its pod has ended.
+A pod that names a claim template gets its own claim, which it owns and lists in its status. A pod that has ended or is
+gone no longer reserves its claims; a claim without a reservation is deallocated. Claims created for a pod are deleted
+with it. The finalizer that protects a claim in use (`resource.kubernetes.io/delete-protection`) is removed once the
+claim is not reserved and is being deleted, or its pod has ended.
 
-Subtle: a holder that the cache does not know may be younger than the cache, so the server is asked before its
-reservation is taken away.
+Subtle: a consumer that is missing in the cache may be newer than the cache, so the server is asked before its
+reservation is removed.
 
 Statements: sim:claims.
 """
@@ -141,7 +141,7 @@ class ResourceClaims:
             if not remaining_consumers:
                 status["allocation"] = None
                 status["devices"] = None
-            # The version makes sure that nobody reserved it in between.
+            # The resource version makes sure that it was not reserved meanwhile.
             patch = {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status}
             try:
                 await self._client.patch(
@@ -174,7 +174,7 @@ class ResourceClaims:
         return False
 
     async def _remove_finalizer(self, claim: ResourceClaim) -> None:
-        """Take the finalizer off, unless somebody holds the claim after all; a conflict is tried again."""
+        """Remove the finalizer unless the claim is reserved after all; retries on conflict."""
         name, namespace = claim.metadata.name, claim.metadata.namespace
         try:
             live = await self._client.get_raw(RESOURCE_CLAIMS, name, namespace)
@@ -199,7 +199,7 @@ def resource_claims(runtime: Runtime) -> Service:
 
 
 def claim_document(pod: MachinePod, name: str, template: ResourceClaimTemplate) -> JsonObject:
-    """The claim of a pod, as its template says."""
+    """The claim of a pod from its template."""
     metadata = template.spec.metadata
     return {
         "apiVersion": RESOURCE_CLAIMS.api_version,
@@ -216,7 +216,7 @@ def claim_document(pod: MachinePod, name: str, template: ResourceClaimTemplate) 
 
 
 def _missing_templates(pod: MachinePod) -> list[str]:
-    """Templates of which the pod has no claim yet."""
+    """Templates for which the pod has no claim yet."""
     if not pod.spec.resource_claims or is_finished(pod):
         return []
     existing_names = {status.name for status in pod.status.resource_claim_statuses}

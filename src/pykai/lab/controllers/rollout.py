@@ -1,9 +1,9 @@
 """How a Deployment moves from old pods to new ones: pure arithmetic.
 
-`plan` looks at the replicas that each ReplicaSet has and should have, and says how many each should have next.  With
+`plan_rollout` takes the actual and desired replicas of each ReplicaSet and returns how many each should have next. With
 RollingUpdate the new one grows as far as `maxSurge` allows, and the old ones shrink as far as enough pods stay
-available (`maxUnavailable`), unhealthy ones first.  With Recreate the old ones go first, and the new one starts when
-the last old pod is gone.
+available (`maxUnavailable`), unhealthy ones first. With Recreate the old ones shrink to zero first, and the new one
+starts when the last old pod is gone.
 
 Not done: a Deployment that is scaled in the middle of a rollout spreads the difference over the new ReplicaSet only,
 not over all of them in proportion.
@@ -27,12 +27,12 @@ class ReplicaSetNumbers:
     name: str
     replicas: int
     available: int
-    #: pods there are, also those that are going
+    #: existing pods, including terminating ones
     pods: int
 
 
 def surge_and_unavailable(deployment: Deployment) -> tuple[int, int]:
-    """How many pods there may be too many, and how many too few, during a rollout."""
+    """maxSurge and maxUnavailable as numbers of pods."""
     if deployment.spec.strategy.type == "Recreate":
         return 0, 0
     rolling, total = deployment.spec.strategy.rolling_update, replicas_of(deployment)
@@ -83,7 +83,7 @@ def _plan_rolling_update(
         changes[new.name] = grown
     total += grown - new.replicas
     min_available = desired - missing
-    # Pods that are promised but not available yet cannot stand in for old ones.
+    # New pods that are not available yet cannot replace old ones.
     removable = total - min_available - (grown - min(grown, new.available))
     left = {generation.name: generation.replicas for generation in old}
     for generation in old:

@@ -1,11 +1,11 @@
-"""StatefulSets: pods `<name>-0`, `<name>-1`, ..., each with volumes of its own that outlive it.
+"""StatefulSets: pods `<name>-0`, `<name>-1`, ..., each with its own volumes, which outlive it.
 
-With OrderedReady a pod is made when all before it are ready, and taken away when all after it are gone; with Parallel
-at once.  A finished pod is deleted and made again under its name.  Templates are kept as ControllerRevisions; a
-rolling update replaces one pod after the other from the highest number down to `partition`, each when the last one is
+With OrderedReady a pod is created when all before it are ready, and deleted when all after it are gone; with Parallel
+at once. A finished pod is deleted and created again under its name. Templates are kept as ControllerRevisions; a
+rolling update replaces one pod after the other from the highest ordinal down to `partition`, each when the last one is
 ready.
 
-Names are fixed, so nothing can be made twice.  Not done: `maxUnavailable` above one, retention policies of claims,
+Names are fixed, so nothing can be created twice. Not done: `maxUnavailable` above one, retention policies of claims,
 `ordinals.start`.
 """
 
@@ -87,7 +87,7 @@ class StatefulSets:
         return pods
 
     async def _advance(self, owner: StatefulSet, pods: Mapping[int, MachinePod], update: str) -> float | None:
-        """Do what may be done now; what follows comes with the next change of a pod."""
+        """Do what is possible now; the next change of a pod triggers the rest."""
         replicas = replicas_of(owner)
         ordered = owner.spec.pod_management_policy != "Parallel"
         for ordinal in range(replicas):
@@ -96,7 +96,7 @@ class StatefulSets:
                 await self._write_pod.delete(pod)
             if pod is None and not await self._create_pod(owner, ordinal, self._revision_for(owner, ordinal, update)):
                 return 10.0
-            # In order: nobody starts before the one before him serves.
+            # OrderedReady: a pod starts only when its predecessor is available.
             if ordered and (
                 pod is None or is_terminating(pod) or is_finished(pod) or not self._is_available(owner, pod)
             ):
@@ -127,7 +127,7 @@ class StatefulSets:
         return rolling.partition or 0 if rolling is not None else 0
 
     def _revision_for(self, owner: StatefulSet, ordinal: int, update: str) -> str:
-        """A pod below the partition is made again as it was."""
+        """The revision of a pod: below the partition it keeps the current one."""
         return (owner.status.current_revision or update) if ordinal < self._partition(owner) else update
 
     async def _create_pod(self, owner: StatefulSet, ordinal: int, revision: str) -> bool:
@@ -153,13 +153,13 @@ class StatefulSets:
         return owner.spec.template
 
     async def _revision(self, owner: StatefulSet) -> str:
-        """The name of the revision of the current template, which is made where it is missing."""
+        """The name of the revision of the current template, which is created if it is missing."""
         kept = self._revisions.by_index(CONTROLLER, owner.metadata.uid)
         name = f"{owner.metadata.name}-{template_hash(owner.spec.template)}"
         newest = 1 + max((one.revision for one in kept), default=0)
         for one in kept:
             if one.metadata.name == name:
-                # A template that comes back is the newest again.
+                # A template that comes back gets the newest revision.
                 if one.revision < newest - 1:
                     await self._write_revision.patch(one, {"revision": newest})
                 return name
@@ -209,7 +209,7 @@ def stateful_sets(runtime: Runtime) -> Service:
 
 
 def pod_document(owner: StatefulSet, template: JsonObject, name: str, ordinal: int, revision: str) -> JsonObject:
-    """The pod of a number."""
+    """The pod of an ordinal."""
     labels = {
         names.STATEFUL_POD_NAME_LABEL: name,
         names.POD_INDEX_LABEL: str(ordinal),
@@ -233,7 +233,7 @@ def pod_document(owner: StatefulSet, template: JsonObject, name: str, ordinal: i
 
 
 def volume_claim_document(owner: StatefulSet, template: JsonObject, ordinal: int) -> JsonObject:
-    """The claim of a number; it stays when the pod or the set goes."""
+    """The claim of an ordinal; it outlives the pod and the set."""
     metadata = template.get("metadata") or {}
     selector = owner.spec.selector.match_labels if owner.spec.selector is not None else {}
     return {
@@ -252,7 +252,7 @@ def volume_claim_document(owner: StatefulSet, template: JsonObject, ordinal: int
 def status_patch(
     owner: StatefulSet, pods: Mapping[int, MachinePod], update: str, now_s: float
 ) -> tuple[JsonObject, float | None]:
-    """What is to be changed in the status, and when the next pod becomes available."""
+    """The changes of the status, and the seconds until the next pod is available."""
     current = owner.status.current_revision or update
     unfinished = [pod for pod in pods.values() if not is_finished(pod)]
     active = [pod for pod in unfinished if not is_terminating(pod)]
@@ -261,7 +261,7 @@ def status_patch(
     ready = sum(map(is_ready, unfinished))
     goal = replicas_of(owner)
     if updated == goal == len(unfinished) == ready:
-        # The rollout is over: what was new is now what is.
+        # The rollout is complete: the update revision becomes the current one.
         current = update
     desired = {
         "replicas": len(unfinished),

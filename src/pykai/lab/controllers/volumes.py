@@ -1,11 +1,11 @@
-"""Volumes: claims are bound to volumes that exist, or get new ones.
+"""Volumes: claims are bound to existing volumes or get new ones.
 
 A claim is bound to the volume that names it (a binder chose it), to the one it names, or, unless its class waits for
-the first pod, to the smallest that fits.  Where none fits, a volume is made, as if the class's driver did it; a class
-that waits is served once the claim says on which node (`volume.kubernetes.io/selected-node`).  A volume whose claim is
-gone is deleted or released, as it says.
+the first pod, to the smallest that fits. If none fits, a volume is provisioned; with WaitForFirstConsumer once the
+claim names its node (`volume.kubernetes.io/selected-node`). A volume whose claim is gone is deleted or released by its
+reclaim policy.
 
-Every provisioner is simulated but `kubernetes.io/no-provisioner`.
+Every provisioner is simulated except `kubernetes.io/no-provisioner`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FOR_CLAIM, _OF_CLASS = "claim", "class"
 
 
 class Volumes:
-    """The controller of volumes and their claims."""
+    """The persistent volume controller."""
 
     def __init__(self, runtime: Runtime) -> None:
         caches = runtime.caches
@@ -178,7 +178,7 @@ class Volumes:
             await self._write_claim.patch_status(bound, status)
 
     async def _reconcile_volume(self, key: str) -> None:
-        """A volume without a claim is there for all; one whose claim is gone goes or is released."""
+        """A volume without a claim is Available; one whose claim is gone is deleted or released."""
         volume = self._volumes.get(key)
         if volume is None or volume.metadata.deletion_timestamp is not None:
             return
@@ -197,7 +197,7 @@ class Volumes:
 
 
 def volumes(runtime: Runtime) -> Service:
-    """The controller of volumes as a service."""
+    """The persistent volume controller as a service."""
     return Volumes(runtime).controller
 
 

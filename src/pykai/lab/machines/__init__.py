@@ -1,7 +1,7 @@
-"""Simulated machines, and the controllers and the scheduler that Kubernetes would bring along, as a list of services.
+"""Simulated machines, with the controllers and the default scheduler of Kubernetes, as a list of services.
 
-`machines(runtime, options)` is what `kai up` starts beside the scheduler; `furnish` puts the nodes of a lab into the
-API server, and leaves those alone that are there.
+`kai up` starts `machines(runtime, options)` beside the scheduler; `create_nodes` creates the nodes of a lab and leaves
+existing ones alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RESOURCES = {resource.kind: resource for resource in (NODES, RUNTIME_CLASSES, R
 
 
 def machines(runtime: Runtime, options: MachineOptions | None = None) -> list[Service]:
-    """The services of a simulated cluster; make them before the caches start, so that all watches start together."""
+    """The services of a simulated cluster; create them before the caches start, so that all watches start together."""
     options = options or MachineOptions()
     services: list[Service] = [Kubelets(runtime, options.behaviour, all_nodes=options.all_nodes)]
     if options.controllers:

@@ -1,17 +1,17 @@
-"""The default scheduler of a simulated cluster: pods that do not ask for KAI get a node, too.
+"""The default scheduler of a simulated cluster, for pods that do not name KAI's.
 
-In: nodes and pods.  Out: bindings of the pods whose `schedulerName` is `default-scheduler`, first come, first served;
-for those that fit nowhere the condition PodScheduled=False and an event, whenever the reason is a new one.
-`placement` decides; this module keeps its books and writes.
+In: nodes and pods. Out: bindings of the pods whose `schedulerName` is `default-scheduler`, first come, first served;
+for those that fit nowhere the condition PodScheduled=False and an event whenever the reason changes. `placement`
+decides; this module keeps its cache and writes.
 
-It is plain.  It looks at nodes, taints, node selectors, required node affinity and resources, and not at priorities,
-preferences, pod affinity, spreading, host ports, claims or volumes; it evicts nobody.
+It considers nodes, taints, node selectors, required node affinity and resources, but not priorities, preferences, pod
+affinity, spreading, host ports, claims or volumes; it never evicts.
 
 Subtle:
-- what a pod takes is booked before its binding is sent, so that the next one does not get the same place.  It stays
-  booked while the answer is unknown; the next look at the pod settles it;
-- pods that fit nowhere wait in crowds of equals.  A node that changes, or a pod that leaves, is a new situation: then
-  each crowd is tried once, and its pods only if the answer is another one than before.
+- a pod is assumed on its node before its binding is sent, so that the next pod does not get the same place. It stays
+  assumed while the answer is unknown; the next reconcile settles it;
+- unschedulable pods wait in equivalence classes. When a node changes or a pod leaves, one pod of each class is tried,
+  and the others only if the answer changes.
 
 Statements: sim:default-scheduler.
 """
@@ -35,20 +35,20 @@ from pykai.lab.controllers.pods import condition_of, is_active, is_finished, pod
 from pykai.lab.machines.placement import NoNodeFits, PodRequirements, SchedulerCache, requirements_of
 from pykai.lab.machines.requests import pod_requests
 
-#: Stands for all who wait; no pod has this key.
+#: Key for all pending pods; no pod has this key.
 _ALL_PENDING = ""
-#: Cluster seconds after which a pod is looked at again whose binding was refused.
+#: Cluster seconds until a pod whose binding was refused is tried again.
 _BIND_RETRY_S = 1.0
 
 
 @dataclass(slots=True)
 class _EquivalenceClass:
-    """Pods that want the same and fit nowhere."""
+    """Pods with the same requirements that fit nowhere."""
 
     refusal: NoNodeFits
-    #: of the situation in which they were refused
+    #: cache version at which they were refused
     cache_version: int
-    #: keys, first come first
+    #: keys in order of arrival
     pods: dict[str, None] = field(default_factory=dict)
 
 
@@ -61,12 +61,12 @@ class DefaultScheduler:
         self._pods = pod_store(runtime)
         self._write = pod_writer(runtime)
         self._cache = SchedulerCache()
-        #: counts what could let a pod fit that did not
+        #: grows with every change that may let a pending pod fit
         self._cache_version = 0
         self._pending_classes: dict[PodRequirements, _EquivalenceClass] = {}
-        #: pod -> its crowd
+        #: pod -> its class
         self._pending: dict[str, PodRequirements] = {}
-        #: uids of pods that we have bound and that the cache still shows without a node
+        #: uids of bound pods that the watch still shows without a node
         self._assumed: set[str] = set()
         self.controller = Controller(
             names.DEFAULT_SCHEDULER_NAME,
@@ -102,7 +102,7 @@ class DefaultScheduler:
             self.controller.enqueue(change.key)
 
     def _on_pod_ended(self, key: str, uid: str) -> None:
-        """A pod takes no place any more, and wants none."""
+        """A pod holds no resources any more and needs no node."""
         self._remove_pending(key)
         self._assumed.discard(uid)
         if self._cache.remove_pod(uid):
@@ -122,7 +122,7 @@ class DefaultScheduler:
             self._remove_pending(key)
             return None
         uid = pod.metadata.uid
-        # Booked by a binding that failed without saying whether it was carried out: it was not.
+        # Assumed by a binding whose answer was lost; it was not carried out.
         if self._cache.remove_pod(uid):
             self._retry_pending()
         requirements = requirements_of(pod)
@@ -147,7 +147,7 @@ class DefaultScheduler:
 
     async def _retry_classes(self) -> None:
         for wants, crowd in list(self._pending_classes.items()):
-            # Between two crowds others get their turn.
+            # Yield to other tasks between two classes.
             await asyncio.sleep(0)
             if self._cache.choose_node(wants) == crowd.refusal:
                 crowd.cache_version = self._cache_version
@@ -179,7 +179,7 @@ class DefaultScheduler:
             del self._pending_classes[wants]
 
     def _forget_assumed(self, key: str, uid: str) -> None:
-        """The pod is not where we meant it to be: it is gone, or somebody else has bound it."""
+        """The pod is not on its assumed node: it is gone, or another scheduler bound it."""
         seen = self._pods.get(key)
         elsewhere = seen is not None and seen.metadata.uid == uid and seen.spec.node_name
         if not elsewhere and self._cache.remove_pod(uid):

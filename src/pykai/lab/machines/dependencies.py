@@ -1,7 +1,7 @@
 """What must exist before the containers of a pod can start: config maps, claims given to it, volumes bound.
 
-`dependencies_of` reads it from the pod once; most pods need nothing and cost nothing.  `Needs.missing_objects` looks it
-up and gives the reason that a kubelet would show, with the objects to watch for.
+`dependencies_of` reads them from the pod once; most pods have none and cost nothing. `missing_objects` looks them up
+and returns the reason that a kubelet would show, with the objects to watch for.
 
 Statements: sim:needs.
 """
@@ -86,7 +86,7 @@ def dependencies_of(pod: MachinePod) -> PodDependencies:
             mounted[volume.config_map.name] = None
         if volume.projected is not None:
             for source in volume.projected.sources:
-                # The API server's own bundle is put into every pod and exists in every namespace of a real cluster.
+                # Every pod mounts the API server's CA bundle, which exists in every namespace of a real cluster.
                 if source.config_map is not None and not source.config_map.optional:
                     if source.config_map.name != "kube-root-ca.crt":
                         mounted[source.config_map.name] = None

@@ -1,12 +1,12 @@
-"""Which devices of a machine are whose.
+"""The devices of a machine and the pods that hold them.
 
 A machine that has `nvidia.com/gpu: 8` has eight GPUs with identities that depend on its name alone, so that they are
-the same after a restart.  A pod that asks for whole devices gets free ones; it keeps them until its containers have
-stopped.  What was given stands in an annotation of the pod and is read back after a restart, so no device is ever
-given twice.
+the same after a restart. A pod that asks for whole devices gets free ones; it keeps them until its containers have
+stopped. The assignment is stored in an annotation of the pod and read back after a restart, so no device is ever
+assigned twice.
 
-A reservation pod (the stand-in of pods that share a GPU) gets one like any other pod, and tells its identity in the
-annotation that the binder waits for (gpu:RP-2).
+A reservation pod (which stands in for pods that share a GPU) gets a device like any other pod, and publishes its
+identity in the annotation that the binder waits for (gpu:RP-2).
 
 Statements: sim:devices.
 """
@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from pykai.api import names
 
-#: A machine that claims to have more of a kind gives no identities to the rest.
+#: Devices of a kind beyond this number get no identities.
 MAX_DEVICES = 1024
 
 
@@ -37,7 +37,7 @@ def device_id(node: str, resource: str, index: int) -> str:
 
 
 class DeviceLedger:
-    """The devices of one machine and who holds them."""
+    """The devices of one machine and their holders."""
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -51,7 +51,7 @@ class DeviceLedger:
         return self._held.get(pod, ())
 
     def record_assignment(self, pod: str, devices: Iterable[str]) -> None:
-        """Book devices that a pod already has; one that somebody else holds stays with its holder."""
+        """Record devices that a pod already has; one that another pod holds stays there."""
         mine = tuple(device for device in devices if self._holders.setdefault(device, pod) == pod)
         if mine:
             self._held[pod] = mine

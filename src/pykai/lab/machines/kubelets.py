@@ -3,16 +3,16 @@
 In: nodes (how much there is), pods that were bound to them, the config maps, claims and volumes that pods need.  Out:
 the pods' statuses, the devices they were given, and the deletion of pods that have stopped.
 
-A pod is admitted in the moment its binding is seen, in memory and in the order of the watch.  From then on its `Life`
-says what comes next; `lifecycle.next_step` decides, this module writes.  There is one write a transition: a starting
-pod costs one patch, a finishing one another, a deleted one a patch and a deletion.
+A pod is admitted, in memory, when the watch shows its binding, in the order of the watch. From then on
+`lifecycle.next_step` decides from its `LifecycleState`, and this module writes. There is one write per transition: one
+patch for a start, one for an end, a patch and a delete for a deletion.
 
 Subtle:
-- what was written is remembered (`Life`), because the watch brings our own writes back late and other people's writes
+- what was written is remembered (`LifecycleState`), because the watch returns our own writes late and those of others
   in between;
-- devices ride on the status patch as an annotation, as kubelets may write it; a server that drops the annotation gets
-  it in a second patch;
-- after a restart, pods that had started are booked before those that had not, so that nobody loses a place.
+- devices are an annotation in the status patch, as kubelets may write it; if the server drops the annotation, a second
+  patch follows;
+- after a restart, pods that had started are admitted before those that had not, so that none loses its place.
 
 Statements: sim:RP-2.
 """
@@ -69,7 +69,7 @@ from pykai.lab.timestamps import to_timestamp
 
 log = logging.getLogger(__name__)
 
-#: what a kubelet says when a device plugin fails
+#: a kubelet's message when a device plugin fails
 _RANDOM_REJECTION = Rejection(
     "UnexpectedAdmissionError",
     "Allocate failed due to rpc error: the simulated device plugin failed, which is unexpected",
@@ -78,13 +78,13 @@ _RANDOM_REJECTION = Rejection(
 
 @dataclass(slots=True)
 class _TrackedPod:
-    """What is remembered of a pod on a machine."""
+    """What is remembered about a pod on a machine."""
 
     uid: str
     node: str
     state: LifecycleState
     behaviour: PodBehaviour
-    #: what the course was read from
+    #: annotations from which the behaviour was read
     declared: tuple[str | None, ...]
     address: str
     dependencies: PodDependencies
@@ -99,7 +99,7 @@ class Kubelets:
     def __init__(
         self, runtime: Runtime, behaviour_defaults: BehaviourDefaults | None = None, *, all_nodes: bool = True
     ) -> None:
-        """`all_nodes`: every node is simulated, not only those that say so by a label."""
+        """`all_nodes`: every node is simulated, not only labelled ones."""
         self._client = runtime.client
         self._clock = runtime.clock
         self._behaviour_defaults = behaviour_defaults or BehaviourDefaults()
@@ -121,7 +121,7 @@ class Kubelets:
         self._reconciler = Reconciler(self.name, self._reconcile, clock=runtime.clock, workers=64, max_delay_s=10.0)
         self._node_reconciler = Reconciler("nodes", self._initialise_node, clock=runtime.clock, workers=8)
         self._recorder = EventRecorder(runtime.client, component="kubelet", clock=runtime.clock)
-        #: whether the server has shown that it takes annotations with a status
+        #: whether the server is known to store annotations of a status patch
         self._status_patch_keeps_annotations = False
         self._ready = False
 
@@ -130,11 +130,11 @@ class Kubelets:
         return self._ready
 
     def machine(self, node: str) -> Machine | None:
-        """The books of one machine."""
+        """The state of one machine."""
         return self._machines.get(node)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Play the machines until told to stop; pods stay as they are then."""
+        """Run the machines until `stop` is set; pods then stay as they are."""
         stores: tuple[Store[Any], ...] = (self._nodes, self._pods, self._config_maps, self._claims, self._volumes)
         if not await wait_for_cache_sync(stop, *stores):
             return
@@ -142,7 +142,7 @@ class Kubelets:
         for pod in sorted(self._pods.values(), key=_admission_order):
             self._track_pod(pod)
         for track in self._tracked_pods.values():
-            # Pods that run without a note of their devices hold some all the same; those with one came first.
+            # Running pods without a device annotation hold devices, too; those with one come first.
             if track.state.stage is Stage.RUNNING:
                 self._machines[track.node].assign_devices(track.uid)
         self._pods.subscribe(self._on_pod)
@@ -201,7 +201,7 @@ class Kubelets:
                 self._reconciler.enqueue(key)
 
     def _track_pod(self, pod: MachinePod) -> None:
-        """A pod has come to its machine, or was there before us."""
+        """A pod was bound to its machine, or was there before this process."""
         key, uid = _key(pod), pod.metadata.uid
         machine = self._machines.get(pod.spec.node_name)
         tracked = self._tracked_pods.get(key)
@@ -229,7 +229,7 @@ class Kubelets:
         for problem in behaviour.problems:
             self._record_warning(pod, names.EVENT_INVALID_ANNOTATION, problem)
         plain = state.stage is Stage.ADMITTED and rejection is None and not dependencies
-        # The usual pod has nothing to do until its containers start: one look the less.
+        # Most pods have nothing to do until their containers start: save one reconcile.
         quiet = plain and behaviour.start_s < MIN_REPORTED_START_S and pod.metadata.deletion_timestamp is None
         self._reconciler.enqueue(key, behaviour.start_s if quiet else 0.0)
 
@@ -338,7 +338,7 @@ class Kubelets:
             await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace_s=0)
 
     async def _initialise_node(self, name: str) -> float | None:
-        """A node that somebody made without a machine behind it: let it be one."""
+        """Turn a node that a user created without a kubelet into a machine."""
         node = self._nodes.get(name)
         if node is None or not _has_no_kubelet(node):
             return None
@@ -386,13 +386,13 @@ class Kubelets:
 
 
 _ENDED = ("Succeeded", "Failed")
-#: what the node lifecycle controller of Kubernetes says of a node whose kubelet has never spoken
+#: reason that Kubernetes' node lifecycle controller gives for a node whose kubelet never reported
 _NEVER_UPDATED = "NodeStatusNeverUpdated"
 _DEPENDENCY_RESOURCES = ("configmaps", "resourceclaims", "persistentvolumeclaims")
 
 
 def _has_no_kubelet(node: Node) -> bool:
-    """Whether no kubelet has ever said how the node is; a controller may have noticed that already."""
+    """Whether no kubelet has ever reported; a controller may have noticed that already."""
     said = (condition for condition in node.status.conditions if condition.type == names.NODE_READY)
     return all(condition.reason == _NEVER_UPDATED for condition in said)
 
@@ -402,7 +402,7 @@ def _key(pod: MachinePod) -> str:
 
 
 def _admission_order(pod: MachinePod) -> tuple[bool, str, str, str]:
-    """Started ones first, in the order in which they started; the others as they were bound, as far as one can tell."""
+    """Started pods first, by start time; then the others, by binding time as far as it is known."""
     scheduled = next((c for c in pod.status.conditions if c.type == names.CONDITION_POD_SCHEDULED), None)
     bound = scheduled.last_transition_time if scheduled is not None else None
     started = pod.status.start_time

@@ -6,12 +6,12 @@
                               v
                             ENDED
 
-`step(life, pod, now_s, facts)` looks at where a pod is in its life, at what its object says and at what its machine
-knows, and gives what is to be written, where the pod is then, and when to look again.  It neither waits nor writes, so
-every transition can be tried in isolation.  Whoever carries it out keeps the new `Life` only once the write succeeded.
+`next_step` takes the state of a pod, its object and the facts of its machine, and returns what to write, the next
+state, and when to check again. It neither waits nor writes, so every transition can be tested in isolation. The caller
+keeps the new `LifecycleState` only once the write succeeded.
 
-After a restart of the process `restored_state` reads from the object where a pod was.  Timestamps on the wire have
-whole seconds, so such a pod may end up to a second early; otherwise nothing is lost.
+After a restart `restored_state` reads the state from the object. Timestamps on the wire have whole seconds, so such a
+pod may end up to a second early; otherwise nothing is lost.
 
 Times are seconds of cluster time since 1970.
 
@@ -29,11 +29,11 @@ from pykai.lab.machines.machine import Rejection
 from pykai.lab.machines.podbehaviour import PodBehaviour
 from pykai.lab.timestamps import to_seconds, to_timestamp
 
-#: A start that takes longer than this is shown as ContainerCreating; a shorter one is not worth a write.
+#: A start that takes longer is shown as ContainerCreating; a shorter one is not worth a write.
 MIN_REPORTED_START_S = 2.0
 FIRST_BACK_OFF_S = 10.0
 LONGEST_BACK_OFF_S = 300.0
-#: What a pod that says nothing is given to stop.
+#: Default grace period.
 DEFAULT_GRACE_S = 30.0
 
 
@@ -47,17 +47,17 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LifecycleState:
-    """Where a pod is in its life."""
+    """The state of a pod on its machine."""
 
     stage: Stage
     #: when this stage began
     since_s: float
-    #: when the machine took the pod
+    #: when the machine admitted the pod
     started_s: float
     restarts: int = 0
-    #: what was last written about why it does not start
+    #: the waiting reason written last
     reported_waiting: str = ""
-    #: when it was first seen being deleted
+    #: when its deletion was first seen
     stopping_s: float | None = None
 
 
@@ -71,7 +71,7 @@ class ContainerWaiting:
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What the machine knows of a pod beyond its object."""
+    """What the machine knows about a pod beyond its object."""
 
     behaviour: PodBehaviour
     init_s: float = 0.5
@@ -83,18 +83,18 @@ class MachineFacts:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleStep:
-    """What is to be done now, and when to look again."""
+    """What to do now, and when to check again."""
 
     state: LifecycleState
     status: statuses.PodStatusPatch | None = None
-    #: the object can go: its containers have stopped and somebody deleted it
+    #: the object can be removed: it was deleted and its containers have stopped
     remove: bool = False
-    #: seconds until there is something to do, None: when something happens
+    #: seconds until the next check; None: on the next event
     wake_s: float | None = None
 
 
 def restored_state(pod: MachinePod, now_s: float) -> LifecycleState:
-    """Where a pod is that was on its machine before this process knew it."""
+    """The state of a pod that was on its machine before this process started."""
     started_s = to_seconds(pod.status.start_time) or now_s
     if pod.status.phase in ("Succeeded", "Failed"):
         return LifecycleState(Stage.ENDED, now_s, started_s)
@@ -113,7 +113,7 @@ def next_step(state: LifecycleState, pod: MachinePod, now_s: float, facts: Machi
     if state.stage is Stage.ENDED:
         return LifecycleStep(state, remove=deleting)
     if pod.status.phase in ("Succeeded", "Failed"):
-        # Somebody else ended it.
+        # Another client ended it.
         return LifecycleStep(replace(state, stage=Stage.ENDED, since_s=now_s), remove=deleting)
     if deleting:
         return _stop_pod(state, pod, now_s, facts)
@@ -197,7 +197,7 @@ def _backing_off(life: LifecycleState, pod: MachinePod, now_s: float, facts: Mac
 
 
 def back_off_s(restarts: int) -> float:
-    """How long a container waits before it starts again for the n-th time: not at all once, then longer and longer."""
+    """Back-off before the n-th restart of a container: none at first, then growing."""
     return 0.0 if restarts <= 1 else min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** min(restarts - 2, 16))
 
 
@@ -205,8 +205,8 @@ def _stop_pod(life: LifecycleState, pod: MachinePod, now_s: float, facts: Machin
     stopping_s = now_s if life.stopping_s is None else life.stopping_s
     after = replace(life, stopping_s=stopping_s)
     if life.stage is Stage.ADMITTED:
-        # No container ever ran: there is nothing to stop. But who waits for its end must see one, as long as a
-        # finalizer holds the object.
+        # No container ever ran, so there is nothing to stop. But watchers must see an end as long as a finalizer holds
+        # the object.
         status = statuses.never_started_status(pod, to_timestamp(now_s))
         return LifecycleStep(replace(after, stage=Stage.ENDED, since_s=now_s), status, remove=True)
     grace = pod.metadata.deletion_grace_period_seconds

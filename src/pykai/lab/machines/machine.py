@@ -1,8 +1,8 @@
-"""What a machine has left: admission as a kubelet does it.
+"""Admission of pods to a machine, as a kubelet does it.
 
-A pod that arrives at its machine is admitted if what it asks for is still there, in the order of arrival; otherwise it
-fails with the reason `OutOf<resource>`, whoever sent it there.  Schedulers are judged by this: a pod that a correct
-scheduler placed is never refused.
+Pods are admitted in the order of arrival if their requests still fit; otherwise they fail with the reason
+`OutOf<resource>`, whichever scheduler placed them. This tests schedulers: a pod that a correct one placed is never
+refused.
 
 Stricter than a kubelet in one point: a resource that the machine does not have at all counts as zero, while a kubelet
 lets such a pod in.
@@ -20,9 +20,9 @@ from pykai.api.core import Node
 from pykai.lab.machines.devices import DeviceLedger
 from pykai.lab.machines.requests import ResourceRequests, resource_amounts
 
-#: A kubelet names the first of these that is missing, then any other resource.
+#: A kubelet names the first of these that is short, then any other resource.
 _CHECKED_FIRST = (names.PODS, names.CPU, names.MEMORY, names.EPHEMERAL_STORAGE)
-#: How many pods a machine runs that does not say it.
+#: Default for the number of pods on a machine.
 DEFAULT_PODS = 110
 
 
@@ -40,14 +40,14 @@ class Rejection:
 
 
 class Machine:
-    """The books of one node: capacity, what its admitted pods use, devices."""
+    """One node: capacity, usage of its admitted pods, devices."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.capacity: ResourceRequests = {}
         self.devices = DeviceLedger(name)
         self._used: ResourceRequests = {}
-        #: pod -> what it was admitted with
+        #: pod -> the requests it was admitted with
         self._admitted: dict[str, ResourceRequests] = {}
 
     def update(self, node: Node) -> None:
@@ -63,7 +63,7 @@ class Machine:
         return self._admitted.keys()
 
     def admit(self, pod: str, requests: ResourceRequests) -> Rejection | None:
-        """Book a pod, or say why there is no room."""
+        """Admit a pod, or return why it does not fit."""
         if pod in self._admitted:
             return None
         for resource, requested in sorted(requests.items(), key=_check_order):
@@ -78,7 +78,7 @@ class Machine:
         return None
 
     def admit_existing(self, pod: str, requests: ResourceRequests) -> None:
-        """Book a pod that was admitted before, whatever is left."""
+        """Admit a pod that was admitted before, even if it no longer fits."""
         if pod in self._admitted:
             return
         self._admitted[pod] = requests
@@ -97,5 +97,5 @@ class Machine:
 
     @property
     def used(self) -> Mapping[str, int]:
-        """What the admitted pods use together."""
+        """The sum of the admitted pods' requests."""
         return self._used

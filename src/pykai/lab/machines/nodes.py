@@ -1,11 +1,11 @@
 """Machines as objects: nodes with GPUs, and what their drivers publish.
 
-`node_objects` makes Node objects from a `MachineKind`; a lab (`machine_objects`) is a few kinds and how many of each.
-GPUs appear as a real cluster shows them: an extended resource with labels for count, memory and product, MIG profiles
-as resources of their own, or, with `dra`, devices in a ResourceSlice under a DeviceClass.  Where machines stand is told
-by labels, one a level: `levels` names them from the outside in and says how many machines (or inner domains) one holds.
+`node_objects` makes Node objects from a `MachineKind`; a lab (`machine_objects`) is a list of kinds. GPUs appear as a
+real cluster shows them: an extended resource with labels for count, memory and product, MIG profiles as resources of
+their own, or, with `dra`, devices in a ResourceSlice under a DeviceClass. Labels say where machines stand, one per
+level: `levels` names them from the outside in, with the number of machines in a domain.
 
-The objects are Ready from the start and stay so: heartbeats would be wall-time noise, nobody here watches them.
+Nodes are Ready from the start and stay so: heartbeats would only cost writes.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class MachineKind:
     #: from the outside in, each with machines a multiple of the next one's
     levels: Sequence[TopologyLevelLabels] = ()
     taints: Sequence[Mapping[str, str]] = ()
-    #: MIG profile (`1g.10gb`) to how many a machine offers, instead of whole GPUs
+    #: MIG profile (`1g.10gb`) -> number per machine, instead of whole GPUs
     mig: Mapping[str, int] = field(default_factory=dict)
     #: GPUs are published in ResourceSlices, not as a resource of the node
     dra: bool = False
 
 
 def machine_objects(kinds: Iterable[MachineKind], now: str) -> list[JsonObject]:
-    """All objects of a lab: what is there once, before the nodes that need it, and the nodes of each kind."""
+    """All objects of a lab: shared objects first, then the nodes of each kind."""
     all_kinds = list(kinds)
     shared = [runtime_class()] if any(kind.gpus for kind in all_kinds) else []
     return [*shared, *(each for kind in all_kinds for each in node_objects(kind, now))]
@@ -81,7 +81,7 @@ def node_address(node: str) -> str:
 
 
 def runtime_class() -> JsonObject:
-    """What brings GPUs into a cluster brings it along; pods that share one ask for it."""
+    """The runtime class of the GPU operator; pods that share a GPU name it."""
     return {
         "apiVersion": "node.k8s.io/v1",
         "kind": "RuntimeClass",
@@ -105,7 +105,7 @@ def device_class() -> JsonObject:
 
 
 def ready_conditions(now: str) -> list[JsonObject]:
-    """The conditions of a machine in good health."""
+    """The conditions of a healthy machine."""
 
     def holds(kind: str, status: str, reason: str, message: str) -> JsonObject:
         return {

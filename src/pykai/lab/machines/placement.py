@@ -1,14 +1,14 @@
-"""Where a pod of the default scheduler may run, and where it runs best: the decision, without I/O.
+"""Filtering and scoring of nodes for the default scheduler, without I/O.
 
-In: nodes, what the pods on them hold, and what a pod wants (`requirements_of`).  Out of `Places.choose_node`: a node,
-or a sentence in kube-scheduler's words that says why there is none.
+In: nodes, the usage of their pods, and the requirements of a pod (`requirements_of`). Out, from
+`SchedulerCache.choose_node`: a node, or a message in kube-scheduler's words.
 
-A node is out of the question if it is not ready or closed to new pods, if the pod does not tolerate its taints, or if
-its labels are not what node selector and required affinity ask for; else if it has too little left.  Of the others the
-one is taken that is least loaded with the pod on it; of equals, the first by name.
+A node is filtered out if it is not ready or unschedulable, if the pod does not tolerate its taints, if its labels do
+not match node selector and required affinity, or if its free resources are insufficient. Of the others the one that is
+least loaded with the pod wins; ties go to the first by name.
 
-Subtle: the load is the mean of three fractions, cpu, memory and number of pods.  Without the third, pods that ask for
-nothing would weigh nothing and all go to one node.
+Subtle: the load is the mean of three fractions, cpu, memory and number of pods. Without the third, pods without
+requests would weigh nothing and all go to one node.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ _NO_NODES = "no nodes available to schedule pods"
 
 @dataclass(frozen=True, slots=True)
 class PodRequirements:
-    """What a pod asks of a node; equal for pods that fit the same nodes."""
+    """The requirements of a pod; equal for pods that fit the same nodes."""
 
-    #: everything below as plain values: what is compared
+    #: all fields below as plain values, for comparison
     _key: tuple[object, ...]
     requests: ResourceRequests = field(compare=False)
     node_selector: dict[str, str] = field(compare=False)
-    #: None: any node will do
+    #: None: any node matches
     node_terms: tuple[NodeSelectorTerm, ...] | None = field(compare=False)
     tolerations: list[Toleration] = field(compare=False)
 
     @property
     def placement_key(self) -> object:
-        """Stands for all but the resources."""
+        """Identifies everything but the resources."""
         return self._key[1:]
 
 
 @dataclass(frozen=True, slots=True)
 class NoNodeFits:
-    """Why no node will do now."""
+    """Why no node fits now."""
 
     message: str
 
 
 def requirements_of(pod: MachinePod) -> PodRequirements:
-    """What this pod asks of a node."""
+    """The requirements of this pod."""
     spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     terms = affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else None
@@ -77,21 +77,21 @@ def requirements_of(pod: MachinePod) -> PodRequirements:
 
 
 class SchedulerCache:
-    """All nodes and what is held on them."""
+    """All nodes and their usage."""
 
     def __init__(self) -> None:
-        #: also nodes that do not exist, as long as pods are on them
+        #: includes missing nodes that still have pods
         self._machines: dict[str, Machine] = {}
         self._facts: dict[str, NodeFacts] = {}
-        #: node -> why it takes nobody, "" if it takes pods
+        #: node -> why it takes no pods, "" if it does
         self._unschedulable_reasons: dict[str, str] = {}
         #: pod uid -> node
         self._node_of_pod: dict[str, str] = {}
-        #: of `_facts`; None: to be made
+        #: built from `_facts`; None: stale
         self._table: NodeTable | None = None
 
     def put_node(self, node: Node) -> bool:
-        """A node is there or has changed; whether that matters to pods."""
+        """Add or update a node; returns whether that matters to pods."""
         name = node.metadata.name
         facts, closed = read_node(node, names.MIG_ENABLED_NODE_LABEL, _ignore_problem), _unschedulable_reason(node)
         machine = self._machines.setdefault(name, Machine(name))
@@ -103,14 +103,14 @@ class SchedulerCache:
         return True
 
     def drop_node(self, name: str) -> None:
-        """A node is gone; what its pods hold is remembered, for it may come back."""
+        """Remove a node; the usage of its pods is kept, since it may come back."""
         self._facts.pop(name, None)
         self._unschedulable_reasons.pop(name, None)
         self._table = None
         self._drop_if_empty(name)
 
     def add_pod(self, uid: str, node: str, requests: ResourceRequests) -> None:
-        """A pod is on a node; if it was thought to be on another one, no longer there."""
+        """Put a pod on a node, and off the node it was on before."""
         held = self._node_of_pod.get(uid)
         if held == node:
             return
@@ -120,7 +120,7 @@ class SchedulerCache:
         self._machines.setdefault(node, Machine(node)).admit_existing(uid, requests)
 
     def remove_pod(self, uid: str) -> bool:
-        """A pod holds nothing any more; whether it did."""
+        """Remove a pod; returns whether it was on a node."""
         node = self._node_of_pod.pop(uid, None)
         if node is None:
             return False
@@ -154,7 +154,7 @@ class SchedulerCache:
         return best or NoNodeFits(_unschedulable_message(len(table), reasons))
 
     def _filter_reasons(self, table: NodeTable, requirements: PodRequirements) -> list[str]:
-        """[node] what lasts and speaks against it, "" for nothing."""
+        """Node -> lasting reason against it, "" for none."""
         selected = np.ones(len(table), dtype=np.bool_)
         for label, wanted in requirements.node_selector.items():
             selected &= table.per_label(label, lambda value, w=wanted: value == w)  # type: ignore[misc]
@@ -174,7 +174,7 @@ class SchedulerCache:
 
 
 def _ignore_problem(_: Problem) -> None:
-    """What cannot be read of a node counts as absent; KAI's scheduler reads the same nodes and says so."""
+    """Unreadable parts of a node count as absent; KAI's scheduler reads the same nodes and reports them."""
 
 
 def _unschedulable_reason(node: Node) -> str:
@@ -193,7 +193,7 @@ def _untolerated_taint(taints: tuple[NodeTaint, ...], tolerations: list[Tolerati
 
 
 def _insufficient_resources(machine: Machine, requests: ResourceRequests) -> list[str]:
-    """What the machine has too little of."""
+    """Resources that the node has too little of."""
     used, capacity = machine.used, machine.capacity
     short = []
     for resource, asked in requests.items():
@@ -203,7 +203,7 @@ def _insufficient_resources(machine: Machine, requests: ResourceRequests) -> lis
 
 
 def _load_fraction(machine: Machine, requests: ResourceRequests) -> float:
-    """How full the machine would be, from 0 to 1."""
+    """How full the node would be, from 0 to 1."""
     used, capacity = machine.used, machine.capacity
     load = 0.0
     for resource in _LOAD_RESOURCES:

@@ -1,6 +1,6 @@
-"""How a pod goes: how long it takes to start, how long it runs, how it ends.
+"""How a pod behaves: how long it starts and runs, and how it ends.
 
-A pod declares it in annotations (`simulator.kai.scheduler/...`):
+A pod declares this in annotations (`simulator.kai.scheduler/...`):
 
     start-seconds   until its containers run, as if an image were pulled
     run-seconds     how long they run: `30`, or `30..90` for a time drawn from that range
@@ -8,9 +8,9 @@ A pod declares it in annotations (`simulator.kai.scheduler/...`):
     stop-seconds    how long they take to stop when the pod is deleted, at most its grace period
 
 Without `run-seconds` a pod that restarts its containers for ever (`restartPolicy: Always`) runs until it is deleted;
-any other runs as long as its first container sleeps (`sleep 30`, `sleep infinity`), or for the default time.  A time
-is drawn from the pod's uid: the same after a restart, another one for each pod.  A value that cannot be read counts as
-absent, and is told.
+any other runs as long as its first container sleeps (`sleep 30`, `sleep infinity`), or for the default time. Random
+times derive from the pod's uid: the same after a restart, different for each pod. An unreadable value counts as absent
+and is reported.
 
 Statements: faults:kubelet, sim:course.
 """
@@ -30,34 +30,34 @@ _RULE = ReservationRule()
 
 @dataclass(frozen=True, slots=True)
 class BehaviourDefaults:
-    """What holds for pods that declare nothing, in cluster seconds."""
+    """Defaults for pods that declare nothing, in cluster seconds."""
 
     start_s: float = 0.5
     run_s: float = 30.0
     stop_s: float = 1.0
     #: each init container takes this long
     init_s: float = 0.5
-    #: reservation pods hold up every pod that shares a GPU, so they are quick
+    #: short, because every pod that shares a GPU waits for its reservation pod
     reservation_start_s: float = 0.1
-    #: of all pods, the part that a kubelet refuses although there is room, as when a device plugin fails; 0 to 1
+    #: fraction of pods that a kubelet refuses although they fit, as when a device plugin fails; 0 to 1
     refused: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class PodBehaviour:
-    """How one pod goes."""
+    """How one pod behaves."""
 
     start_s: float
     #: None: until it is deleted
     run_s: float | None
     exit_code: int
     stop_s: float
-    #: annotations that cannot be read, as sentences
+    #: messages about unreadable annotations
     problems: tuple[str, ...] = ()
 
 
 def behaviour_of(pod: MachinePod, defaults: BehaviourDefaults) -> PodBehaviour:
-    """How this pod goes."""
+    """The behaviour of this pod."""
     start_s = defaults.reservation_start_s if is_reservation(pod) else defaults.start_s
     run_s = None if pod.spec.restart_policy == "Always" else _sleep_duration_s(pod, defaults.run_s)
     annotations = pod.metadata.annotations
@@ -77,12 +77,12 @@ def behaviour_of(pod: MachinePod, defaults: BehaviourDefaults) -> PodBehaviour:
 
 
 def is_randomly_rejected(pod: MachinePod, defaults: BehaviourDefaults) -> bool:
-    """Whether the kubelet refuses the pod for no fault of its own; drawn from its uid, so the next one may pass."""
+    """Whether the kubelet refuses the pod at random; derived from its uid, so its replacement may pass."""
     return defaults.refused > 0 and _hash_fraction(pod.metadata.uid, "refused") < defaults.refused
 
 
 def declared_annotations(pod: MachinePod) -> tuple[str | None, ...]:
-    """What the pod says of its course; a change means a new one."""
+    """The annotations that declare behaviour; a change means new behaviour."""
     annotations = pod.metadata.annotations
     return tuple([annotations.get(key) for key in _BEHAVIOUR_ANNOTATIONS])
 
@@ -119,7 +119,7 @@ def _duration(pod: MachinePod, key: str, problems: list[str]) -> float | None:
 
 
 def _sleep_duration_s(pod: MachinePod, otherwise_s: float) -> float | None:
-    """How long a container runs that only sleeps; None for ever."""
+    """How long a container that only sleeps runs; None: for ever."""
     for container in pod.spec.containers[:1]:
         words = [*container.command, *container.args]
         if len(words) == 2 and words[0].rpartition("/")[2] == "sleep":

@@ -1,10 +1,10 @@
-"""What a pod asks of its machine, as a kubelet adds it up.
+"""The resource requests of a pod, as a kubelet adds them up.
 
-CPU is in thousandths, everything else in units (bytes, devices).  Containers add up; sidecars stay beside them; other
-init containers run before and one at a time, so the largest of them counts; requests of the pod as a whole replace the
-sum; overhead comes on top.  Every pod asks for one of `pods`.
+CPU is in thousandths, everything else in units (bytes, devices). Containers add up; sidecars stay beside them; other
+init containers run before and one at a time, so the largest of them counts; pod-level requests replace the sum;
+overhead comes on top. Every pod requests one of `pods`.
 
-Subtle: an extended resource that a claim serves is no business of the machine's own books, so it is left out.
+Subtle: an extended resource that a claim serves is left out, since the claim accounts for it.
 
 Statements: sim:asks.
 """
@@ -22,7 +22,7 @@ ResourceRequests = dict[str, int]
 
 
 def resource_amount(resource: str, quantity: RawQuantity) -> int:
-    """A quantity in the units of the books; what cannot be read is nothing, for the API server refuses it anyway."""
+    """A quantity in these units; an unreadable one is 0, since the API server refuses it anyway."""
     try:
         return max(0, milli_value(quantity) if resource == names.CPU else unit_value(quantity))
     except QuantityError:
@@ -30,12 +30,12 @@ def resource_amount(resource: str, quantity: RawQuantity) -> int:
 
 
 def resource_amounts(resources: Mapping[str, RawQuantity]) -> ResourceRequests:
-    """A resource list in the units of the books."""
+    """A resource list in these units."""
     return {name: resource_amount(name, quantity) for name, quantity in resources.items()}
 
 
 def pod_requests(pod: MachinePod) -> ResourceRequests:
-    """What the machine must have left for this pod."""
+    """The requests of this pod."""
     spec = pod.spec
     total: ResourceRequests = {}
     for container in spec.containers:

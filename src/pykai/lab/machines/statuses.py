@@ -1,7 +1,7 @@
 """Pod statuses as a kubelet writes them, as strategic merge patches.
 
-Each function gives the `status` of one moment in the life of a pod.  Lists of container statuses are replaced as a
-whole; conditions merge by their type, so `PodScheduled`, which belongs to schedulers, is never touched.
+Each function returns the `status` for one transition of a pod. Lists of container statuses are replaced as a whole;
+conditions merge by their type, so `PodScheduled`, which belongs to schedulers, is never touched.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from pykai.api.workloads import MachineContainer, MachinePod
 
 PodStatusPatch = dict[str, Any]
 
-#: The state of a container whose turn has not come.
+#: The state of a container that waits for init containers.
 _PENDING_STATE: PodStatusPatch = {"waiting": {"reason": "PodInitializing"}}
-#: How a container ends that is told to stop: SIGTERM.
+#: Exit code of a container that was stopped: SIGTERM.
 STOPPED_EXIT_CODE = 143
-#: How one ends of which nobody knows: SIGKILL.
+#: Exit code of a container whose end was not seen: SIGKILL.
 KILLED_EXIT_CODE = 137
 
 
 def pod_condition(kind: str, holds: bool, at: str, reason: str = "", message: str = "") -> PodStatusPatch:
     """One condition of a pod."""
     entry: PodStatusPatch = {"type": kind, "status": "True" if holds else "False", "lastTransitionTime": at}
-    # A merge keeps what is not named: an old reason has to be taken away.
+    # A merge keeps absent fields, so an old reason must be removed.
     entry["reason"] = reason or None
     entry["message"] = message or None
     return entry
 
 
 def rejected_status(reason: str, message: str, at: str) -> PodStatusPatch:
-    """The machine had no room."""
+    """The machine refused the pod."""
     return {"phase": "Failed", "reason": reason, "message": message, "startTime": at}
 
 
 def waiting_status(pod: MachinePod, reason: str, message: str, at: str, started: str, host: str) -> PodStatusPatch:
-    """Admitted, and its containers cannot start yet."""
+    """The pod is admitted, and its containers cannot start yet."""
     state = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
     unready = _unready_message(pod)
     return {
@@ -108,7 +108,7 @@ def running_status(
 def back_off_status(
     pod: MachinePod, at: str, since: str, restarts: int, exit_code: int, delay_s: float
 ) -> PodStatusPatch:
-    """The containers ended and will be started again after a while."""
+    """The containers ended and restart after a back-off."""
     unready = _unready_message(pod)
     statuses = []
     for container in pod.spec.containers:

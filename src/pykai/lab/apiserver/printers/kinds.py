@@ -1,8 +1,8 @@
-"""What the columns of built-in kinds say, as `kubectl get` has always shown them.
+"""Columns of built-in kinds in `kubectl get`.
 
 `printer_for` gives the columns of a kind and the function that fills them; pods, nodes and workloads are filled by
-`lab.apiserver.printers.workloads`, the others here.  `lab.apiserver.printers.tables` makes the Table.  Words, order and
-empty marks (`<none>`, `<unset>`) are those of a real server, because people and scripts read them.
+`lab.apiserver.printers.workloads`, the others here. `lab.apiserver.printers.tables` makes the Table. Words, order and
+empty marks (`<none>`, `<unset>`) match a real server, because people and scripts read them.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Printer:
 
     columns: tuple[PrinterColumn, ...]
     cells: Callable[[JsonMapping, float], list[Any]]
-    #: what stands in the first column; None: the name does not come first
+    #: header of the first column; None: the name does not come first
     name: Callable[[JsonMapping], str] | None = lambda item: str(item["metadata"].get("name", ""))
 
 
 def printer_for(group: str, kind: str) -> Printer | None:
-    """How a built-in kind is printed; None where the name and the age will do."""
+    """The printer of a built-in kind; None if name and age suffice."""
     return _PRINTERS.get((group, kind))
 
 

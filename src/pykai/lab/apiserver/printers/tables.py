@@ -1,4 +1,4 @@
-"""Tables: what `kubectl get` prints is made by the server.
+"""Tables: the server renders what `kubectl get` prints.
 
     table(kind, group, items, columns=None, now=..., include_object="Metadata") -> a meta.k8s.io/v1 Table
 
@@ -6,8 +6,8 @@ Columns of built-in kinds are in `lab.apiserver.printers.kinds`; those of a cust
 `additionalPrinterColumns`, read with the part of JSONPath that such columns use.  Columns of a priority above 0 are
 shown by `-o wide` only.
 
-Subtle: a cell that cannot be made (an object of a shape nobody expected) is empty, or `<unknown>`; the rest of the
-list is printed all the same.
+Subtle: a cell that cannot be computed (from an unexpected object) is empty, or `<unknown>`; the rest of the list is
+printed.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ _TOKEN: Final = re.compile(
 
 @lru_cache(maxsize=512)
 def json_path(path: str) -> Callable[[Any], list[Any]]:
-    """What a simple JSONPath finds: names, `['a.b']`, indexes, `[*]` and filters of one comparison; else nothing."""
+    """Values of a simple JSONPath: names, `['a.b']`, indexes, `[*]` and filters of one comparison."""
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1].strip()

@@ -1,7 +1,7 @@
 """Cells of pods, nodes and workloads in the tables that `kubectl get` prints.
 
-Each function turns an object and the time (seconds since the epoch) into the cells after the name.  The status of a pod
-is the involved one: a word that sums up phase, reasons of containers and init containers, and deletion.
+Each function turns an object and the time (seconds since the epoch) into the cells after the name. The status of a pod
+sums up phase, reasons of containers and init containers, and deletion.
 
 Statements: apiserver:printing.
 """
@@ -21,7 +21,7 @@ UNSET: Final = "<unset>"
 
 
 def human_duration(seconds: float) -> str:
-    """A duration as people read it: `90s`, `5m12s`, `3h10m`, `12d`."""
+    """A readable duration: `90s`, `5m12s`, `3h10m`, `12d`."""
     if seconds < 0:
         return "0s" if seconds >= -1 else "<invalid>"
     total = int(seconds)

@@ -1,1 +1,1 @@
-"""What objects look like: fields, list keys, defaults, protobuf numbers; checks, defaults and pruning by it."""
+"""Schemas of objects: fields, list keys, defaults, protobuf numbers; validation, defaulting and pruning."""

@@ -2,10 +2,10 @@
 
     self.minAvailable <= self.replicas
 
-The library cel-expr-python evaluates them; it is an extra of the package (`pip install 'pykai[dra]'`).  Without it the
-rules are not checked, and the server's documentation says so.  A rule that looks at `oldSelf` holds for updates only:
-`transition_checks` gives these apart from the others.  A rule that cannot be compiled checks nothing, so that functions
-of Kubernetes which the library lacks do not refuse every object; one that fails on a value refuses it, as a real server
+The library cel-expr-python evaluates them; it is an extra of the package (`pip install 'pykai[dra]'`). Without it the
+rules are not checked, and the server's documentation says so. A rule that uses `oldSelf` applies to updates only:
+`transition_checks` returns these separately. A rule that cannot be compiled checks nothing, so that functions of
+Kubernetes which the library lacks do not refuse every object; one that fails on a value refuses it, as a real server
 does.
 """
 
@@ -25,12 +25,12 @@ _OLD: Final = re.compile(r"\boldSelf\b")
 
 
 def expression_checks(source: Mapping[str, Any]) -> list[ValueCheck]:
-    """One check a rule of this node that looks at the value alone."""
+    """One check per rule of this node that uses the value alone."""
     return [_value_check(holds) for holds in _compiled_rules(source, transitions=False)]
 
 
 def transition_checks(source: Mapping[str, Any]) -> tuple[TransitionCheck, ...]:
-    """One check a rule of this node that compares the value with what it was."""
+    """One check per rule of this node that compares the value with the old one."""
     return tuple(_compiled_rules(source, transitions=True))
 
 

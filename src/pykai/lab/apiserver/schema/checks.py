@@ -1,13 +1,12 @@
-"""Checks of values that an OpenAPI schema of a CRD asks for, beyond the type: ranges, lengths, patterns, formats.
+"""Checks of values against a CRD's OpenAPI schema, beyond the type: ranges, lengths, patterns, formats.
 
-`compile_checks` turns one node of the schema into functions, once; `walk.problems` calls them with each value.  Texts
-are those of a real API server.  `oneOf`, `anyOf`, `allOf` and `not` hold schemas that check values without giving them
-a shape; they are compiled by `compile_predicate` into functions that say yes or no.
+`compile_checks` turns one node of the schema into functions, once; `validation.validate` calls them with each value.
+Texts are those of a real API server. `oneOf`, `anyOf`, `allOf` and `not` hold schemas that check values without giving
+them a shape; they are compiled by `compile_predicate` into functions that say yes or no.
 
-Subtle: patterns are Go's regular expressions, which is RE2; so it is RE2 that matches them here, in a time that grows
-with the text and never explodes, whatever a tenant's definition says.  A pattern that it cannot read checks nothing
-rather than refusing every object.  Lengths count characters.  A number that is whole is an integer, however it is
-written.
+Subtle: patterns are Go's regular expressions, which is RE2; so RE2 matches them here, in linear time whatever a
+tenant's definition says. A pattern that RE2 cannot read checks nothing rather than refusing every object. Lengths count
+characters. A whole number is an integer, however it is written.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def wrong_type(path: str, value: Any, expected: str) -> FieldProblem:
 
 
 def unsupported(path: str, value: Any, allowed: tuple[Any, ...]) -> FieldProblem:
-    """A value that is none of those allowed."""
+    """A value that is not one of those allowed."""
     return FieldProblem(
         path,
         UNSUPPORTED,
@@ -66,7 +65,7 @@ def unsupported(path: str, value: Any, allowed: tuple[Any, ...]) -> FieldProblem
 
 
 def format_value(value: Any) -> str:
-    """A value as it stands in a message."""
+    """A value as messages show it."""
     text = json.dumps(value, ensure_ascii=False, default=str, separators=(",", ":"))
     return text if len(text) <= 256 else f"{text[:253]}..."
 
@@ -248,7 +247,7 @@ def _combination_check(source: Mapping[str, Any]) -> ValueCheck:
 
 
 def compile_predicate(source: Mapping[str, Any]) -> Callable[[Any], bool]:
-    """Whether a value satisfies a schema that stands inside `oneOf` and its like."""
+    """A predicate for a schema inside `oneOf` and the like."""
     checks = compile_checks(source)
     kind = source.get("type")
     required = tuple(source.get("required") or ())
@@ -288,7 +287,7 @@ class Pattern(Protocol):
     """A compiled regular expression."""
 
     def search(self, text: str) -> object:
-        """What matches somewhere in the text, or None."""
+        """A match anywhere in the text, or None."""
         ...
 
 
@@ -300,7 +299,7 @@ def _options() -> re2.Options:
 
 
 def go_pattern(pattern: str) -> Pattern | None:
-    """A Go regular expression; None when it cannot be read or is too large."""
+    """A compiled Go regular expression; None if it is invalid or too large."""
     try:
         found: Pattern = re2.compile(pattern, _options())
     except (re2.error, UnicodeEncodeError):

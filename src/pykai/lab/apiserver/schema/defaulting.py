@@ -1,7 +1,7 @@
-"""Defaults of built-in kinds that depend on other fields; those that do not stand in the table.
+"""Defaults of built-in kinds that depend on other fields; the others are in the table.
 
-Each function gets an object of one struct, its plain defaults already filled in, and gives the fields to add.
-`walk.with_defaults` calls it before it goes on to the fields below.  The rules are those of
+Each function gets an object of one struct, its plain defaults already filled in, and returns the fields to add.
+`validation.apply_defaults` calls it before it descends. The rules are those of
 k8s.io/kubernetes/pkg/apis/*/v1/defaults.go.
 """
 
@@ -20,7 +20,7 @@ _MAX_INT32: Final = (1 << 31) - 1
 
 
 def _container(container: JsonMapping) -> Mapping[str, Any]:
-    """A moving tag is pulled anew, a fixed one is not."""
+    """Image pull policy: Always for the tag latest, else IfNotPresent."""
     if container.get("imagePullPolicy"):
         return _NOTHING
     added: dict[str, Any] = {"imagePullPolicy": _pull_policy(container.get("image"))}
@@ -40,7 +40,7 @@ def _image_volume(source: JsonMapping) -> Mapping[str, Any]:
 
 
 def _pod_spec(spec: JsonMapping) -> Mapping[str, Any]:
-    """The name of the service account stands in two fields."""
+    """The service account name has two fields."""
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     return {"serviceAccount": account, "serviceAccountName": account} if account else _NOTHING
 
@@ -123,7 +123,7 @@ def _phase(obj: JsonMapping) -> str:
 
 
 def _node(node: JsonMapping) -> Mapping[str, Any]:
-    """What a node has to give is all it has, unless it says otherwise."""
+    """Allocatable defaults to capacity."""
     status = node.get("status")
     if not isinstance(status, dict) or not status.get("capacity") or status.get("allocatable"):
         return _NOTHING

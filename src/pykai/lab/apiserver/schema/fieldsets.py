@@ -1,13 +1,13 @@
-"""Sets of fields of an object, as server-side apply reckons with them: which a value has, which changed, which to drop.
+"""Field sets for server-side apply: the fields of a value, changed fields, removed fields.
 
 A path is a tuple of elements in the notation of FieldsV1: `f:name` a field or a map's key, `k:{"name":"a"}` an element
-of a list that is keyed, `v:"a"` an element of a list that is a set.  A set of fields is a plain set of paths, so union
-and difference are Python's.  `encoded` and `decoded` turn it into the nested objects of `managedFields` and back.
-Apply, which weighs many sets against each other, works on sets; updates, which are many and change little, work on the
-nested objects directly: `created`, `minus` and `plus`.
+of a list that is keyed, `v:"a"` an element of a list that is a set. A set of fields is a plain set of paths, so union
+and difference are Python's. `encode_fields` and `decode_fields` convert to and from the nested objects of
+`managedFields`. Apply, which compares many sets, works on sets; updates, which are frequent and small, work on the
+nested objects directly: `created_fields`, `subtract_fields` and `add_fields`.
 
-The schema decides where a value is a leaf: scalars, lists without a list type and whatever is atomic are one field;
-everything else is looked into.  Below a field the schema does not know (a CRD that keeps unknown fields) objects are
+The schema decides where a value is a leaf: scalars, lists without a list type and atomic values are one field;
+everything else is granular. Below a field the schema does not know (a CRD that keeps unknown fields) objects are
 granular and lists atomic.
 
 Subtle: an element of a list and a key of a map are fields of their own besides what they hold (`.` in FieldsV1); a
@@ -30,7 +30,7 @@ _ABSENT: Final = object()
 
 
 class FieldDifference(NamedTuple):
-    """What became of the fields between two versions of an object."""
+    """Differences of the fields between two versions of an object."""
 
     added: FieldSet
     modified: FieldSet
@@ -38,7 +38,7 @@ class FieldDifference(NamedTuple):
 
 
 class DuplicateKey(ValueError):
-    """Two elements of a keyed list, or of a set, are the same one."""
+    """Two elements of a keyed list, or of a set, are equal."""
 
 
 def applied_fields(schema: SchemaNode | None, value: Any) -> FieldSet:
@@ -71,7 +71,7 @@ def merge(schema: SchemaNode | None, live: Any, config: Any) -> Any:
 
 
 def remove_fields(schema: SchemaNode | None, value: Any, last: FieldSet, kept: FieldSet) -> Any:
-    """The value without the fields of `last` that nobody in `kept` names."""
+    """The value without the fields of `last` that are not in `kept`."""
     result = _prune(schema, value, (), (last, _prefixes(last)), (kept, _prefixes(kept)))
     return {} if result is _ABSENT else result
 
@@ -95,12 +95,12 @@ def decode_fields(fields: Mapping[str, Any]) -> FieldSet:
 
 
 def created_fields(schema: SchemaNode | None, obj: Mapping[str, Any]) -> dict[str, Any]:
-    """FieldsV1 of all that a new object brings: `encoded(difference(schema, {}, obj).added)`, made at once."""
+    """FieldsV1 of a new object: `encode_fields(difference(schema, {}, obj).added)` in one pass."""
     return _created_node(schema, obj, False) or {}
 
 
 def subtract_fields(fields: dict[str, Any], lost: Mapping[str, Any]) -> dict[str, Any]:
-    """FieldsV1 without these fields; the very same object where it has none of them."""
+    """FieldsV1 without these fields; the same object if it has none of them."""
     result = fields
     for name, gone in lost.items():
         present = fields.get(name)
@@ -118,7 +118,7 @@ def subtract_fields(fields: dict[str, Any], lost: Mapping[str, Any]) -> dict[str
 
 
 def add_fields(fields: dict[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
-    """FieldsV1 with these fields added; the very same object where it has them all."""
+    """FieldsV1 with these fields added; the same object if it has them all."""
     result = fields
     for name, more in taken.items():
         present = fields.get(name)
@@ -151,7 +151,7 @@ def _node_plus(node: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 
 def _created_node(schema: SchemaNode | None, value: Any, fresh: bool) -> dict[str, Any] | None:
-    """The node of a value without a past; not `fresh`: it was there, but empty.  None where there is nothing to say."""
+    """The node of a new value; not `fresh`: it existed, but empty. None if there is nothing to record."""
     node: dict[str, Any] = {".": {}} if fresh else {}
     if isinstance(value, dict) and value and _is_granular_map(schema):
         by_value = schema.by_value if schema is not None and not fresh else ()
@@ -172,7 +172,7 @@ def _created_node(schema: SchemaNode | None, value: Any, fresh: bool) -> dict[st
 
 
 def format_path(path: Path) -> str:
-    """A path as people read it: `.spec.containers[name="a"].image`."""
+    """A readable path: `.spec.containers[name="a"].image`."""
     return "".join(map(_shown_element, path))
 
 
@@ -212,12 +212,12 @@ def _child(schema: SchemaNode | None, name: str) -> SchemaNode | None:
 
 
 def _is_granular_map(schema: SchemaNode | None) -> bool:
-    """Whether an object of this shape is looked into."""
+    """Whether an object of this shape is granular."""
     if schema is None:
         return True
     if schema.type == "object":
         return not schema.atomic
-    # Raw JSON in a built-in kind is one field; in a CRD it is looked into as far as it goes.
+    # Raw JSON in a built-in kind is one field; in a CRD it is granular.
     return schema.type == "any" and not schema.builtin
 
 
@@ -226,7 +226,7 @@ def _is_granular_list(schema: SchemaNode | None) -> bool:
 
 
 def _element(schema: SchemaNode, item: Any) -> str:
-    """What tells an element of a list from the others."""
+    """The key of a list element."""
     if schema.list_type == "map" and isinstance(item, dict):
         if len(schema.keys) == 1:
             value = item.get(schema.keys[0])
@@ -238,7 +238,7 @@ def _element(schema: SchemaNode, item: Any) -> str:
 
 
 def _indexed(schema: SchemaNode, items: list[Any]) -> dict[str, Any]:
-    """Elements by what tells them apart; the first of equal ones counts."""
+    """Elements by key; the first of equal ones counts."""
     elements: dict[str, Any] = {}
     for item in items:
         elements.setdefault(_element(schema, item), item)
@@ -303,7 +303,7 @@ def _compare_maps(schema: SchemaNode | None, old: Any, new: Any, path: Path, res
         if left is right:
             continue
         if name in by_value:
-            # A struct held by value is always there, provided that what holds it is.
+            # A struct held by value exists whenever its holder does.
             empty: Any = [] if isinstance(left, list) or isinstance(right, list) else {}
             left = empty if left is _ABSENT and old is not _ABSENT else left
             right = empty if right is _ABSENT and new is not _ABSENT else right
@@ -357,7 +357,7 @@ def _prefixes(paths: FieldSet) -> FieldSet:
     return {path[:length] for path in paths for length in range(1, len(path) + 1)}
 
 
-#: A set of fields, and all that lead to them.
+#: A set of fields and all their ancestors.
 _FieldsAndPrefixes = tuple[FieldSet, FieldSet]
 
 
@@ -371,7 +371,7 @@ def _prune(
         result: dict[str, Any] = {}
         for name, inner in value.items():
             at = (*path, f"f:{name}")
-            # A struct goes when nobody names anything in it any more; a map's key when nobody names the key.
+            # A struct is removed when no field in it has an owner; a map's key when the key has none.
             side = 1 if name in fields else 0
             if at in last[side] and at not in kept[side]:
                 continue

@@ -1,11 +1,11 @@
 """One node of a schema: what a value may be, how it merges, what it defaults to, how protobuf writes it.
 
 `table` makes graphs of these nodes from the built-in table and from the OpenAPI schemas of CRDs; validation, defaults,
-pruning, patches, server-side apply, protobuf and the OpenAPI document all read the same graph.  Nodes are made once and
-never changed afterwards; a built-in graph may have cycles (a JSON schema holds JSON schemas).
+pruning, patches, server-side apply, protobuf and the OpenAPI document all read the same graph. Nodes never change once
+built; a built-in graph may have cycles (a JSON schema holds JSON schemas).
 
-Subtle: what belongs to a field rather than to its type (list type, merge key, atomic) stands in a node of the field's
-own; `fields` of a struct that several fields refer to is one shared dict.
+Subtle: properties of a field rather than of its type (list type, merge key, atomic) are in the field's own node;
+`fields` of a struct that several fields refer to is one shared dict.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any, Final
 PythonType = type
 _PLAIN: Final[dict[str, PythonType]] = {"string": str, "boolean": bool}
 
-#: Adds what is wrong with a value: (value, path, found).
+#: Adds problems of a value: (value, path, found).
 ValueCheck = Callable[[Any, str, "list[FieldProblem]"], None]
-#: Adds what is wrong with a change of a value: (old, new, path, found).
+#: Adds problems of a change: (old, new, path, found).
 TransitionCheck = Callable[[Any, Any, str, "list[FieldProblem]"], None]
 
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """What is wrong with one field; `kind` is the reason of a Status cause, as `FieldValueInvalid`."""
+    """A problem of one field; `kind` is the reason of a Status cause, such as `FieldValueInvalid`."""
 
     path: str
     kind: str
@@ -53,9 +53,9 @@ class SchemaNode:
     items: SchemaNode | None = None
     #: atomic, set or map
     list_type: str = "atomic"
-    #: of a list of type map: what tells its elements apart
+    #: keys of a list of type map
     keys: tuple[str, ...] = ()
-    #: an object that server-side apply replaces as a whole
+    #: server-side apply replaces the object as a whole
     atomic: bool = False
     #: strategy of a strategic merge patch: empty, replace, merge, retainKeys or `merge,retainKeys`
     patch: str = ""
@@ -95,7 +95,7 @@ class SchemaNode:
         return f"Schema({self.type}{' ' + self.name if self.name else ''})"
 
     def add_field(self, name: str, child: SchemaNode) -> None:
-        """Give the object a field, while its schema is being made."""
+        """Add a field while the schema is being built."""
         self.fields[name] = child
         if not child.is_scalar:
             self.container_fields[name] = child
@@ -104,7 +104,7 @@ class SchemaNode:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether values of this shape hold no others."""
+        """Whether values of this shape are scalars."""
         return self.type not in ("object", "list")
 
     def child(self, name: str) -> SchemaNode | None:

@@ -1,4 +1,4 @@
-"""Schemas of kinds: the built-in ones from a checked-in table, those of CRDs from their OpenAPI schema.
+"""Schemas of kinds: built-in ones from a checked-in table, those of CRDs from their OpenAPI schema.
 
 `builtin_schema` gives the graph of a built-in kind, made at first use from `builtin.json`, which
 `tools/schemas/make.py` makes from Kubernetes' Go modules.  `crd_schema` reads a structural OpenAPI v3 schema.  Both
@@ -101,7 +101,7 @@ class _TableReader:
         entry = self._table[name]
         schema = SchemaNode("object", name=name, builtin=True, atomic=bool(entry.get("atomic")))
         schema.required_nonempty = tuple(entry.get("essential", ()))
-        # Known before its fields are made: a field may refer back to it.
+        # Registered before its fields are built: a field may refer back to it.
         _structs[name] = schema
         required = []
         for field, facts in entry["fields"].items():
@@ -137,7 +137,7 @@ class _TableReader:
     def _field(self, facts: Mapping[str, Any]) -> SchemaNode:
         schema = self._typed(facts["t"])
         if schema.name and (facts.get("a") or "p" in facts):
-            # Only the dicts are shared, so that a struct still being read is complete here too in the end.
+            # Share the dicts, so that a struct that is still being read is complete here, too.
             schema = dataclasses.replace(schema)
         elif schema.type in ("object", "list") and not schema.name:
             schema.list_type = facts.get("l", "atomic")
@@ -156,7 +156,7 @@ class _TableReader:
         if written.startswith("[]"):
             return SchemaNode("list", builtin=True, items=self._typed(written[2:]))
         if written.startswith("<>"):
-            # A list that protobuf wraps into a message; JSON does not.
+            # A list that protobuf wraps into a message and JSON does not.
             return SchemaNode("list", format="message", builtin=True, items=self._typed(written[4:]))
         if written.startswith("{}"):
             return SchemaNode("object", builtin=True, values=self._typed(written[2:]))
@@ -165,7 +165,7 @@ class _TableReader:
 
 
 def crd_schema(source: Mapping[str, Any] | None) -> SchemaNode:
-    """The schema of a version of a CRD from its openAPIV3Schema; without one nothing is known and all is kept."""
+    """The schema of a CRD version from its openAPIV3Schema; without one all fields are kept."""
     schema = _openapi_node(dict(source or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}))
     if schema.type == "any":
         schema.type = "object"

@@ -1,15 +1,14 @@
-"""Walks of an object beside its schema: fill in defaults, drop what is unknown, find what is wrong.
+"""Walks an object along its schema: fills in defaults, prunes unknown fields, finds problems.
 
-    with_defaults(schema, obj) -> obj
-    pruned(schema, obj)        -> obj, paths of the unknown fields
-    problems(schema, obj)      -> what to answer with 422
-    transition_problems(schema, old, new) -> the same, for what an update may not do
+    apply_defaults(schema, obj)           -> obj
+    prune(schema, obj)                    -> obj, paths of the unknown fields
+    validate(schema, obj)                 -> problems, to answer with 422
+    validate_transition(schema, old, new) -> problems of an update
 
-Nothing that comes in is changed; parts without a change are shared with the result, and where nothing changes the
-object itself comes back.  Every write passes here, so the walks go only where the schema gives them something to do:
-pruning compares names of fields as sets and looks into containers only, defaults go down only to where some are.  Most
-objects are in order: a first pass says so without building paths and texts, and only where it does not a second one
-looks for the reasons.
+Inputs are not changed; unchanged parts are shared with the result, and an unchanged object is returned itself. Every
+write passes here, so the walks go only where the schema gives them something to do: pruning compares names of fields as
+sets and looks into containers only, defaults go down only to where some are. Most objects are in order: a first pass
+checks without building paths and messages, and only if it fails a second one collects the reasons.
 
 Subtle: a null stands for "absent" in a built-in kind and is dropped; in a CRD it is dropped from a field that is not
 nullable.  Elements of lists and values of maps stay, and must be allowed by the schema.
@@ -71,7 +70,7 @@ def validate(schema: SchemaNode, obj: JsonObject) -> list[FieldProblem]:
 
 
 def validate_transition(schema: SchemaNode, old: JsonObject, new: JsonObject) -> list[FieldProblem]:
-    """What the rules of a CRD have against this change; values that stay the same are not looked at."""
+    """Problems of a change by a CRD's rules; unchanged values are skipped."""
     problems: list[FieldProblem] = []
     _check_transition(schema, old, new, "", problems)
     return problems
@@ -122,7 +121,7 @@ def _child_nodes(node: SchemaNode) -> list[SchemaNode]:
 
 
 def _is_rewritten(node: SchemaNode) -> bool:
-    """Quantities of built-in kinds are given back in their shortest form, whatever they were sent as."""
+    """Quantities of built-in kinds are rewritten in canonical form."""
     return node.format == "quantity" and node.builtin
 
 
@@ -252,7 +251,7 @@ def _prune_map(schema: SchemaNode, values: SchemaNode, value: JsonObject, path: 
 
 
 def _is_valid(schema: SchemaNode, value: Any, depth: int) -> bool:
-    """Whether there is nothing to say about the value; the quick twin of `_check`."""
+    """Whether the value is valid; the fast version of `_check`."""
     kind = schema.type
     if kind == "object":
         if type(value) is not dict or depth > _MAX_DEPTH:
@@ -334,7 +333,7 @@ def _check(schema: SchemaNode, value: Any, path: str, problems: list[FieldProble
             items = schema.items
             for index, inner in enumerate(value):
                 if inner is None and items.builtin and not items.is_scalar:
-                    # Absent is a word for fields; an element that is not there would be met by everybody who reads.
+                    # Only fields can be absent; a null element would reach every reader.
                     problems.append(
                         wrong_type(f"{path}[{index}]", inner, {"list": "array"}.get(items.type, items.type))
                     )
@@ -369,7 +368,7 @@ def _check_fields(schema: SchemaNode, value: JsonObject, path: str, problems: li
         if child is None:
             continue
         if name == "status" and not path and schema.builtin:
-            # A status is written by those who observe; its words are not held to the lists of today.
+            # Observers write statuses, which may use newer values than this table lists.
             status_problems: list[FieldProblem] = []
             _check(child, inner, name, status_problems, depth + 1)
             problems += [problem for problem in status_problems if problem.kind == TYPE_INVALID]
@@ -388,7 +387,7 @@ def _check_transition(schema: SchemaNode, old: Any, new: Any, path: str, problem
             if child is not None:
                 _check_transition(child, old[name], new[name], f"{path}.{name}" if path else name, problems)
     elif isinstance(old, list) and isinstance(new, list) and schema.list_type == "map" and schema.items is not None:
-        # Only elements with a key are the same ones before and after.
+        # Only keyed elements can be matched with their old version.
         before = {format_value([item.get(key) for key in schema.keys]): item for item in old if isinstance(item, dict)}
         for index, item in enumerate(new):
             if isinstance(item, dict):
