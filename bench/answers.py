@@ -1,15 +1,15 @@
-"""How soon one job gets its answer in a full cluster, on a real API server.
+"""Latency of the decision on one job in a full cluster, on a real API server.
 
     python -m bench.answers                  500 nodes with 4,000 running jobs of one GPU each
 
 One after the other, each a PodGroup and its pods:
 
 - a job whose queue is below its quota, so that one GPU must be reclaimed: seconds until a victim is being deleted;
-- a job of ten pods with eight GPUs each, of the same queue, that can never fit, since one job of every node may not be
-  taken away: seconds until a pod of it has the condition PodScheduled with its reason;
+- a job of ten pods with eight GPUs each, of the same queue, that can never fit, since every node has one
+  non-preemptible job: seconds until a pod of it has the condition PodScheduled with its reason;
 - the same in the queue that is over its quota already.
 
-Running pods were put on their nodes by hand: there is no kubelet, so a deleted pod stays.
+Running pods are bound by the benchmark: there is no kubelet, so a deleted pod stays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BUSY, _POOR = "busy", "poor"
 
 
 async def run_jobs(place: Stage, machines: list[str], count: int) -> None:
-    """Jobs of one pod that run already, eight a machine."""
+    """Running jobs of one pod, eight per machine."""
     jobs = [f"job-{number}" for number in range(count)]
     groups = [pod_group(name, _BUSY) for name in jobs]
     for group in groups[::_GPUS]:
@@ -41,7 +41,7 @@ async def run_jobs(place: Stage, machines: list[str], count: int) -> None:
     for number, name in enumerate(jobs):
         pod = gpu_pod(name, _BUSY, group=name)
         pod["spec"]["nodeName"] = machines[number // _GPUS]
-        # A pod that is told to end stays until a kubelet says so.
+        # A deleted pod stays until a kubelet removes it.
         pod["spec"]["terminationGracePeriodSeconds"] = 30
         pods.append(pod)
     await place.create_all(PODS, pods, NAMESPACE)
@@ -51,7 +51,7 @@ async def run_jobs(place: Stage, machines: list[str], count: int) -> None:
 
 
 async def submit_job(place: Stage, name: str, queue: str, pods: int, gpus: int) -> float:
-    """Submit a job; when its first pod was sent."""
+    """Submit a job; returns when its first pod was sent."""
     await place.create_all(POD_GROUPS, [pod_group(name, queue, pods)], NAMESPACE)
     began = time.monotonic()
     documents = [gpu_pod(f"{name}-{number}", queue, gpus=gpus, group=name) for number in range(pods)]
@@ -68,7 +68,7 @@ def unschedulable_message(pod: SeenPod) -> str:
 
 
 async def measure(place: Stage, options: argparse.Namespace) -> None:
-    """Set the stage, and ask twice."""
+    """Prepare the cluster and measure."""
     machines = await place.set_up(
         options.nodes, [shared_queue(_BUSY, options.pods / 2), shared_queue(_POOR, options.pods / 2)]
     )

@@ -1,13 +1,13 @@
-"""How many pods a second a scheduler binds on a real API server; for any scheduler.
+"""Pods per second that any scheduler binds on a real API server.
 
     python -m bench.bound                                     PyKAI: grouper, scheduler, binder, podgroups, queues
     python -m bench.bound --gangs 64                          PodGroups of 64 pods, made beforehand
     python -m bench.bound --run 'kube-scheduler --kubeconfig {kubeconfig} --leader-elect=false' \\
                           --scheduler-name default-scheduler
 
-Nodes and pods are created first; then the programs are started, and the clock with the first of them.  It is read when
-a watch has seen the last node name, and again at the last write that was followed by two seconds of silence.  Writes
-are counted in revisions of the storage, so nobody's write is missed.
+Nodes and pods are created first; then the programs start, and the clock with the first of them. It stops when a watch
+has seen the last node name, and again at the last write before two idle seconds. Writes are counted as revisions of the
+storage, so none is missed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _QUEUE = "bench"
 
 
 async def measure(place: Stage, options: argparse.Namespace) -> None:
-    """Set the stage, start the programs, and print what it took."""
+    """Prepare the cluster, start the programs, and print the figures."""
     pods, size = options.pods, options.gangs
     await place.set_up(options.nodes, [shared_queue(_QUEUE, pods)])
     groups = [f"gang-{number}" for number in range(-(-pods // size))] if size else []

@@ -1,17 +1,17 @@
-"""What one tenant's objects cost a cycle: attacks on the engine, with and without them, on one cluster.
+"""The cost of one tenant's objects per cycle: attacks on the engine compared with the same cluster without them.
 
     python -m bench.crowds                    all attacks at 1,000 nodes
     python -m bench.crowds --nodes 200 shares subgroups
 
-The cluster has 8-GPU nodes, half full of one-GPU jobs of an honest namespace.  An attacker has one namespace and one
-queue.  For each attack a process of its own prints CPU milliseconds of a cycle with the attacker's objects and without:
+The cluster has 8-GPU nodes, half full of one-GPU jobs of an honest namespace. An attacker has one namespace and one
+queue. For each attack a separate process prints CPU milliseconds of a cycle with and without the attacker's objects:
 
-- `first`: the first cycle that sees the objects, nothing remembered;
-- `steady`: the median of later cycles.  Before each of them an honest job comes, and the attacker writes a new label on
-  a tenth of its pods; pods of the attacker that were placed are taken to be replaced by new ones that wait.
+- `first`: the first cycle that sees the objects, with empty caches;
+- `steady`: the median of later cycles. Before each of them an honest job comes, and the attacker writes a new label on
+  a tenth of its pods; placed pods of the attacker are replaced by new pending ones.
 
-and the peak of memory that the attack added.  `honest` says in how many cycles the honest job found its place at once.
-Figures of two runs of one machine compare; tests count units of work instead of milliseconds.
+and the peak memory that the attack added. `honest` says in how many cycles the honest job was placed at once. Compare
+figures of one machine only; tests count units of work instead of milliseconds.
 """
 
 from __future__ import annotations
@@ -384,7 +384,7 @@ def _one(arguments: tuple[int, str]) -> Raw:
 
 
 def main() -> int:
-    """Print a line an attack."""
+    """Print one line per attack."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("attacks", nargs="*", help=f"of {', '.join(ATTACKS)}; all when left out")
     parser.add_argument("--nodes", type=int, default=1000)
@@ -394,7 +394,7 @@ def main() -> int:
     if unknown:
         parser.error(f"no such attack: {', '.join(unknown)}; there are {', '.join(ATTACKS)}")
     chosen = options.attacks or list(ATTACKS)
-    # A process each, so that peaks of memory are their own.
+    # One process each, so that memory peaks are separate.
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for name in ("", *chosen):
             result = pool.map(_one, [(options.nodes, name)])[0]

@@ -1,10 +1,10 @@
-"""How fast pods are bound: creates nodes and pods through an API server and watches until every pod has a node.
+"""Binding throughput: creates nodes and pods through an API server and watches until every pod has a node.
 
     python bench/flood.py                        starts `kai up --scenario none` and floods it over HTTPS
     python bench/flood.py --kubeconfig F         floods a cluster that runs already
 
-Prints pods a second from the first create to the last node name its own watch saw, and, where it started the cluster
-itself, the peak memory of that process.
+Prints pods per second from the first create to the last node name on its watch, and, if it started the cluster itself,
+the peak memory of that process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Status(Wire):
 
 
 class BoundPod(Wire):
-    """Of a pod: where it is."""
+    """A pod and its node."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: _Spec = msgspec.field(default_factory=_Spec)
@@ -52,7 +52,7 @@ class BoundPod(Wire):
 
 
 def pod(number: int) -> dict[str, Any]:
-    """A pod that asks for one GPU."""
+    """A pod that requests one GPU."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -84,7 +84,7 @@ async def create_all(client: Client, resource: Any, documents: list[dict[str, An
 
 
 async def flood(client: Client, nodes: int, pods: int) -> dict[str, float]:
-    """Create everything and wait until it is bound, then until it runs; seconds from the first pod."""
+    """Create everything and wait until it is bound, then until it runs; returns seconds from the first pod."""
     now = format_timestamp(time.time_ns())
     await create_all(client, NODES, node_objects(MachineKind(count=nodes, name="flood-{}", gpus=8), now))
     await create_all(client, QUEUES, [queue_object(QueueEntry(name="flood", gpu=ResourceShare(quota=pods)))])
@@ -122,7 +122,7 @@ async def flood(client: Client, nodes: int, pods: int) -> dict[str, float]:
 
 
 def peak_mib(pid: int) -> float:
-    """The most memory a process has held."""
+    """Peak memory of a process."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) / 1024

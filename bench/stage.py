@@ -1,8 +1,8 @@
-"""What measurements on a real API server share: the server, objects in it, the programs measured, and the meter.
+"""Shared parts of measurements on a real API server: the server, its objects, the measured programs, and meters.
 
-The server is one that runs already (`--kubeconfig`), or etcd and kube-apiserver of the tests (`make cluster-programs`),
-without controllers and kubelets.  Programs are given as command lines with `{kubeconfig}` in them; without any, PyKAI's
-five services run with their default flags.
+The server is a running one (`--kubeconfig`), or etcd and kube-apiserver of the tests (`make cluster-programs`), without
+controllers and kubelets. Programs are given as command lines with `{kubeconfig}` in them; without any, PyKAI's five
+services run with their default flags.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SERVICES = ("podgrouper", "scheduler", "binder", "podgroups", "queues")
 SERVICE_COMMANDS = [
     f"{shlex.quote(sys.executable)} -m pykai run {name} --kubeconfig {{kubeconfig}}" for name in _SERVICES
 ]
-#: no write for so long: everything that was to be written is
+#: seconds without a write that count as idle
 IDLE_S = 2.0
 _LOOK_EVERY_S = 0.1
 
@@ -65,7 +65,7 @@ class _Status(Wire):
 
 
 class SeenPod(Wire):
-    """Of a pod: where it is, and what is said of it."""
+    """A pod: its node and conditions."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: _Spec = msgspec.field(default_factory=_Spec)
@@ -73,7 +73,7 @@ class SeenPod(Wire):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options all measurements have."""
+    """The options of all measurements."""
     parser.add_argument("--kubeconfig", type=Path, help="an API server that runs already; otherwise one is started")
     parser.add_argument("--run", action="append", metavar="COMMAND", help="a program; {kubeconfig} is filled in")
     parser.add_argument("--audit", action="store_true", help="keep an audit log in the folder; costs some speed")
@@ -94,7 +94,7 @@ class Stage:
     plane: ControlPlane | None = None
 
     async def start(self, commands: Sequence[str]) -> float:
-        """Start the programs; when the first one was."""
+        """Start the programs; returns when the first one started."""
         began = time.monotonic()
         for command in commands or SERVICE_COMMANDS:
             words = shlex.split(command.format(kubeconfig=shlex.quote(str(self.kubeconfig))))
@@ -112,12 +112,12 @@ class Stage:
             await process.wait()
 
     async def revision(self) -> int:
-        """How often the server's storage was written in all: every write is a revision."""
+        """The revision of the server's storage, which counts all writes."""
         answer = await self.transport.send(Request("GET", "/api/v1/namespaces", {"limit": "1"}))
         return int(msgspec.json.decode(answer.body)["metadata"]["resourceVersion"])
 
     async def wait_until_idle(self) -> tuple[float, int]:
-        """Wait until nothing is written any more; when the last write was seen, and the revision then.
+        """Wait until writes stop; returns the time and the revision of the last write.
 
         Single writes do not count: the API server renews leases of its own.
         """
@@ -131,14 +131,14 @@ class Stage:
         return at, last
 
     def check_alive(self) -> None:
-        """Raise where a program has ended."""
+        """Raise if a program has ended."""
         for name, process in self.processes.items():
             if process.returncode is not None:
                 words = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace").splitlines()[-10:]
                 raise SystemExit(f"{name} ended with status {process.returncode}:\n" + "\n".join(words))
 
     def costs(self) -> list[str]:
-        """Peak memory and processor time, a line a process."""
+        """Peak memory and processor time, one line per process."""
         lines = [_cost(name, process.pid) for name, process in self.processes.items()]
         pids = [process.pid for process in self.processes.values()]
         lines.append(_cost("together", *pids))
@@ -170,13 +170,13 @@ class Stage:
         await asyncio.gather(*(worker() for _ in range(_AT_ONCE)))
 
     async def set_up(self, nodes: int, queues: Sequence[QueueEntry]) -> list[str]:
-        """Our definitions, machines of eight GPUs, queues and a namespace; the names of the machines."""
+        """Create our CRDs, machines of eight GPUs, queues and a namespace; returns the names of the machines."""
         await install(self.transport, installation())
         await self.create_all(NAMESPACES, [{"metadata": {"name": NAMESPACE}}])
         machines = node_objects(MachineKind(count=nodes, name="bench-{}", gpus=8), format_timestamp(time.time_ns()))
         await self.create_all(NODES, machines)
         node_names = [machine["metadata"]["name"] for machine in machines]
-        # There is no controller that would take away the taint new nodes get.
+        # No controller removes the taint of new nodes here.
         await self.patch_all(NODES, [(name, {"spec": {"taints": None}}, "") for name in node_names])
         await self.create_all(QUEUES, [queue_object(entry) for entry in queues])
         return node_names
@@ -185,7 +185,7 @@ class Stage:
 def gpu_pod(
     name: str, queue: str, *, gpus: int = 1, scheduler: str = names.SCHEDULER_NAME, group: str = ""
 ) -> Document:
-    """A pod that asks for GPUs; with a group it needs no grouper."""
+    """A pod that requests GPUs; with a group it needs no grouper."""
     resources = {
         "requests": {"cpu": "1", "memory": "1Gi", names.NVIDIA_GPU: str(gpus)},
         "limits": {names.NVIDIA_GPU: str(gpus)},
@@ -213,7 +213,7 @@ def shared_queue(name: str, quota: float) -> QueueEntry:
 
 @contextlib.asynccontextmanager
 async def stage(options: argparse.Namespace) -> AsyncIterator[Stage]:
-    """The server of the options, or one of our own."""
+    """The server that the options name, or a new one."""
     with contextlib.ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
@@ -237,7 +237,7 @@ def _cost(name: str, *pids: int) -> str:
 
 
 def _name(words: Sequence[str]) -> str:
-    """`kai run scheduler ...` is the scheduler; anything else goes by the name of its program."""
+    """The name of a command: `scheduler` for `kai run scheduler ...`, else that of its program."""
     if "run" in words[:-1]:
         return words[words.index("run") + 1]
     return Path(words[0]).name

@@ -1,10 +1,10 @@
-"""What a cycle costs in a large cluster in which nothing happens for those who wait.
+"""The cost of a cycle in a large cluster whose events do not help pending pods.
 
     python bench/steady.py [--nodes 5000] [--waiting 1000] [--cycles 100] [--events 100]
 
-Nodes of 8 GPUs, every GPU taken by a PodGroup of one pod, and pods that fit nowhere.  The state is put straight into
-the storage of the embedded API server; the scheduler then runs as it always does, on watches.  Each cycle follows a
-batch of pod events of one kind that change nothing for the pods that wait:
+Nodes of 8 GPUs, every GPU used by a PodGroup of one pod, and pods that fit nowhere. The state is loaded directly into
+the storage of the embedded API server; the scheduler then runs as usual, on watches. Each cycle follows a batch of pod
+events of one kind that change nothing for pending pods:
 
     touched       a condition in the status of running pods changes
     relabelled    a label of running pods changes
@@ -80,7 +80,7 @@ def group(name: str, queue: str) -> Document:
 
 
 def cluster_objects(nodes: int, waiting: int) -> Iterator[Document]:
-    """The whole cluster: GPU nodes that are full, a few CPU nodes, queues, and those who wait."""
+    """The whole cluster: full GPU nodes, a few CPU nodes, queues, and pending pods."""
     now = format_timestamp(time.time_ns())
     yield from node_objects(MachineKind(count=nodes, name="gpu-{}", gpus=_GPUS), now)
     yield from node_objects(MachineKind(count=16, name="cpu-{}"), now)
@@ -128,7 +128,7 @@ class SteadyCluster:
         self.foreign: set[str] = set()
 
     def load(self, documents: Iterator[Document]) -> int:
-        """Put objects straight into storage."""
+        """Load objects directly into storage."""
         count = 0
         for document in documents:
             kind = self.server.registry.by_kind(document["apiVersion"], document["kind"])
@@ -147,14 +147,14 @@ class SteadyCluster:
         self.server.state.write(kind, {**old, "metadata": {**old["metadata"], **change.pop("metadata", {})}, **change})
 
     def remove(self, name: str) -> None:
-        """Take a pod of another scheduler out of storage."""
+        """Remove a pod of another scheduler from storage."""
         kind = self.server.registry.by_kind("v1", "Pod")
         assert kind is not None
         self.server.storage.remove(kind.store, f"default/{name}")
         self.foreign.remove(name)
 
     async def batch(self, kind: str, events: int) -> float:
-        """So many events, then the cycle that follows; its seconds."""
+        """Apply events, then run a cycle; returns its seconds."""
         self.cycle_ended.clear()
         number = next(self._serial)
         for each in range(events):
@@ -175,12 +175,12 @@ class SteadyCluster:
         try:
             await asyncio.wait_for(self.cycle_ended.wait(), 0.3)
         except TimeoutError:
-            # Nothing that a cycle would see: that is what it costs.
+            # The cycle sees no relevant change: this is its base cost.
             return 0.0
         return sum(self.seconds[before:]) or self.seconds[-1]
 
     async def bind_new_pod(self) -> float:
-        """Create a pod that fits; seconds until it is bound."""
+        """Create a pod that fits; returns the seconds until it is bound."""
         store = self.runtime.caches.store(PODS, Pod, field_selector="status.phase!=Failed")
         began = time.perf_counter()
         await self.client.create(POD_GROUPS, group("new", "queue-0"), "default")

@@ -1,9 +1,9 @@
-"""Finds a fragment of Python in a syntax tree, whatever became of its layout and of the names in it.
+"""Finds a fragment of Python in a syntax tree, whatever its layout and the names in it are now.
 
 A rule is switched off by replacing one fragment, an expression or a few statements, with another one. The fragment is
 looked for inside one function or class (`where`), first as it is written; if it is not there, by its shape: every
 identifier may have become another one, as long as equal ones stay equal and different ones different; if that fails
-too, the contents of strings may differ as well. What the identifiers have become is applied to the replacement.
+too, the contents of strings may differ as well. Renames of identifiers are applied to the replacement.
 
     where = "core.placing.gang:place_gang"    module below the package, and the qualified name of a function or class;
                                             nothing behind the colon: the module outside of both
@@ -14,9 +14,9 @@ too, the contents of strings may differ as well. What the identifiers have becom
 A body that is only `...` stands for any body, and the same sign in `new` for the one that was found, in order:
 `def read(path, strict=False): ...` is the head of a function.
 
-Subtle: names, attributes and keywords are told apart (a parameter may be renamed and the attribute of the same name
-not), and builtins only match themselves. A class or module does not include the functions and classes it defines,
-apart from their being there: those have qualified names of their own.
+Subtle: names, attributes and keywords are distinct (a parameter may be renamed and the attribute of the same name not),
+and builtins only match themselves. A class or module does not include the functions and classes it defines, apart from
+their being there: those have qualified names of their own.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _IDENTIFIERS = {
     (ast.MatchClass, "kwd_attrs"): ATTRIBUTE,
     (ast.keyword, "arg"): KEYWORD,
 }
-#: What says nothing about the meaning.
+#: Fields that do not affect the meaning.
 _IGNORED = frozenset({"ctx", "kind", "type_comment"})
 _FIXED = frozenset({*dir(builtins), "self", "cls"})
 
@@ -82,13 +82,13 @@ class Binding:
 
     @property
     def renamed(self) -> dict[Identifier, str]:
-        """What is called otherwise in the code."""
+        """The identifiers that have other names in the code."""
         return {key: found for key, found in self.forward.items() if key[1] != found}
 
 
 @dataclass(frozen=True)
 class Freedom:
-    """How far the code may differ from a fragment."""
+    """In what the code may differ from a fragment."""
 
     names: bool
     texts: bool
@@ -153,7 +153,7 @@ def same(pattern: object, found: object, freedom: Freedom, binding: Binding) -> 
 
 
 def _may_become(kind: str, old: str, new: str) -> bool:
-    """Whether an identifier may be called otherwise: what Python defines keeps its name."""
+    """Whether an identifier may have another name: builtins keep theirs."""
     return kind != NAME or {old, new}.isdisjoint(_FIXED)
 
 
@@ -202,7 +202,7 @@ class _Filled(ast.NodeTransformer):
 
 @dataclass(frozen=True)
 class Fragment:
-    """What to look for, and what is to stand there instead."""
+    """What to look for, and its replacement."""
 
     #: one expression, or statements
     old: Sequence[ast.expr] | Sequence[ast.stmt]
@@ -229,7 +229,7 @@ class Fragment:
         return isinstance(self.old[0], ast.expr)
 
     def filled(self, binding: Binding) -> list[ast.expr] | list[ast.stmt]:
-        """What stands there instead, in the words of the code."""
+        """The replacement, in the names of the code."""
         filler = _Filled(binding.renamed, [copy.deepcopy(body) for body in binding.bodies])
         new = copy.deepcopy(list(self.new))
         if self.is_expression:
@@ -388,7 +388,7 @@ class Sources:
         return None
 
     def module(self, file: Path) -> str:
-        """How anchors call a file of the package."""
+        """The name of a file in anchors."""
         folder = next((each for each in self._packages if file.is_relative_to(each)), self._root)
         path = file.relative_to(folder).with_suffix("")
         return ".".join(path.parts[:-1] if path.name == "__init__" and len(path.parts) > 1 else path.parts)

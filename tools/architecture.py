@@ -45,7 +45,7 @@ Graph = Mapping[str, Iterable[str]]
 
 @dataclass
 class Module:
-    """What one file says."""
+    """Facts about one file."""
 
     name: str
     path: Path
@@ -247,7 +247,7 @@ def ids_without_anchor(root: Path) -> list[str]:
 
 
 def measure(root: Path) -> dict[str, Any]:
-    """All figures of a checkout; behind each figure what it counts."""
+    """All figures of a checkout, each with the items it counts."""
     modules = read_tree(root)
     outside = {name: module.known for name, module in modules.items()}
     runtime = {name: module.imports[RUNTIME] for name, module in modules.items()}
@@ -294,14 +294,14 @@ def _largest(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def figure(name: str, value: Any) -> str:
-    """What the table shows of a value."""
+    """A value as the table shows it."""
     if name == "largest fan-in":
         return f"{value[0][1]} ({value[0][0].removeprefix(PACKAGE + '.')})" if value else "0"
     return f"{value:,}" if isinstance(value, int) else str(len(value))
 
 
 def details(name: str, value: Any) -> list[str]:
-    """What stands behind a figure, a line each."""
+    """The items behind a figure, one line each."""
     if name == "longest import chain":
         return [" = ".join(step) for step in value]
     if name.startswith("import cycles"):

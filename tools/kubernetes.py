@@ -1,4 +1,4 @@
-"""Builds Kubernetes' own programs and etcd from Go modules, once a version, into a cache outside the checkout.
+"""Builds Kubernetes' own programs and etcd from Go modules, once per version, into a cache outside the checkout.
 
     python tools/kubernetes.py kubectl                   prints the path of the program
     python tools/kubernetes.py kube-apiserver etcd       several at once share what they compile
@@ -32,8 +32,8 @@ _MODULE = "k8s.io/kubernetes"
 _ETCD_MODULE = "go.etcd.io/etcd/server/v3"
 _VARIABLES = "k8s.io/component-base/version"
 _SAY_EVERY = 10.0
-# Together they take a tenth of the compilers' time: what debuggers read is thrown away by the linker anyway, and
-# memory that is collected less often is there.
+# Together they save a tenth of the compile time: the linker drops debug information anyway, and there is memory for
+# less frequent garbage collection.
 _COMPILER_FLAGS = "-gcflags=all=-dwarf=0"
 _COMPILER_GOGC = "400"
 
@@ -58,7 +58,7 @@ def cache_folder() -> Path:
 
 
 def program_path(program: str) -> Path:
-    """Where a program is once it was built; etcd has a version of its own."""
+    """The path of a built program; etcd has its own version."""
     return cache_folder() / (f"etcd-{ETCD_VERSION}" if program == "etcd" else program)
 
 
@@ -142,7 +142,7 @@ def _build(go: str, recipe: _Recipe, programs: Sequence[str]) -> None:
         made = sorted(output.iterdir())
         for program, path in zip(sorted(programs), made, strict=True):
             target = program_path(program)
-            # Renamed at the end, so that a build that was stopped leaves nothing that looks finished.
+            # Renamed at the end, so that an interrupted build leaves nothing that looks finished.
             partial = target.with_suffix(f".{os.getpid()}")
             shutil.copy2(path, partial)
             partial.rename(target)
@@ -150,7 +150,7 @@ def _build(go: str, recipe: _Recipe, programs: Sequence[str]) -> None:
 
 
 def _compile(go: str, module: Path, output: Path, recipe: _Recipe) -> None:
-    """Compile and link; says from time to time how far it is (Go names each package it compiles)."""
+    """Compile and link; reports progress from time to time (Go prints each package it compiles)."""
     total = len(_go(go, module, "list", "-deps", *recipe.packages).splitlines())
     compiler = subprocess.Popen(
         [go, "build", "-v", "-o", f"{output}/", _COMPILER_FLAGS, "-ldflags", recipe.flags, *recipe.packages],
@@ -175,7 +175,7 @@ def _compile(go: str, module: Path, output: Path, recipe: _Recipe) -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Two builds of the same program at once would compile everything twice."""
+    """Hold a lock: two concurrent builds would compile everything twice."""
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "building").open("w") as lock:

@@ -1,4 +1,4 @@
-"""The lists of changes in `mutants/*.toml`: reading them, checking them against the code, writing fields anew.
+"""The lists of changes in `mutants/*.toml`: reads them, checks them against the code, rewrites fields.
 
     [[mutant]]
     id = "cycle:PG-5"                       # the statement it switches off
@@ -12,9 +12,9 @@ A file that is not Python is named by `file` instead of `where`; there `old` is 
 `mutants/required.txt` lists the statements that must have at least one mutant. `mutants/survivors.toml` has tables
 `[[survivor]]` for `tools/mutate.py`, with `reason` in place of id, title and tests.
 
-Subtle: a replacement may use names that the fragment does not have, so nothing tells what they have become after a
-renaming. Such a mutant would be caught by any test at all, with a NameError. Names that the module does not have, and
-attributes that the project does not have, are errors therefore.
+Subtle: a replacement may use names that the fragment does not have, so their new names after a renaming are unknown.
+Such a mutant would be caught by any test at all, with a NameError. Therefore names that the module lacks, and
+attributes that the project lacks, are errors.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         return f"{self.source}: {self.id} ({self.title})"
 
     @property
@@ -66,7 +66,7 @@ class Mutant:
 
 
 def read_tables(path: Path, kind: str) -> tuple[list[dict[str, object]], list[str]]:
-    """The tables of a file, and what is wrong with it."""
+    """The tables of a file, and its errors."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -79,7 +79,7 @@ def read_tables(path: Path, kind: str) -> tuple[list[dict[str, object]], list[st
 
 
 def read_mutants(folder: Path) -> tuple[list[Mutant], list[str]]:
-    """The mutants of a folder, and what is wrong with the files."""
+    """The mutants of a folder, and errors of the files."""
     mutants: list[Mutant] = []
     errors: list[str] = []
     for path in sorted(folder.glob("*.toml")):
@@ -97,7 +97,7 @@ def read_mutants(folder: Path) -> tuple[list[Mutant], list[str]]:
 
 
 def _read_table(source: str, number: int, table: object) -> Mutant | str:
-    """The mutant of a table, or what is wrong with it."""
+    """The mutant of a table, or its error."""
     start = f"{source}: mutant {number}"
     if not isinstance(table, dict):
         return f"{start}: not a table"
@@ -134,12 +134,12 @@ class Checked:
     broken: dict[Mutant, Broken]
     #: why others cannot, one line each
     errors: list[str]
-    #: what was found elsewhere or under other names
+    #: code that was found elsewhere or under other names
     notes: list[str]
 
 
 class Checker:
-    """Holds mutants against the code."""
+    """Checks mutants against the code."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

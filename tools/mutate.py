@@ -6,8 +6,8 @@
 
 Every change (`tools/operators.py`) is run as a listed mutant is (`tools/trees.py`), with the tests that call the
 changed function, the quickest first (`tools/touching.py`). Code that fails to import, or with which the tests do not
-end, counts as noticed. What survives is printed as a patch and as a table for `mutants/survivors.toml`, the list of
-what is accepted:
+end, counts as noticed. Survivors are printed as a patch and as a table for `mutants/survivors.toml`, the list of
+accepted survivors:
 
     [[survivor]]
     where = "core.place.gang:place_gang"    # see tools/anchors.py
@@ -15,8 +15,8 @@ what is accepted:
     new = "len(batches) >= 1"
     reason = "a single batch is walked the same way; the check only saves time"
 
-The run fails when something survives that is not listed, when a listed one has no reason, and when one of the given
-modules is listed that is caught now or no longer generated.
+The run fails when an unlisted change survives, when a listed one has no reason, and when a listed one of the given
+modules is caught now or no longer generated.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from tools.operators import Change, changes
 from tools.touching import Touched, touched
 from tools.trees import CAUGHT, INVALID, SURVIVED, Broken, Result, Tree, copy_tree, grown, say, shared_out
 
-#: Tests that a changed function is shown to at most, and their seconds: what survives so many survives the rest. They
-#: must end well within the time limit, or slow tests would pass for an endless loop.
+#: Most tests to run for a changed function, and their total seconds: a change that survives them is taken to survive
+#: the rest. They must end well within the time limit, or slow tests would count as an endless loop.
 MOST_TESTS, MOST_SECONDS = 300, 8.0
-#: A run is ended after this many times the seconds that its tests take on unchanged code, and a start of so many.
+#: A run ends after this many times the seconds that its tests take on unchanged code, plus start-up.
 _SLOWDOWN, _START_S = 4.0, 10.0
 _FIELDS = {"where", "old", "new", "nth", "reason"}
 
 
 @dataclass(frozen=True)
 class Survivor:
-    """A change that is accepted to survive."""
+    """An accepted survivor."""
 
     name: str
     module: str
@@ -63,7 +63,7 @@ class Survivor:
 
 
 def read_survivors(root: Path) -> tuple[list[Survivor], list[str], list[str]]:
-    """What is accepted, what is wrong with the list, and what of it is stale."""
+    """The accepted survivors, errors of the list, and stale entries."""
     path = root / "mutants" / SURVIVORS
     if not path.exists():
         return [], [], []
@@ -96,7 +96,7 @@ def _plain(text: str) -> str:
 
 
 def selected(root: Path, patterns: Sequence[str], base: str) -> list[Path]:
-    """Files of the package that fit the patterns or, without, differ from a revision."""
+    """Files of the package that match the patterns or, without patterns, differ from a revision."""
     packages = sorted(path.parent for path in root.glob("src/*/__init__.py"))
     if patterns:
         found = {file for package in packages for pattern in patterns for file in package.glob(pattern)}
@@ -190,7 +190,7 @@ def main(given: Sequence[str] | None = None) -> int:
 def _run(
     root: Path, generated: Sequence[Change], options: argparse.Namespace, folders: Sequence[str]
 ) -> tuple[dict[Change, Result], list[Change]]:
-    """What became of the changes, and those in functions that no test calls."""
+    """The results of the changes, and the changes in functions that no test calls."""
     wanted = options.tests or folders
     say(f"Looking up which functions the tests of {', '.join(wanted)} call")
     tests = touched(root, wanted, options.jobs, root / ".venv" / "touched")

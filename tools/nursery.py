@@ -1,6 +1,6 @@
-"""A process that has done once what every run of the tests needs, and forks for each run.
+"""A process that imports and collects once, and forks for each run of the tests.
 
-Most of what a short run of pytest costs is importing pytest, Hypothesis, NumPy and the project, and collecting tests.
+Most of the cost of a short pytest run is importing pytest, Hypothesis, NumPy and the project, and collecting tests.
 `tools/mutants.py` starts up to two of these for each copy of the tree:
 
     python tools/nursery.py                     has imported everything but the project
@@ -39,7 +39,7 @@ from tools.patches import Functions, Replacement, Unpatchable, Watch  # noqa: E4
 
 del sys.path[0]
 
-#: What the tests import that is not the project's; a name that is not installed is passed over.
+#: Third-party modules that the tests import; missing ones are skipped.
 FOREIGN = (
     "numpy",
     "msgspec",
@@ -111,7 +111,7 @@ def _write_to(output: int) -> None:
 
 
 class Unshrunk:
-    """A plugin of pytest: the first example that fails is as good as the smallest one, which may take long to find."""
+    """A pytest plugin that skips shrinking: the first failing example is enough."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self) -> None:
@@ -136,7 +136,7 @@ def _be_pytest(arguments: Sequence[str], *plugins: object) -> int:
 
 
 class Collected:
-    """A plugin of pytest: when the tests are collected, forks that run some of them, until nobody asks any more."""
+    """A pytest plugin that, once tests are collected, forks a run of some of them for each request."""
 
     def __init__(self, asked: Iterable[str], tell: Callable[[object], None]) -> None:
         self.served = False
@@ -150,14 +150,14 @@ class Collected:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """True once nobody asks any more; None where the tests are to be run."""
+        """True after the last request; None in a fork that runs tests."""
         self._watch.stop()
         if session.testsfailed:
             return None
-        # Caches of the tests are welcome; from here on they would be caches of changed sources.
+        # Bytecode caches of tests are fine so far; from here on they would be of changed sources.
         sys.dont_write_bytecode = True
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-        # Held by the plugin: a fork that left this method with them would spend most of its time on forgetting them.
+        # Held by the plugin: otherwise a fork would spend most of its time freeing them.
         self._functions = functions = Functions(self._sources, self._watch.called)
         self._choice = choice = Choice(session.items)
         gc.collect()
@@ -222,7 +222,7 @@ class Choice:
 
 
 def _words(item: pytest.Item) -> set[str]:
-    """What a test is called and what it says of itself: both `test_alc4_...` and a docstring may quote ALC-4."""
+    """The name and docstring of a test: both `test_alc4_...` and a docstring may quote ALC-4."""
     said = getattr(getattr(item, "function", None), "__doc__", None) or ""
     return {_flat(word) for word in re.findall(r"[\w.-]+", f"{item.name.replace('_', ' ')} {said}")}
 
@@ -232,7 +232,7 @@ def _flat(word: str) -> str:
 
 
 def serve_collected(asked: Iterable[str], tell: Callable[[object], None], arguments: list[str]) -> None:
-    """Collect tests, then answer until nobody asks any more."""
+    """Collect tests, then serve requests until the input ends."""
     plugin = Collected(asked, tell)
     with tempfile.TemporaryFile() as log:
         _write_to(log.fileno())
@@ -243,7 +243,7 @@ def serve_collected(asked: Iterable[str], tell: Callable[[object], None], argume
 
 
 def serve(asked: Iterable[str], tell: Callable[[object], None]) -> None:
-    """Answer until nobody asks any more."""
+    """Serve requests until the input ends."""
     for line in asked:
         request = json.loads(line)
         done = run(_write_to, request["timeout_s"])
@@ -257,7 +257,7 @@ def serve(asked: Iterable[str], tell: Callable[[object], None]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Keep the two ends of the conversation away from whatever runs here."""
+    """Run the command; keeps the request pipes apart from the standard streams of tests."""
     asked = os.fdopen(os.dup(0), encoding="utf-8")
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

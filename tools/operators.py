@@ -1,13 +1,13 @@
 """Small changes of a module that a test should notice, one at a time, for `tools/mutate.py`.
 
-In: a module. Out: for every change where it is, what stands there instead, and the text of the module with it. The
-changes: a comparison off by one or turned round, `and` for `or`, an operand or a `not` left out, a condition turned
-round, a branch left out, a statement left out, None or the other truth value returned, a whole number one larger,
-`+` for `-`, `min` for `max`, `any` for `all`.
+In: a module. Out: every change with its place, its replacement and the changed text of the module. The changes: a
+comparison off by one or turned round, `and` for `or`, an operand or a `not` left out, a condition turned round, a
+branch left out, a statement left out, None or the other truth value returned, a whole number one larger, `+` for `-`,
+`min` for `max`, `any` for `all`.
 
-Left out is what means nothing to a caller: annotations, docstrings, decorators, assertions, texts of errors and of
-logs, `__all__`, imports for type checkers, `zip(strict=True)`. So is what every test notices, such as a name that is
-never bound.
+Skipped is what has no effect for a caller: annotations, docstrings, decorators, assertions, texts of errors and of
+logs, `__all__`, imports for type checkers, `zip(strict=True)`. So are changes that every test notices, such as a name
+that is never bound.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def changes(source: Source, *, one_per_line: bool = False) -> Iterator[Change]:
 
 
 class _Walk:
-    """Goes through a module, with the function or class it is in."""
+    """Walks a module and keeps track of the enclosing function or class."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -189,7 +189,7 @@ class _Walk:
 
 
 def _variants(node: ast.expr) -> Iterator[tuple[ast.expr, str]]:
-    """What may stand in place of an expression."""
+    """Replacements for an expression."""
     if isinstance(node, ast.Compare):
         for index, operator in enumerate(node.ops):
             ops = [*node.ops[:index], _COMPARISONS[type(operator)](), *node.ops[index + 1 :]]
@@ -240,7 +240,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _says_nothing(parent: ast.AST, name: str, node: ast.AST) -> bool:
-    """Whether no caller can tell what becomes of this part."""
+    """Whether this part has no effect for a caller."""
     if name in ("annotation", "returns", "decorator_list", "slice" if _is_type(parent) else ""):
         return True
     if isinstance(node, ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom | ast.Raise):

@@ -1,10 +1,10 @@
-"""Changes functions of modules that are imported already into what they would be after a change of their source.
+"""Patches functions of imported modules to what they would be after a change of their source.
 
 Importing the project and collecting its tests takes longer than most tests. A change inside of functions needs neither
-again: the two texts are compiled and compared, and whoever holds the old code of a function gets the new one.
+again: the two texts are compiled and compared, and functions get their new code in place.
 
 That is the same as importing the changed text only as long as nothing has run the old code before. `Watch` therefore
-writes down what was called while modules were imported and tests collected, and `Functions` refuses (`Unpatchable`)
+records what was called while modules were imported and tests collected, and `Functions` refuses (`Unpatchable`)
 whatever it cannot prove to be the same: code that was called, that runs at import (constants, fields, defaults,
 decorators), that has other parameters, or whose function cannot be told from another.
 """
@@ -36,27 +36,27 @@ class Replacement:
     code: CodeType
 
     def make(self) -> None:
-        """Whoever calls the function from now on runs the new code."""
+        """Give the function its new code."""
         self.function.__code__ = self.code
 
 
 class Watch:
-    """Everything of a folder that is called between `start` and `stop`."""
+    """Records all functions of a folder that are called between `start` and `stop`."""
 
     def __init__(self, folder: Path) -> None:
         #: with the file, which code objects are compared without
         self.called: set[tuple[str, CodeType]] = set()
         self._folder = f"{folder}/"
-        # Notes calls without running Python for each; it does not see other threads.
+        # The profiler records calls without running Python for each; it does not see other threads.
         self._profile = Profile(builtins=False)
 
     def start(self) -> None:
-        """Look at every call from here on, in this and in new threads."""
+        """Record calls from here on, in this and in new threads."""
         threading.settrace(self._see)
         self._profile.enable()
 
     def stop(self) -> None:
-        """Look no longer."""
+        """Stop recording."""
         profiler: object = sys.getprofile()
         if sys.version_info < (3, 12) and profiler is not self._profile:
             raise RuntimeError("something else profiles: calls may have been missed")
@@ -88,7 +88,7 @@ class Functions:
     def replacements(self, path: Path, before: str, after: str) -> list[Replacement]:
         """What gives the functions of a module the code they have in a changed text."""
         if not any(getattr(module, "__file__", None) == str(path) for module in list(sys.modules.values())):
-            # Whoever imports it finds the changed text.
+            # A later import reads the changed text.
             return []
         old, new = _compiled(before, str(path)), compile(after, str(path), "exec", dont_inherit=True)
         changes: list[tuple[CodeType, CodeType]] = []

@@ -1,10 +1,10 @@
 """Moves modules and renames identifiers across the repository: `python tools/rename.py mapping.toml`.
 
-A mapping (`tools/renaming/mapping.py` tells its form) names modules, packages and test files that move, words that are
-renamed everywhere, and things that are renamed by what they are. Code, tests, tools, mutants, documents, layers and
-test ids follow. `--check` prints what would change and writes nothing.
+A mapping (see `tools/renaming/mapping.py`) names modules, packages and test files that move, words that are renamed
+everywhere, and things that are renamed by what they are. Code, tests, tools, mutants, documents, layers and test ids
+follow. `--check` prints what would change and writes nothing.
 
-The order: the repository must be clean. mypy tells whose member an attribute is, if the mapping names members. While
+The order: the repository must be clean. mypy resolves the owner of each attribute, if the mapping names members. While
 there are problems (a new name is taken, a member is inherited from a library, a field has no name on the wire) nothing
 is written. Then the files are written and moved, ruff sorts and formats, and the checks run: the tests that pytest
 collects before and after map one to one, and ruff, mypy, import-linter and the mutants have no complaint.

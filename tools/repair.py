@@ -1,14 +1,15 @@
-"""Writes into `mutants/*.toml` where code has moved to, and what it is called now.
+"""Updates `mutants/*.toml` after code has moved or been renamed.
 
 In: the lists, the tree as it is, and the revision that the lists fit (HEAD, as long as a renaming is not committed).
-Out: the lists with the present `where`, `old`, `new`, `nth` and paths of tests; what was changed; what is nowhere.
+Out: the lists with the present `where`, `old`, `new`, `nth` and paths of tests; the changes; the fragments that were
+not found.
 
 A fragment alone is often too small to be recognised in another place. The function it stands in is not: that of the
 revision is looked for in the tree by its whole shape, and what its identifiers have become is applied to the fragment
 and to its replacement. Only where no function has the same shape any more is the fragment itself looked for.
 
-Subtle: a replacement may use names that its function does not. They get the name that most other functions, in which
-they do occur, have given them.
+Subtle: a replacement may use names that its function does not. They get the name that most other functions that use
+them have now.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class _Repair:
         return lines, errors
 
     def _fits(self, mutant: Mutant) -> bool:
-        """Whether nothing is to be written."""
+        """Whether the entry is up to date."""
         module, _, qualname = mutant.where.partition(":")
         source = self._now.get(module)
         if source is None or (qualname and qualname not in source.scopes):

@@ -1,4 +1,4 @@
-"""Which statements of `docs/spec` exist, and who cites them.
+"""The statements of `docs/spec` and their citations.
 
 A statement is cited as `cycle:PG-5`: the prefix of its document (`DOCUMENTS`) and its anchor there. A section is cited
 by its number: `cycle:12`, `queues:10.1`. One prefix holds for a list or range: `gpu:D-12, D-17`,

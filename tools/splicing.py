@@ -1,10 +1,10 @@
 """Writes a changed fragment into the text of a module, and leaves the rest of the text as it is.
 
 In: a place that `tools/anchors.py` has found, and the nodes that are to stand there. Out: the text of the module, whose
-syntax tree is that of the module with these nodes. The smallest piece of the text that will do is written anew: the
-fragment, with or without parentheses, or the statement around it, or the one around that. Each attempt is parsed and
-compared with the tree that is wanted, so what cannot be written in place (an `elif`, a part of an f-string, of whose
-position Python 3.11 knows nothing) is written from further out.
+syntax tree is that of the module with these nodes. The smallest possible piece of the text is rewritten: the fragment,
+with or without parentheses, or the statement around it, or the one around that. Each attempt is parsed and compared
+with the wanted tree, so what cannot be written in place (an `elif`, a part of an f-string, which has no position in
+Python 3.11) is rewritten from further out.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _is_wanted(text: str, place: Place) -> bool:
 
 
 def _attempts(place: Place, nodes: Sequence[ast.AST], before: object) -> Iterator[str]:
-    """Texts of which one should do, the smallest change first."""
+    """Candidate texts, the smallest change first."""
     source, steps = place.source, place.steps
     if isinstance(nodes[0] if nodes else None, ast.expr):
         was: ast.expr = before[steps[-1][2]] if isinstance(before, list) else before  # type: ignore[assignment, index]

@@ -1,13 +1,13 @@
-"""Which functions of the project each test calls, and how long it takes: a plugin of pytest, and the map it makes.
+"""A pytest plugin that maps each test to the functions it calls and to its seconds.
 
     pytest -p tools.touching --touched=FILE     writes the map of these tests to FILE (one a worker of xdist)
 
 In: folders or files of tests. Out: for every test the functions it calls, as (file, first line, name), and its seconds.
 A generated change is shown only to the tests that call the changed function, the quickest first (`tools/mutate.py`).
 
-Profiling notes calls without running Python for each, so this costs little; it does not see other threads. The map is
-kept for every file of tests in `.venv/touched`, under a hash of the file and of the sources, so that after a change of
-the tests only those that changed are run again.
+The profiler records calls without running Python for each, so this costs little; it does not see other threads. The map
+is kept for every file of tests in `.venv/touched`, under a hash of the file and of the sources, so that after a change
+of the tests only those that changed are run again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from types import CodeType
 
 import pytest
 
-#: Recorded cases do not count; the others need programs that may not be there, or are programs themselves.
+#: Recorded cases do not count; the others need programs that may be missing, or are programs themselves.
 LEFT_OUT = ("tests/conformance", "tests/cluster", "tests/attack", "tests/docs", "tests/tools", "tests/living")
 
 
@@ -83,7 +83,7 @@ class _Watcher:
 
 
 def touched(root: Path, wanted: Iterable[str], jobs: int, folder: Path) -> list[Touched]:
-    """The map of the tests in folders or files; what is not known is measured. RuntimeError where tests fail."""
+    """The map of the tests in folders or files; missing entries are measured. RuntimeError if tests fail."""
     files = sorted({file for name in wanted for file in _files(root, name)})
     sources = hashlib.sha256()
     shared = [path for path in sorted((root / "tests").rglob("*.py")) if not path.name.startswith("test_")]
@@ -106,7 +106,7 @@ def touched(root: Path, wanted: Iterable[str], jobs: int, folder: Path) -> list[
 
 
 def _forget(folder: Path, most: int = 2000) -> None:
-    """Remove what has not been written for longest."""
+    """Remove the oldest entries."""
     for old in sorted(folder.iterdir(), key=lambda path: -path.stat().st_mtime)[most:]:
         old.unlink()
 

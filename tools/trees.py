@@ -1,9 +1,9 @@
-"""Private copies of the project in which changed code meets its tests.
+"""Private copies of the project in which tests run on changed code.
 
-In: changes of one file each, with the tests that should notice (`Broken`). Out: what became of each (`Result`). A
-change is *caught* when pytest reports failed tests (exit status 1), *survived* when all pass; anything else (the code
-no longer imports, no tests, no end) makes it *invalid*. Recorded cases never count: the project's own tests must know
-its rules.
+In: changes of one file each, with the tests that should notice (`Broken`). Out: the result of each (`Result`). A change
+is *caught* when pytest reports failed tests (exit status 1), *survived* when all pass; anything else (the code no
+longer imports, no tests, no end) makes it *invalid*. Recorded cases never count: the project's own tests must know its
+rules.
 
 Importing the project and collecting tests would cost several times what the tests do. A process that has done both
 forks for every change and replaces the functions that it touches (`tools/nursery.py`, `tools/patches.py`); where
@@ -40,7 +40,7 @@ Done = TypeVar("Done")
 
 #: What a copy of the tree holds.
 COPIED = ("src", "tests", "tools", "pyproject.toml")
-#: What is spent on a failure is spent on every change: no one reads why a test failed that should.
+#: Cheap failures: every change should fail a test, and no one reads why.
 _TERSE = ("-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=line")
 PYTEST = (*_TERSE, "-o", "timeout=0", "--hypothesis-seed=0", "-x", "-n", "0")
 CAUGHT, SURVIVED, INVALID = "caught", "survived", "invalid"
@@ -52,13 +52,13 @@ _STATUSES = {2: "the tests could not be collected", 3: "pytest failed", 4: "a te
 class Broken:
     """A change of one file, and the tests of which at least one must fail."""
 
-    #: how messages call it
+    #: its name in messages
     name: str
     file: str
     #: the file's text with the change
     after: str
     tests: tuple[str, ...]
-    #: whose tests go first
+    #: statement whose tests go first
     statement: str = ""
     #: seconds that its tests may take, where that is less than the tree's limit
     timeout_s: float = math.inf
@@ -72,14 +72,14 @@ class Broken:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a change."""
+    """The result of a change."""
 
     broken: Broken
     verdict: str
     seconds: float
-    #: of the processor, which tells more than the clock when others work too
+    #: processor seconds, which are more exact than the clock under load
     cpu_s: float
-    #: why the code was imported again, instead of functions changed in a process that has imported it
+    #: why the code was imported again instead of patched in the running process
     imported: str
     #: why it is invalid
     note: str = ""
@@ -112,7 +112,7 @@ class Nursery:
         return answer
 
     def ask(self, **request: object) -> dict[str, Any]:
-        """Have a run made; what became of it."""
+        """Request a run; returns its result."""
         asked = self._process.stdin
         assert asked is not None
         asked.write(json.dumps(request) + "\n")
@@ -120,7 +120,7 @@ class Nursery:
         return self.answer()
 
     def close(self) -> None:
-        """End it, and what it runs."""
+        """End the process and its runs."""
         self._process.terminate()
         self._process.communicate()
 
@@ -170,7 +170,7 @@ class Tree:
         return answer.get("status", 4), answer.get("output", answer.get("import", ""))
 
     def _have_collected(self) -> None:
-        """What is imported must not be broken, so this comes before the first change."""
+        """Import and collect before the first change."""
         if failed := self.collect():
             raise RuntimeError(f"the tests cannot be collected:\n{tail(failed)}")
 
@@ -220,7 +220,7 @@ class Tree:
 
 
 def tail(output: str, lines: int = 12) -> str:
-    """The end of what was printed."""
+    """The last lines of an output."""
     return "\n".join(output.rstrip().splitlines()[-lines:])
 
 
@@ -283,7 +283,7 @@ def grown(first: Tree, workers: int) -> Iterator[list[Tree]]:
 
 
 def shared_out(jobs: Iterable[Job], trees: Sequence[Tree], do: Callable[[Tree, Job], Done]) -> Iterator[Done]:
-    """Do the jobs, one worker a tree; what became of each as it ends."""
+    """Run the jobs, one worker per tree; yields each result as it ends."""
     free: queue.SimpleQueue[Tree] = queue.SimpleQueue()
     for tree in trees:
         free.put(tree)
@@ -321,5 +321,5 @@ def failing(trees: Sequence[Tree], tests: Sequence[str]) -> str | None:
 
 
 def say(text: str = "") -> None:
-    """Print at once, whatever reads us."""
+    """Print and flush."""
     print(text, flush=True)

@@ -1,4 +1,4 @@
-"""The little of PyKAI that the comparison calls, found by name in whatever modules this installation has.
+"""The few functions of PyKAI that the comparison calls, found by name in the modules of this installation.
 
 A module that moves needs no change here.  A function that gets another name needs one more candidate in `_NAMES`, and
 old names must stay in it: the same text runs with the old installation and with the new one.
@@ -39,7 +39,7 @@ _NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 class NotFound(Exception):
-    """This installation has nothing of the name."""
+    """This installation has nothing with that name."""
 
 
 @cache

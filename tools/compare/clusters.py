@@ -1,12 +1,12 @@
-"""Random clusters as raw Kubernetes objects, and what happens in them between two cycles.
+"""Random clusters as raw Kubernetes objects, and the events between two cycles.
 
     cluster = Cluster(seed)
     cluster.objects()          # kind, namespace, name -> object
     cluster.move_on(plan)      # objects that changed or went, given the plan of the last cycle as JSON
 
-The same seed and plans give the same objects.  Nothing of PyKAI is imported, so that no change there changes what is
-compared.  Every cluster draws some of all features, and work beyond its size: whoever comes first gets more than its
-share, and what comes later has to take it back.
+The same seed and plans give the same objects. Nothing of PyKAI is imported, so that no change there changes what is
+compared. Every cluster has a random mix of features, and more work than it can run: early work gets more than its
+share, and later work has to reclaim it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _FEATURES = (
 
 
 def key_of(raw: Raw) -> Key:
-    """What an object is known by."""
+    """The key of an object."""
     return raw["kind"], raw["metadata"].get("namespace", ""), raw["metadata"]["name"]
 
 
 class Cluster:
-    """One cluster: its objects now, and what becomes of them."""
+    """One cluster: its current objects and their future."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(f"cluster {seed}")
@@ -62,8 +62,6 @@ class Cluster:
             self.work.arrive()
         if "oddities" in self.features:
             self.work.odd_ones()
-
-    # -- what there is ------------------------------------------------------------------------------------------------
 
     def put(self, raw: Raw) -> None:
         """Create or change an object."""
@@ -250,8 +248,6 @@ class Cluster:
                 raw["preemptionPolicy"] = "Never"
             self.put(raw)
 
-    # -- what happens -------------------------------------------------------------------------------------------------
-
     def apply_decisions(self, plan: Raw) -> dict[Key, Raw | None]:
         """What changed since the last cycle: objects, None for those that are gone."""
         draw = self.draw
@@ -268,7 +264,7 @@ class Cluster:
         return self._changed
 
     def settle(self, plan: Raw) -> dict[Key, Raw | None]:
-        """Only what was decided happens, at once, and now and then something that decides nothing.
+        """Carry out decisions at once, plus occasional events that decide nothing.
 
         Once there is nothing left to do, the plan of the last cycle holds.
         """

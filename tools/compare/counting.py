@@ -1,4 +1,4 @@
-"""What a comparison has seen, in counts: a dull set of clusters is visible."""
+"""Counts of what a comparison has covered, to reveal trivial sets of clusters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Counts:
-    """See the module."""
+    """Counts by kind of decision."""
 
     def __init__(self) -> None:
         self.total = 0

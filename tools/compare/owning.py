@@ -1,4 +1,4 @@
-"""Which sentences are ours, and may change on purpose: everything is compared without them.
+"""Removes sentences of our own, which may change on purpose, before a comparison.
 
 Sentences of KAI Scheduler (cycle:EXP-1 to EXP-12, queues:Q-206 and Q-208, topo:T-21 and T-40, operations:E-24 and E-25)
 are always compared; so are reasons, which programs read.

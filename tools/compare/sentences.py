@@ -1,6 +1,6 @@
 """A plan with all its sentences.
 
-`told(plan)` writes every text that statuses, events and the command line make of a plan.
+`told(plan)` collects every text that statuses, events and the command line derive from a plan.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tools.compare.adapter import find, plan_bytes
 
 
 def told(plan: Any) -> dict[str, Any]:
-    """Everything that is said about a plan."""
+    """All sentences about a plan."""
     queues = {each.name: each for each in plan.queues}
     groups = {}
     for group in plan.unscheduled:

@@ -1,7 +1,7 @@
 """The API writes of our services while the story of `tests/faults` runs on the embedded server, in fake time.
 
-`recorded(tell)` gives them in order: service account, method, path, query and body.  `normalised` gives every write the
-names it would have in any run: uids, drawn endings of names and moments of leases say nothing about decisions.
+`recorded(tell)` gives them in order: service account, method, path, query and body. `normalised` replaces names that
+differ between runs: uids, random suffixes of names and lease times say nothing about decisions.
 
 What would make two runs differ is replaced while the story runs:
 
@@ -168,7 +168,7 @@ def _objects(document: Any) -> Iterator[dict[str, Any]]:
 
 
 def aliases(seen: list[Any]) -> dict[str, str]:
-    """Drawn text -> what stands for it: names by base and order of appearance, uids by the name of their object."""
+    """Random text -> its alias: names by base and order of appearance, uids by the name of their object."""
     found: dict[str, str] = {}
     counts: dict[str, int] = defaultdict(int)
     for document in seen:

@@ -17,7 +17,7 @@ GROUP_LABEL = "runai-gpu-group"
 
 
 class Place(Protocol):
-    """What this module needs of its cluster."""
+    """What this module needs from its cluster."""
 
     draw: random.Random
     now_ns: int
@@ -31,12 +31,12 @@ class Place(Protocol):
 
 
 def stamp(ns: int) -> str:
-    """A moment as Kubernetes writes it."""
+    """A timestamp as Kubernetes writes it."""
     return datetime.fromtimestamp(ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Workloads:
-    """See the module."""
+    """Groups of pods and their lives."""
 
     def __init__(self, cluster: Place) -> None:
         self._cluster = cluster
@@ -51,8 +51,6 @@ class Workloads:
             ]
             for node in cluster.of("Node")
         }
-
-    # -- arriving -----------------------------------------------------------------------------------------------------
 
     def arrive(self, *, running: bool = False) -> None:
         """One more group with its pods."""
@@ -115,7 +113,7 @@ class Workloads:
         return {}
 
     def _kind(self, running: bool) -> Raw:
-        """What the pods of a group ask for."""
+        """The requests of a group's pods."""
         draw, features = self._cluster.draw, self._cluster.features
         kinds: list[Raw] = [{"gpus": 1}, {"gpus": 1}, {"gpus": 2}, {"gpus": draw.choice((4, 8))}, {"cpu": 4}]
         if running:
@@ -166,7 +164,7 @@ class Workloads:
         return found
 
     def _extra(self, name: str) -> Raw:
-        """What the pods of a group demand beside resources."""
+        """The constraints of a group's pods beside resources."""
         draw, features = self._cluster.draw, self._cluster.features
         spec: Raw = {}
         chance = 0.5 if "constraints" in features else 0.0
@@ -344,10 +342,8 @@ class Workloads:
         self._run_from_the_start(other, {"gpus": 1})
         self._cluster.put(other)
 
-    # -- what becomes of a plan ---------------------------------------------------------------------------------------
-
     def carry_out(self, plan: Raw, *, at_once: bool = False) -> None:
-        """Start and evict what a plan says, some of it later unless `at_once`; what was promised waits on."""
+        """Carry out binds and evictions of a plan, some later unless `at_once`; nominated pods keep waiting."""
         draw = self._cluster.draw
         for pod in self._cluster.of("Pod"):
             if pod["metadata"].get("deletionTimestamp") and draw.random() < (1.0 if at_once else 0.6):
@@ -425,7 +421,7 @@ class Workloads:
             self._cluster.put({**held, "status": {"allocation": allocation, "reservedFor": [user]}})
 
     def _gone(self, pod: Raw, *, returns: bool = True) -> None:
-        """The pod leaves; its owner makes another."""
+        """The pod leaves; its owner creates another."""
         meta, spec = pod["metadata"], pod["spec"]
         namespace = meta["namespace"]
         self._cluster.drop(("Pod", namespace, meta["name"]))

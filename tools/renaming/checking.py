@@ -1,7 +1,7 @@
-"""What a renaming must leave as it was, and what is left to do by hand.
+"""Checks that a renaming changed nothing else, and lists what is left to do by hand.
 
-The collected tests before and after map one to one; ruff, mypy and import-linter have no complaint; every mutant finds
-its place. Old words that still stand in comments and documents are listed: sentences are for a person to rewrite.
+The collected tests before and after map one to one; ruff, mypy and import-linter pass; every mutant's anchor resolves.
+Old words that still stand in comments and documents are listed: sentences are for a person to rewrite.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def tidy(root: Path) -> list[str]:
 
 
 def repair_mutants(root: Path) -> list[str]:
-    """Let the lists of mutants follow; what does not fit."""
+    """Update the lists of mutants; returns what does not fit."""
     tool = root / "tools" / "mutants.py"
     if not tool.exists():
         return []
@@ -87,13 +87,13 @@ def repair_mutants(root: Path) -> list[str]:
 
 
 def types(root: Path) -> list[str]:
-    """What mypy says."""
+    """Errors of mypy."""
     done = python(root, "-m", "mypy", "--no-error-summary", "--no-sqlite-cache", "--cache-dir", CACHE)
     return [] if done.returncode == 0 else done.stdout.splitlines()
 
 
 def layers(root: Path) -> list[str]:
-    """What import-linter says."""
+    """Errors of import-linter."""
     tool = Path(sys.executable).with_name("lint-imports")
     if "[tool.importlinter]" not in (root / "pyproject.toml").read_text(encoding="utf-8") or not tool.exists():
         return []

@@ -28,7 +28,7 @@ LISTS_OF_NAMES = frozenset({"__slots__", "__match_args__", "__all__"})
 
 @dataclass
 class Report:
-    """What a run has to say."""
+    """Messages of a run."""
 
     problems: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)

@@ -30,7 +30,7 @@ _PLAIN = frozenset({"id", "title", "file", "tests", *_FRAGMENTS})
 
 
 class Habits:
-    """How the words of one file fared, by the two tokens before them."""
+    """New names of the words of one file, by the two tokens before them."""
 
     def __init__(self, source: Source) -> None:
         self._fates: dict[tuple[str, ...], set[str]] = defaultdict(set)

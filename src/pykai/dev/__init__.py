@@ -1,1 +1,1 @@
-"""Tools of developers: recorded cases, comparison with KAI, benchmarks, soak runs, faults on purpose."""
+"""Developer tools: recorded cases, comparison with KAI, benchmarks, soak runs, fault injection."""

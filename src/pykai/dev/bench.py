@@ -1,27 +1,26 @@
-"""How fast the engine is, against a floor measured in the same run.
+"""Benchmarks of the engine against a floor measured in the same run.
 
-Machines differ and are noisy, so seconds alone say little.  Every measurement is therefore accompanied by a *floor*:
-the least NumPy work any scheduler of this kind would do for the same pods (pick the least used queue, the best node,
-update one row).  The ratio of both is what to watch.  The cyclic garbage collector is
-paused for both.
+Machines differ and are noisy, so seconds alone say little. Every measurement therefore has a *floor*: the minimal NumPy
+work of any such scheduler for the same pods (pick the least used queue, the best node, update one row). Watch the ratio
+of both. The cyclic garbage collector is paused for both.
 
 Shapes:
 
 - `fill`: 8 one-GPU jobs a node on an empty cluster of 8-GPU nodes, 4 queues in 2 departments;
 - `gang`: n/8 gangs of 8 pods with 8 GPUs each on the same cluster;
 - `apply`: microseconds to take in one changed pod on a full cluster;
-- `full`: a full cluster with as many one-GPU jobs waiting, queues at their quota: nothing fits, nothing may be taken
-  back, everyone is told why; `second_seconds` is the next cycle with nothing changed;
+- `full`: a full cluster with as many one-GPU jobs waiting, queues at their quota: nothing fits, nothing may be
+  reclaimed, every job gets a reason; `second_seconds` is the next cycle with nothing changed;
 - `reclaim`: one queue holds the whole cluster with one-GPU jobs, the three others ask for their quota in 8-GPU jobs;
 - `frag`: 5 of 8 GPUs used on every node by one-GPU jobs, n/8 jobs waiting that need a whole node; consolidation may
   move any number of jobs;
 - `racks`: 8-GPU nodes in racks of 16 and zones of 8 racks, filled by gangs of 512 one-GPU pods that require a zone and
   prefer a rack; `refusal_seconds` is a cycle on the full cluster with one such gang, and one of 64, too many;
 - `racks64`: the same by gangs of 64 that require a rack;
-- `living`: a full cluster of one-GPU jobs with n/5 more waiting that fit nowhere; `seconds` is what 19 of 20 cycles
-  stay below that follow upon a hundred events of running pods each (conditions and labels that change, jobs that
-  finish while equal ones start, pods of another scheduler that come and go), events taken in and explanations
-  included; `new_pod_seconds` is the longest of ten cycles in which a job came that fits.
+- `living`: a full cluster of one-GPU jobs with n/5 more waiting that fit nowhere; `seconds` is the 95th percentile of
+  cycles that each follow a hundred events of running pods (changed conditions and labels, jobs that finish while equal
+  ones start, pods of another scheduler that come and go), including event intake and explanations; `new_pod_seconds` is
+  the longest of ten cycles with a new job that fits.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ from pykai.scheduler.gccontrol import gc_paused
 
 GPUS_PER_NODE = 8
 _NOW_NS = 1_767_225_600_000_000_000
-#: Engine and floor take turns, and the best time of each counts, so that what else the machine does matters little.
+#: Engine and floor alternate, and the best time of each counts, to reduce the effect of other load.
 _ROUNDS, _MOST_ROUNDS, _AT_LEAST_S = 3, 30, 2.0
 #: Cycles of `living`, and events before each.
 _ACTIVE_CYCLES, _EVENTS = 100, 100
@@ -69,7 +68,7 @@ _QUEUES = ("team-a", "team-b", "team-c", "team-d")
 
 
 class WrongSize(ValueError):
-    """A shape cannot be had with so many nodes; the text says with how many."""
+    """A shape does not work with this number of nodes; the text says which do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +86,13 @@ class Measurement:
     decisions: int
     #: pods evicted or moved
     evictions: int = 0
-    #: the next cycle with nothing changed, where that is measured
+    #: the next cycle with nothing changed, if measured
     second_seconds: float | None = None
-    #: a cycle in which gangs find no place and are told why, where that is measured
+    #: a cycle in which gangs are refused with a reason, if measured
     refusal_seconds: float | None = None
-    #: half of the cycles took no longer, where many are measured
+    #: the median, if many cycles are measured
     median_seconds: float | None = None
-    #: a cycle in which one job comes that fits while others wait, where that is measured
+    #: a cycle with one new job that fits while others wait, if measured
     new_pod_seconds: float | None = None
 
     def record(self) -> dict[str, object]:
@@ -266,7 +265,7 @@ def full(nodes: int, *, quick: bool = False) -> Measurement:
 
 
 def reclaim(nodes: int, *, quick: bool = False) -> Measurement:
-    """Three queues want back what the fourth has."""
+    """Three queues reclaim what the fourth has."""
     tables = _cluster_with_quotas(nodes)
     held = nodes * GPUS_PER_NODE
     for index in range(held):
@@ -372,9 +371,9 @@ def apply(nodes: int, *, quick: bool = False) -> Measurement:
 
 
 def living(nodes: int, *, quick: bool = False) -> Measurement:
-    """A cluster that lives: much happens, and nothing of it helps those that wait.
+    """A busy cluster: many events, none of which helps the waiting jobs.
 
-    The floor is one dictionary update an event and one look at every node.
+    The floor is one dictionary update per event and one visit of every node.
     """
     cluster = _ActiveCluster(nodes)
     policy, memory = default_configuration().policy, CycleMemory()
@@ -432,7 +431,7 @@ def _active_floor(nodes: int) -> float:
 
 
 class _ActiveCluster:
-    """A full cluster and what happens to its running pods."""
+    """A full cluster and the events of its running pods."""
 
     def __init__(self, nodes: int) -> None:
         self.tables = _cluster_with_quotas(nodes)
@@ -449,7 +448,7 @@ class _ActiveCluster:
         self.kinds = (self._conditions, self._labels, self._successors, self._foreign)
 
     def events(self, number: int) -> list[Callable[[], None]]:
-        """What happens before a cycle: one kind of thing to a hundred pods."""
+        """The events before a cycle: one kind of change to a hundred pods."""
         happens = self.kinds[number % len(self.kinds)]
         size = len(self.pods)
         return [event for offset in range(_EVENTS) for event in happens(number, (number * _EVENTS + offset) % size)]

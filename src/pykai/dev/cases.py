@@ -1,8 +1,8 @@
-"""Recorded cases: one JSON object a line, cluster objects with what to run and what to expect.
+"""Recorded cases: one JSON object per line, with cluster objects, what to run and what to expect.
 
-The format is described in the README of the case folder.  A line is a case when it has an id, a clock, objects, an
-expectation and either `actions` or `cycles`; anything else is an error that names file and line.  Unknown
-fields pass: the runner decides which settings it supports, and `comparison` which expectations.
+The format is described in the README of the case folder. A line is a case when it has an id, a clock, objects, an
+expectation and either `actions` or `cycles`; anything else is an error that names file and line. Unknown fields are
+kept: the runner and the comparison decide whether they support a setting or an expectation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a binder and the controllers of Kubernetes do to ResourceClaims: give, reserve, take back (gpu:D-12, D-17)."""
+"""Allocates, reserves and releases ResourceClaims as the binder and Kubernetes' controllers do (gpu:D-12, D-17)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pykai.core.report.decisions import Bind
 
 
 def allocate_claims(tables: Tables, task: Task, bind: Bind) -> str:
-    """Give a pod that starts its claims; the name of the claim behind its extended resources, "" without one."""
+    """Allocate the claims of a starting pod; returns the claim of its extended resources, "" if none."""
     keys = {claim.name: key for claim, key in zip(task.shape.claims, task.claim_keys, strict=True)}
     for name, allocation in bind.claims:
         claim = tables.claims.claims.get(keys[name])
@@ -51,7 +51,7 @@ def _with_consumer(claim: ResourceClaim, task: Task, allocation: AllocationResul
 
 
 def release_claims(tables: Tables, task: Task) -> None:
-    """Take the reservations of a pod back that is gone from its node; a claim without any gives its devices back."""
+    """Remove the reservations of a pod that left its node; a claim without reservations is deallocated."""
     if not task.node:
         return
     for key in dict.fromkeys(task.claim_keys):

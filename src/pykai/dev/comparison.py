@@ -1,11 +1,11 @@
-"""What a case ended in, held against what it expects.
+"""Compares the outcome of a case with what it expects.
 
-An `Outcome` is the cluster in the words of `expect`, ours or recorded.  `differences` gives one line for each thing
-that is not as expected; a field that cannot be compared is a difference too, never a pass.
+A `CaseOutcome` is the cluster in the terms of `expect`. `differences` returns one line for each deviation; a field that
+cannot be compared is a difference, too.
 
-Names: a case names pods and groups without their namespace.  Should two namespaces hold the same name, the case has to
-say `namespace/name`; a name that fits several is a difference.  Pods that neither `pods` nor `podGroups` names are
-free: they may be anywhere, on shared GPUs too unless `podsByDevice` names them.
+Names: a case names pods and groups without their namespace. If two namespaces hold the same name, the case has to say
+`namespace/name`; an ambiguous name is a difference. Pods that neither `pods` nor `podGroups` names are free: they may
+be anywhere, on shared GPUs too unless `podsByDevice` names them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from pykai.api.keys import split_key
 from pykai.dev.cases import Case, Raw
 
-#: Statuses the recorded cases do not tell apart: a task placed by an action waits for its binding.
+#: Statuses that recorded cases do not distinguish: a task placed by an action waits for its binding.
 _STATUS_ALIASES = {"Allocated": "Binding", "Bound": "Running"}
 #: Statuses in which a pod is on its shared GPUs.
 _ON_DEVICE = frozenset(("Running", "Binding", "Pipelined", "Releasing", "StuckInReleasing"))
@@ -26,7 +26,7 @@ _TOLERANCE = 1e-6
 
 
 def case_status(name: str) -> str:
-    """The status as cases call it."""
+    """The status in the terms of cases."""
     return _STATUS_ALIASES.get(name, name)
 
 
@@ -44,7 +44,7 @@ class PodOutcome:
     gpu_groups: tuple[str, ...] = ()
     #: GPUs its placement was accepted with, MIG slices not counted
     gpus_accepted: float = 0.0
-    #: numbers of the NUMA zones it has something of
+    #: numbers of the NUMA zones it uses
     numa_zones: tuple[int, ...] = ()
 
     @property
@@ -55,7 +55,7 @@ class PodOutcome:
 
 @dataclass
 class CaseOutcome:
-    """What a case ended in, in the words of `expect`."""
+    """The outcome of a case in the terms of `expect`."""
 
     #: by namespace/name
     pods: dict[str, PodOutcome] = field(default_factory=dict)
@@ -78,12 +78,12 @@ class CaseOutcome:
 
     @cached_property
     def pod_keys(self) -> dict[str, list[str]]:
-        """Name without namespace -> keys of the pods so called."""
+        """Name without namespace -> keys of pods with that name."""
         return _by_name(self.pods)
 
     @cached_property
     def group_keys(self) -> dict[str, list[str]]:
-        """Name without namespace -> keys of the groups so called."""
+        """Name without namespace -> keys of groups with that name."""
         return _by_name(self.groups)
 
 
@@ -106,7 +106,7 @@ def _ambiguous_name(what: str, name: str, keys: list[str]) -> str:
 
 
 def differences(case: Case, outcome: CaseOutcome, fields: Collection[str] | None = None) -> list[str]:
-    """Where the outcome is not what the case expects, one line each; `fields` limits the comparison to these."""
+    """Deviations from the case's expectations, one line each; `fields` limits the comparison."""
     lines: list[str] = []
     for name, expected in case.expect.items():
         if fields is not None and name not in fields:
@@ -234,7 +234,7 @@ def _compare_devices(case: Case, outcome: CaseOutcome, expected: list[list[str]]
 
 
 def _named_pods(case: Case, outcome: CaseOutcome) -> set[str]:
-    """Pods that a line of `pods` or `podGroups` speaks of."""
+    """Pods that `pods` or `podGroups` name."""
     named: set[str] = set()
     for name in case.expect.get("pods") or ():
         named.update(_resolve(name, outcome.pods, outcome.pod_keys))

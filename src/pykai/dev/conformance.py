@@ -1,11 +1,11 @@
-"""Runs recorded cases through the engine and compares what comes out.
+"""Runs recorded cases through the engine and compares the outcome.
 
 A case gives objects and either `actions`, run once and compared as they left the cluster, or `cycles`, with a simulated
-cluster that moves on after each: what was bound runs, what was evicted is gone and comes back as a new pod, what was
-only promised a place waits again.  Nothing here knows a case by name.
+cluster that advances after each: bound pods run, evicted pods are replaced by new ones, nominated pods wait again. No
+case is treated specially.
 
-Subtle: after the cluster has moved on, everything is compared with the cluster as the next cycle would see it; only the
-messages of waiting groups and the fair shares are those of the cycles that ran.
+Subtle: after the cluster has advanced, everything is compared as the next cycle would see it; only the messages of
+waiting groups and the fair shares are those of the cycles that ran.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from pykai.scheduler.config.configuration import read_configuration
 from pykai.scheduler.flags import Flags
 
 _WIRE_NAMES = {status: name for name, status in STATUS_NAMES.items()}
-#: Annotations of a pod that has started; one that comes back is without them.
+#: Annotations of a started pod; its replacement has none of them.
 _STARTED_ANNOTATIONS = frozenset(
     (names.RECEIVED_TYPE_ANNOTATION, names.NUMA_PREDICTED_ANNOTATION, names.NUMA_OBSERVED_ANNOTATION)
 )
@@ -52,7 +52,7 @@ SharesByQueue = dict[str, tuple[float, float, float]]
 
 
 class CaseRun:
-    """A case under way: its policy, its tables, and its pods as they are now."""
+    """A running case: its policy, its tables, and its current pods."""
 
     def __init__(self, case: Case, *, validate: bool = False, reuse_failures: bool = True) -> None:
         for name in case.environment:
@@ -92,7 +92,7 @@ class CaseRun:
         return cycle
 
     def step(self) -> Cycle:
-        """One cycle, after which the cluster moves on and the clock too."""
+        """Run one cycle, then advance the cluster and the clock."""
         cycle = self.cycle()
         self.apply_decisions(cycle)
         if self.case.cycles is not None:
@@ -100,7 +100,7 @@ class CaseRun:
         return cycle
 
     def apply_decisions(self, cycle: Cycle) -> None:
-        """What the rest of the cluster does between two cycles."""
+        """Do what the rest of the cluster does between two cycles."""
         for key, task in list(cycle.context.snapshot.tasks.items()):
             placement = cycle.state.placements.get(key)
             status = task.status if placement is None else placement.status
@@ -109,7 +109,7 @@ class CaseRun:
                 self._replace(key, _started_pod(self.pods[key], bind, allocate_claims(self.tables, task, bind)))
             elif status is TaskStatus.RELEASING:
                 if self._never_terminates(task.group_key):
-                    # Without the time of its deletion it cannot come to count as stuck.
+                    # Without a deletion time it cannot count as stuck.
                     self._replace(key, _without_deletion(self.pods[key]))
                     self.tables.assume(key, TaskStatus.RELEASING)
                 else:
@@ -140,14 +140,14 @@ def _status(pod: str, name: str) -> TaskStatus:
 
 
 def _without_gpu_memory(raw: Raw) -> Raw:
-    """The node before anyone has labelled it with the memory of its GPUs."""
+    """The node without the label for GPU memory."""
     meta = raw["metadata"]
     labels = {key: value for key, value in (meta.get("labels") or {}).items() if key != names.GPU_MEMORY_NODE_LABEL}
     return {**raw, "metadata": {**meta, "labels": labels}}
 
 
 def _policy(case: Case, settings: Flags, *, validate: bool, reuse_failures: bool) -> Policy:
-    """What to run: the built-in configuration or that of the case, without what the case switches off."""
+    """The policy: the built-in configuration or the case's, without disabled parts."""
     content = (
         dict(case.scheduler_conf) if case.scheduler_conf is not None else {"tiers": _built_in_tiers(case, settings)}
     )
@@ -176,7 +176,7 @@ def _built_in_tiers(case: Case, settings: Flags) -> list[Raw]:
 
 
 def _tier_without(tier: Any, off: set[str]) -> Any:
-    """The tier without plugins that are off or do not exist yet; the latter decide nothing in any case."""
+    """The tier without plugins that are disabled or not built yet."""
     if not isinstance(tier, dict) or not isinstance(tier.get("plugins"), list):
         return tier
     kept = [
@@ -231,7 +231,7 @@ def _is_gpu_group(label: str) -> bool:
 
 
 def case_outcome(case_run: CaseRun, cycle: Cycle, *, after_cycle: bool) -> CaseOutcome:
-    """What the cluster looks like: right after the actions, or after the cluster has moved on."""
+    """The outcome right after the actions, or after the cluster has advanced."""
     state = cycle.state
     snapshot = case_run.open().context.snapshot if after_cycle else cycle.context.snapshot
     columns = snapshot.columns if after_cycle else state.columns
@@ -241,7 +241,7 @@ def case_outcome(case_run: CaseRun, cycle: Cycle, *, after_cycle: bool) -> CaseO
         if placement is None:
             status, node, gpu_groups = task.status, task.node, task.gpu_groups
         else:
-            # A promise that was taken back leaves the pod without a node.
+            # A withdrawn nomination leaves the pod without a node.
             node = snapshot.nodes.names[placement.row] if placement.row >= 0 else ""
             status, gpu_groups = placement.status, placement.gpu_groups
         outcome.pods[key] = PodOutcome(
@@ -270,7 +270,7 @@ def _gpus_accepted(cycle: Cycle, snapshot: Snapshot, key: str, node: str) -> flo
 
 
 def _numa_zones(snapshot: Snapshot, task: Task, placement: Placement | None) -> tuple[int, ...]:
-    """Zones a pod has something of: by what the cycle gave it, otherwise by its record."""
+    """NUMA zones of a pod: those of this cycle's placement, otherwise those of its record."""
     if placement is not None:
         held = [
             cast(ZoneAllocation, grant.allocation) for grant in placement.grants if isinstance(grant.ledger, ZoneLedger)
@@ -303,7 +303,7 @@ def fair_shares_of(cycle: Cycle) -> SharesByQueue:
 def run_case(
     case: Case, fields: Collection[str] | None = None, *, validate: bool = False, reuse_failures: bool = True
 ) -> list[str]:
-    """Run a case; the differences from what it expects, none when it passes.  Raises what the engine raises."""
+    """Run a case; returns the differences, none if it passes. Exceptions of the engine pass through."""
     case_run = CaseRun(case, validate=validate, reuse_failures=reuse_failures)
     if fields is not None and set(fields) == {"fairShares"}:
         return differences(case, CaseOutcome(fair_shares=fair_shares_of(case_run.open())), fields)
@@ -335,7 +335,7 @@ def _run_cycles(case_run: CaseRun, fields: Collection[str] | None) -> list[str]:
 
 
 def check_case(case: Case, fields: Collection[str] | None = None) -> list[str]:
-    """Like `run_case`, but an exception is one more difference, so that the other cases still get their turn."""
+    """Like `run_case`, but an exception counts as a difference, so that other cases still run."""
     try:
         return run_case(case, fields)
     except CaseError as error:

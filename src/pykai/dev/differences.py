@@ -1,8 +1,8 @@
 """Why an outcome differs from a recorded one, and whether it is as good.
 
 For a case that records how many pods of each group run in the end: both allocations queue by queue, both dominant
-shares, what each waiting group of ours was told and by which rule, whether ours allocates as many GPUs, whether it is
-as fair, and whether it stays as it is.
+shares, the reason and rule for each waiting group of ours, whether ours allocates as many GPUs, whether it is as fair,
+and whether it is stable.
 
 As fair: going through the leaf queues from the one worst served, ours is never served worse at the first place where
 the two differ (max-min fairness over dominant shares, where having more than the fair share does not count).
@@ -27,7 +27,7 @@ from pykai.dev.conformance import CaseRun
 #: Cycles that must pass without an eviction for an outcome to count as settled.
 _STABLE_CYCLES = 10
 
-#: Rule of a verdict -> the statement it stands for.
+#: Rule of a refusal -> its statement.
 _STATEMENTS = {
     "fair_share": "queues:Q-260",
     "quota": "queues:Q-261",
@@ -53,17 +53,17 @@ class Comparison:
     lines: tuple[str, ...]
     as_fair: bool
     as_many_gpus: bool
-    #: ours does not change any more
+    #: ours is stable
     stable: bool
 
     @property
     def as_good(self) -> bool:
-        """Nothing is lost by the difference."""
+        """Whether our outcome is as good as the recorded one."""
         return self.as_fair and self.as_many_gpus and self.stable
 
 
 def compare_outcomes(case: Case) -> Comparison:
-    """Run a case and hold its end against the recorded one."""
+    """Run a case and compare its outcome with the recorded one."""
     run = CaseRun(case)
     last = case.cycles.last_cycle if case.cycles is not None else 1
     cycle = run.open()
@@ -120,7 +120,7 @@ def _format_amounts(amounts: tuple[float, ...]) -> str:
 
 
 def _running_pods(cycle: Cycle) -> dict[str, int]:
-    """Pods of each group that run once the decisions of the cycle are carried out, by name of the group."""
+    """Running pods by group once the decisions of the cycle are carried out."""
     counts: dict[str, int] = {}
     for key, entry in cycle.context.snapshot.groups.items():
         _, name = split_key(key)
@@ -131,7 +131,7 @@ def _running_pods(cycle: Cycle) -> dict[str, int]:
 
 
 def _by_queue(cycle: Cycle, running: Mapping[str, int]) -> list[OutcomeAmounts]:
-    """What queues have if so many pods of each group run; pods of a group count in task order."""
+    """Allocation by queue for these numbers of running pods; pods of a group count in task order."""
     tree = cycle.context.snapshot.tree
     sums = [[0.0] * RESOURCES for _ in tree.names]
     for key, entry in cycle.context.snapshot.groups.items():
@@ -149,7 +149,7 @@ def _by_queue(cycle: Cycle, running: Mapping[str, int]) -> list[OutcomeAmounts]:
 
 
 def _dominant_share(amounts: OutcomeAmounts, share: list[float]) -> float:
-    """The resource of which most of the fair share is used; where the share is nothing, any use is beyond it."""
+    """The largest used fraction of a fair share; any use of a zero share is infinite."""
     share_used = 0.0
     for have, fair in zip(amounts, share, strict=True):
         if fair == inf:
@@ -159,7 +159,7 @@ def _dominant_share(amounts: OutcomeAmounts, share: list[float]) -> float:
 
 
 def _waiting_reasons(cycle: Cycle, ours: Mapping[str, int], recorded: Mapping[str, int]) -> Iterator[str]:
-    """What the groups that run more pods in the recorded outcome were told."""
+    """Reasons of the groups that run more pods in the recorded outcome."""
     if all(count <= ours.get(name, 0) for name, count in recorded.items()):
         yield (
             "  no group runs more pods in the recorded outcome: it was taken in the middle of evictions "

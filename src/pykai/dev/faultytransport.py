@@ -1,10 +1,10 @@
-"""A transport that fails a part of all requests, for soaks: `kai run scheduler --inject-faults 0.02`.
+"""A transport that fails a fraction of requests, for soak runs: `kai run scheduler --inject-faults 0.02`.
 
-What happens to a request is drawn: an answer of overload or failure, a conflict (writes only), no answer before or
-after the server has carried the request out, or a long wait.  A watch may break at every piece, or says it twice.
+The fault is random: an overload or server error, a conflict (writes only), a lost connection before or after the server
+executes the request, or a long delay. A watch may break at every chunk, or repeat it.
 
-Subtle: leases pass untouched.  Leaders that change every few seconds would hide everything else, and what a failing
-lease does is tested on its own.
+Subtle: leases pass untouched. Frequent changes of leaders would hide everything else, and failing leases have their own
+tests.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _MAX_DELAY_S = 3.0
 
 
 class FaultyTransport:
-    """Fails `share` of the requests that `inner` would carry."""
+    """Fails a fraction `share` of the requests to `inner`."""
 
     def __init__(self, inner: Transport, fault_rate: float, *, seed: int | None = None) -> None:
         self._inner = inner
         self._fault_rate = fault_rate
         self._random = random.Random(seed)
-        #: how many requests and watches were failed so far
+        #: number of injected faults so far
         self.failed = 0
 
     async def send(self, request: Request) -> Response:
@@ -66,7 +66,7 @@ class FaultyTransport:
 
 
 class _FaultyStream:
-    """A watch that may break at every piece, and repeats some."""
+    """A watch that may break at every chunk, and repeats some."""
 
     def __init__(self, inner: Stream, share: float, draw: random.Random) -> None:
         self._inner, self._share, self._draw = inner, share, draw
@@ -86,7 +86,7 @@ class _FaultyStream:
                 raise ConnectionLost("injected: the watch was cut")
             yield chunk
             if chunk.endswith(b"\n") and chunk.count(b"\n") == 1 and self._draw.random() < self._share:
-                # Only whole events can be repeated, and only where the piece is one.
+                # Only a chunk that is a whole event can be repeated.
                 yield chunk if chunk.startswith(b"{") else b""
 
 

@@ -1,7 +1,7 @@
 """Scheduler flags as a case gives them: `settings`, name without dashes -> value.
 
-The flags are those of the scheduler itself.  What a running scheduler only reports (an unknown flag, a bad value)
-makes a case fail here: a case whose settings cannot be obeyed must not pass by chance.
+The flags are those of the scheduler itself. A problem that a running scheduler only reports (an unknown flag, a bad
+value) fails a case: a case with unsupported settings must not pass by chance.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CASE_DEFAULTS: Mapping[str, object] = {"max-consolidation-preemptees": -1}
 
 
 def read_settings(flags: Mapping[str, object]) -> Flags:
-    """The flags of a case; raises CaseError for one that cannot be obeyed."""
+    """The flags of a case; raises CaseError for an unsupported one."""
     parsed = read_flags({**_CASE_DEFAULTS, **{name.lstrip("-"): value for name, value in flags.items()}})
     if parsed.problems:
         raise CaseError(

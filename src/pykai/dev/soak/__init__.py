@@ -1,1 +1,1 @@
-"""Killing processes under load and proving, from a recording alone, that nothing was broken by it."""
+"""Soak runs: kill processes under load and check invariants on a recording."""

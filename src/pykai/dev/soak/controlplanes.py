@@ -1,7 +1,7 @@
-"""The control plane of a soak: an API server that can be killed, and all that belongs to Kubernetes, not to us.
+"""The control plane of a soak: an API server that can be killed, and the rest of Kubernetes.
 
-A soak runs on any of them.  `EmbeddedControlPlane` is `kai server` with its state in SQLite and needs nothing else; a
-real control plane fits in the same way.
+A soak runs on any implementation. `EmbeddedControlPlane` is `kai server` with its state in SQLite and needs nothing
+else; a real control plane fits in the same way.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ KAI_MODULE = "pykai"
 
 
 class SoakControlPlane(Protocol):
-    """What a soak needs of a control plane."""
+    """What a soak needs from a control plane."""
 
     @property
     def flags(self) -> Mapping[str, Sequence[str]]:
-        """Our services that run on it, each with the flags that it needs here."""
+        """Our services to run on it, each with its flags."""
         ...
 
     async def start(self) -> None:

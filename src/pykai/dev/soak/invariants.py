@@ -6,19 +6,19 @@ A recording is a file with one JSON document per line, written by a process that
     {"at": 12.3, "resource": "pods", "key": "default/a", "object": {...}}
     {"at": 12.9, "resource": "pods", "key": "default/a", "object": null}
 
-Lines with `"more": true` belong together with the next one: they were learnt at once, in no order.
-`check` replays it and returns one sentence per broken promise:
+Lines with `"more": true` belong together with the next one: they come from one list, in no order. `check_recording`
+replays it and returns one sentence per violation:
 
 - no pod is bound twice: once set, the node of a pod never changes;
 - no device is over its memory: the portions of one GPU group add up to at most one, its pods are on one node, and a
   node never holds more whole GPUs, reservations included, than it has;
-- no GPU is given to two pods at once (the simulated device ids of a node);
+- no GPU is assigned to two pods at once (the simulated device ids of a node);
 - no gang is half started for longer than the stale grace period;
-- nothing is lost: every Job that was submitted has completed, unless its user gave it up;
-- at the end nothing is left: no reservation pod, no BindRequest, no pod that waits, no Job that has not completed.
+- nothing is lost: every submitted Job has completed, unless its user deleted it;
+- at the end nothing is left: no reservation pod, no BindRequest, no pending pod, no unfinished Job.
 
-Subtle: the recorder may miss states between two watches, never invent them, so only what was seen counts.  A gang that
-is ending is not half started: pods that have succeeded count, also when they are gone.
+Subtle: the recorder may miss states between two watches but never invents them, so only recorded states count. A gang
+that is ending is not half started: succeeded pods count, even when they are gone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RecordedChange:
     resource: str
     key: str
     object: dict[str, Any] | None
-    #: whether the next line was learnt together with this one
+    #: whether the next line comes from the same list
     more: bool = False
 
 
@@ -64,9 +64,9 @@ def read_recording(path: Path) -> Iterator[RecordedChange]:
 @dataclass(slots=True)
 class _GangState:
     minimum: int = 1
-    #: uids of the pods that have done their part, whether or not they are still there
+    #: uids of succeeded pods, including removed ones
     done: set[str] = field(default_factory=set)
-    #: since when some but too few pods have been running; None: whole or absent
+    #: since when some but too few pods run; None: enough or none
     incomplete_since_s: float | None = None
     reported: bool = False
 
@@ -81,10 +81,10 @@ class _ClusterState:
     on_node: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
     members: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
     gangs: dict[str, _GangState] = field(default_factory=lambda: defaultdict(_GangState))
-    #: Jobs that have completed or were given up
+    #: Jobs that have completed or were deleted by their user
     settled: set[str] = field(default_factory=set)
     reported: set[str] = field(default_factory=set)
-    #: nodes and gangs that have changed since they were judged
+    #: nodes and gangs that have changed since the last check
     nodes_to_check: set[str] = field(default_factory=set)
     gangs_to_check: set[str] = field(default_factory=set)
     now_s: float = 0.0
@@ -103,10 +103,10 @@ def check_recording(
     submitted: Iterable[str] = (),
     given_up: Iterable[str] = (),
 ) -> list[str]:
-    """Every broken promise as a sentence.
+    """One sentence per violation.
 
     `grace_s` is how long a gang may be half started, in recorded seconds; `submitted` are keys of Jobs, `given_up`
-    those of them that their users deleted.
+    those that their users deleted.
     """
     cluster = _ClusterState(grace_s, settled=set(given_up))
     for change in recording:
@@ -179,7 +179,7 @@ def _forget(world: _ClusterState, key: str, pod: dict[str, Any]) -> None:
 
 
 def _check_node(world: _ClusterState, node: str) -> None:
-    """Devices of one node: whole GPUs, portions of groups, ids handed out."""
+    """Check the devices of one node: whole GPUs, portions of groups, assigned ids."""
     whole, portions, owners = 0, defaultdict[str, int](int), dict[str, str]()
     for key, pod in world.on_node[node].items():
         if not _holds_devices(pod):
@@ -237,7 +237,7 @@ def _check_leftovers(world: _ClusterState) -> None:
 
 
 def is_complete(job: dict[str, Any]) -> bool:
-    """Whether a Job has done its work."""
+    """Whether a Job has completed."""
     conditions = job.get("status", {}).get("conditions") or []
     return any(each["type"] == "Complete" and each["status"] == "True" for each in conditions)
 
@@ -260,7 +260,7 @@ def _minimum(group: dict[str, Any]) -> int:
 
 
 def _is_running(pod: dict[str, Any]) -> bool:
-    """Whether the pod is bound and neither ended nor told to end."""
+    """Whether the pod is bound, not finished and not terminating."""
     return bool(pod["spec"].get("nodeName")) and _holds_devices(pod) and "deletionTimestamp" not in pod["metadata"]
 
 

@@ -1,13 +1,14 @@
-"""How much memory each process of a soak has, over time, and whether it stays level.
+"""Memory of each process of a soak over time, and whether it grows.
 
-`MemorySampler` looks at /proc every few seconds and writes one line per process to a file; `judge` reads the file:
+`MemorySampler` reads /proc every few seconds and writes one line per process to a file; `memory_by_process` reads the
+file:
 
     {"at": 12.3, "part": "binder", "pid": 4711, "mib": 61.4}
 
-A process that was killed begins anew, so each part is judged by its last life, from the end of its warm-up (a tenth of
-the run after its start) to the end of the run.  It is flat if it has grown by at most a tenth, or by 5 MiB where that
-is more: the median of the last quarter of its samples against that of the first quarter, so that a short peak counts
-as little as it costs.  Lives of less than `MIN_DURATION_S` are told and not judged.
+A killed process starts from scratch, so each part is judged by its last process, from the end of its warm-up (a tenth
+of the run after its start) to the end of the run. It is flat if it has grown by at most a tenth, or by 5 MiB where that
+is more: the median of the last quarter of its samples against that of the first quarter, so that a short peak counts as
+little as it costs. Processes that ran for less than `MIN_DURATION_S` are reported and not judged.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import linear_regression, median
 
-#: seconds between two looks
+#: seconds between two samples
 _SAMPLE_INTERVAL_S = 3.0
-#: growth that is no growth
+#: growth that is tolerated
 _SHARE, _MIB = 0.10, 5.0
-#: a life is judged from so many seconds on, its warm-up not counted
+#: minimum duration to be judged, without warm-up
 MIN_DURATION_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """The last life of a part, from the end of its warm-up on."""
+    """The last process of a part, after its warm-up."""
 
     part: str
     seconds: float
@@ -42,7 +43,7 @@ class ProcessMemory:
 
     @property
     def is_long_enough(self) -> bool:
-        """Whether it was long enough to say anything."""
+        """Whether it ran long enough to be judged."""
         return self.seconds >= MIN_DURATION_S
 
     @property
@@ -59,14 +60,14 @@ class ProcessMemory:
 
 
 class MemorySampler:
-    """Writes down the memory of the processes that `pids` names."""
+    """Records the memory of the processes that `pids` names."""
 
     def __init__(self, path: Path, pids: Callable[[], Mapping[str, int]]) -> None:
         self._path = path
         self._pids = pids
 
     async def run(self) -> None:
-        """Look every few seconds until cancelled."""
+        """Sample every few seconds until cancelled."""
         began_s = time.monotonic()
         with self._path.open("a", encoding="utf-8") as out:
             while True:
@@ -81,7 +82,7 @@ class MemorySampler:
 
 
 def memory_by_process(path: Path) -> list[ProcessMemory]:
-    """The last life of each part, by name; parts that lived for too short a time to have two samples are left out."""
+    """The last process of each part, by name; parts with fewer than two samples are left out."""
     samples: dict[str, list[tuple[float, int, float]]] = defaultdict(list)
     for line in path.read_text(encoding="utf-8").splitlines():
         each = json.loads(line)
@@ -103,7 +104,7 @@ def memory_by_process(path: Path) -> list[ProcessMemory]:
 
 
 def _resident_mib(pid: int) -> float | None:
-    """Resident memory; None if the process is gone, or where the system does not tell."""
+    """Resident memory; None if the process is gone or the system does not provide it."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmRSS:"):

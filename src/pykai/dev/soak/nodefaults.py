@@ -1,8 +1,7 @@
 """Nodes that flap and shrink while a soak runs.
 
-Every few seconds one node says that it is not ready, or that it has far less memory, and takes it back a moment later.
-GPUs stay what they are: a node that loses devices under running pods is over-filled by definition, and the checker
-would say so.
+Every few seconds one node reports not ready, or far less memory, and recovers a moment later. GPUs do not change: a
+node that loses devices under running pods is over-filled by definition, and the checker would report it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class NodeFaults:
         self.shrinks = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Go on until told to stop; nodes are well at the end."""
+        """Inject faults until `stop` is set; nodes are healthy at the end."""
         while not await _stopped_within(stop, self._draw.uniform(*_PAUSE_S)):
             try:
                 node = self._draw.choice(await self._client.list_raw(NODES))
@@ -48,7 +47,7 @@ class NodeFaults:
             await self._write(node["metadata"]["name"], good)
 
     async def _write(self, node: str, status: dict[str, Any]) -> None:
-        """Write until it is written: a node must not stay as it is."""
+        """Retry until written: a node must not stay faulty."""
         while True:
             try:
                 await self._client.patch(
@@ -69,7 +68,7 @@ def _memory(amount: str) -> dict[str, Any]:
 
 
 async def _stopped_within(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait that long, at most until told to stop."""
+    """Wait that long, or until `stop` is set; returns whether it is."""
     try:
         await asyncio.wait_for(stop.wait(), seconds)
     except TimeoutError:

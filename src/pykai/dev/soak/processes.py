@@ -1,6 +1,6 @@
-"""Processes of a soak: started, killed in the middle of whatever they do, started again, and ended at last.
+"""Processes of a soak: started, killed at any point, restarted, and stopped at the end.
 
-Each has a name and writes to `<name>.log` in one folder, whichever life it is in.
+Each has a name and appends to `<name>.log` in one folder across restarts.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-#: how long a process may take to end when it is asked to
+#: how long a process may take to stop
 _STOP_TIMEOUT_S = 15.0
 
 
 class SoakFailed(Exception):
-    """The soak itself could not go on."""
+    """The soak itself failed."""
 
 
 class Processes:
-    """Python programs by name; what was started is ended by `stop`, last started first."""
+    """Python programs by name; `stop` ends them, last started first."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self._folder = folder
@@ -27,14 +27,14 @@ class Processes:
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self, name: str, module: str, arguments: Sequence[str]) -> None:
-        """Start a program anew."""
+        """Start a program."""
         with (self._folder / f"{name}.log").open("ab") as log:
             self._running[name] = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", module, *arguments, stdout=log, stderr=log
             )
 
     async def kill(self, name: str) -> None:
-        """End a program at once, without a word; raises `SoakFailed` if it has ended before."""
+        """Kill a program with SIGKILL; raises `SoakFailed` if it has ended before."""
         self.check_alive(name)
         process = self._running[name]
         process.kill()
@@ -48,11 +48,11 @@ class Processes:
                 raise SoakFailed(f"{name} ended by itself with code {code}; see {self._folder / name}.log")
 
     def pids(self) -> Mapping[str, int]:
-        """The processes that live."""
+        """The running processes."""
         return {name: process.pid for name, process in self._running.items() if process.returncode is None}
 
     async def stop(self) -> None:
-        """Ask all to end, and kill those that do not."""
+        """Terminate all, and kill those that do not stop."""
         while self._running:
             name, process = self._running.popitem()
             if process.returncode is None:

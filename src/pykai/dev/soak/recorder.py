@@ -1,10 +1,10 @@
-"""Writes everything that a watch shows to a file, one line a change, and does nothing else.
+"""Records every change that watches show to a file, one line each.
 
-The recorder is a process of its own, so that whatever dies, the recording goes on: it survives restarts of the API
-server like any client.  `checking.check` reads only the file.
+The recorder is a separate process, so the recording continues whatever dies: it survives restarts of the API server
+like any client. `invariants.check_recording` reads only the file.
 
-Subtle: who was cut off lists anew and learns many changes at once, in no order of time.  What lies between two of them
-was never true, so all lines of a list but its last say `more`.
+Subtle: after a lost connection the recorder lists again and sees many changes at once, in no order. States between two
+of them never existed, so all lines of a list but the last say `more`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RecordingStore(Store[dict[str, Any]]):
         super().__init__(resource, dict)
         self._out = out
         self._began_s = began_s
-        #: the lines of a list that is being read; None: changes come one by one
+        #: lines of the list being read; None: changes come one by one
         self._list: list[dict[str, Any]] | None = None
         self.subscribe(self._changed)
 
@@ -66,7 +66,7 @@ class RecordingStore(Store[dict[str, Any]]):
 
 
 async def record(client: Client, path: Path, stop: asyncio.Event) -> None:
-    """Record until told to stop, or until the server no longer knows us."""
+    """Record until `stop` is set, or until the server rejects our credentials."""
     began_s = time.monotonic()
     with path.open("a", encoding="utf-8") as out:
         stores = [RecordingStore(resource, out, began_s) for resource in RECORDED_RESOURCES]

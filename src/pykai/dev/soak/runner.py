@@ -1,11 +1,10 @@
-"""Starts every service as a process of its own, kills them at random moments under load, and starts them again.
+"""Runs every service as its own process, kills them at random times under load, and restarts them.
 
-The processes are those a user starts: `kai run scheduler`, ...  They are killed with SIGKILL, in the middle of whatever
-they do, and come back after a pause of up to two seconds; so does the API server.  A run has three parts: kills and
-restarts under load; load alone, where the run is long enough to judge memory; and the end, when nothing new comes and
-everything must drain.
+The processes are those a user starts: `kai run scheduler`, ... They are killed with SIGKILL and come back after a pause
+of up to two seconds; so does the API server. A run has three parts: kills and restarts under load; load alone, where
+the run is long enough to judge memory; and the end, when no new work comes and everything must drain.
 
-`Soak.run` returns the problems that the checker found in the recording, and how memory went; no problem is a pass.
+`Soak.run` returns the problems that the checker found in the recording, and memory figures; no problem is a pass.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ from pykai.lab.story import machine_kind, queue_object
 
 _RECORDER = "pykai.dev.soak.recorder"
 
-#: a gang may be half started that long: the default stale grace period of the scheduler
+#: how long a gang may be half started: the scheduler's default stale grace period
 GANG_GRACE_S = 60.0
-#: wall seconds without any change, after the end of the load, until what is left is taken for stuck
+#: wall seconds without any change after the end of the load until remaining work counts as stuck
 NO_PROGRESS_S = 300.0
-#: from then on changes are no excuse any more
+#: hard limit, even with changes
 _MAX_DRAIN_S = 1800.0
-#: with faults: the part of requests that fail, of pods that kubelets refuse, how wrong clocks are, and how much longer
-#: a gang may be half started
+#: with faults: fraction of failed requests, fraction of refused pods, clock error, and extra time for half-started
+#: gangs
 _FAULT_RATE, _REJECTION_RATE, _SKEW_S, _FAULT_GRACE_S = 0.02, 0.03, 3600.0, 20.0
 #: from this many seconds on, kills fall into the first third of a run, and the rest shows what memory does
 _LONG_RUN_S = 900.0
@@ -51,10 +50,10 @@ _LONG_RUN_S = 900.0
 
 @dataclass(slots=True)
 class SoakReport:
-    """How it went."""
+    """The result of a soak."""
 
     problems: list[str]
-    #: part -> how often it was killed
+    #: part -> number of kills
     kills: dict[str, int]
     restarts: int
     jobs: int
@@ -67,7 +66,7 @@ class SoakReport:
     node_faults: tuple[int, int] | None = None
 
     def text(self) -> str:
-        """For people."""
+        """The report as text."""
         killed = ", ".join(f"{part} {count}" for part, count in self.kills.items())
         return "\n".join(
             [
@@ -157,7 +156,7 @@ class Soak:
 
     @property
     def _grace_s(self) -> float:
-        """How long a gang may be half started: with faults, its eviction may have to be tried a few times."""
+        """How long a gang may be half started: with faults, its eviction may need several attempts."""
         return GANG_GRACE_S + (_FAULT_GRACE_S if self.faults else 0.0)
 
     @property
@@ -209,7 +208,7 @@ class Soak:
             await asyncio.gather(working, sampling, playing, return_exceptions=True)
 
     async def _kill_in_turn(self, processes: Processes) -> None:
-        """Spread kills and restarts evenly; every part is killed in turn, in which order is drawn."""
+        """Spread kills and restarts evenly; every part is killed in turn, in random order."""
         draw = random.Random(self.seed)
         count = self.kills + self.restarts
         span_s = self.seconds / 3 if self.seconds >= _LONG_RUN_S else self.seconds * 0.9
@@ -235,7 +234,7 @@ class Soak:
             await self._start(processes, part)
 
     async def _finish(self, processes: Processes, users: LoadUsers) -> None:
-        """Wait until every Job has completed, delete them, and wait until nothing of them is left."""
+        """Wait until every Job has completed, delete them, and wait until all their objects are gone."""
         await users.delete_services()
         self.say("waiting until every job has completed")
         await self._wait_until(processes, partial(_all, users, JOBS, is_complete), "jobs that do not complete")
@@ -249,7 +248,7 @@ class Soak:
         await asyncio.sleep(1.0)
 
     async def _wait_until(self, processes: Processes, holds: Callable[[], Awaitable[bool]], what: str) -> None:
-        # What goes on is waited for: a busy machine is no broken promise.
+        # Progress extends the wait: a busy machine is not a failure.
         began_s = time.monotonic()
         lines, deadline_s = self._recording_size(), began_s + NO_PROGRESS_S
         while not await holds():
@@ -260,7 +259,7 @@ class Soak:
                     min(time.monotonic(), began_s + _MAX_DRAIN_S) + NO_PROGRESS_S,
                 )
             if time.monotonic() > deadline_s:
-                # Not raised: the checker names what is left, with all the rest.
+                # Not raised: the checker reports what is left, with everything else.
                 self.say(f"gave up after {NO_PROGRESS_S:g} s without a change: {what}")
                 return
             await asyncio.sleep(0.3)
@@ -283,7 +282,7 @@ class Soak:
         await processes.start(part, KAI_MODULE, arguments)
 
     def _fault_flags(self, part: str) -> list[str]:
-        """What goes wrong with a service; the machines stand for Kubernetes, and only their kubelets refuse."""
+        """Fault flags of a service; the machines stand in for Kubernetes, so only their kubelets refuse pods."""
         if part == "machines":
             return ["--refused-pods", str(_REJECTION_RATE)]
         ahead_s = random.Random(f"{self.seed}/{part}").uniform(-_SKEW_S, _SKEW_S)

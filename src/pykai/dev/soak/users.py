@@ -1,6 +1,6 @@
-"""The users of a soak: they keep a number of jobs open, give some up while they run, and scale services.
+"""Users of a soak: they keep a number of jobs open, delete some while they run, and scale services.
 
-They go on whatever dies: a request that got no answer is sent again, and what is there already is fine.
+They tolerate crashes: a request without an answer is retried, and existing objects are fine.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pykai.kube.errors import AlreadyExists, ConnectionLost, NotFound, ServerErr
 from pykai.kube.resources import DEPLOYMENTS, JOBS, Resource
 
 _NAMESPACE = "default"
-#: seconds between two looks at what is open
+#: seconds between two checks of open jobs
 _POLL_INTERVAL_S = 0.5
-#: chances, at each look, that a running job is given up and that a service is scaled
+#: probabilities, at each check, of deleting a running job and of scaling a service
 _GIVE_UP, _SCALE = 0.03, 0.08
-#: worth another try
+#: errors that are retried
 _TRANSIENT_ERRORS = (ConnectionLost, ServerError, TooManyRequests)
 _RETRY_DELAY_S = 0.1
 
@@ -38,7 +38,7 @@ class LoadUsers:
         self.scaled = 0
 
     async def work(self, stop: asyncio.Event) -> None:
-        """Submit, give up and scale until told to stop."""
+        """Submit, delete and scale until `stop` is set."""
         for service in workload.services():
             await self.create(DEPLOYMENTS, service)
         while not stop.is_set():
@@ -60,12 +60,12 @@ class LoadUsers:
                 continue
 
     async def delete_services(self) -> None:
-        """Take the services down; Jobs run to their ends."""
+        """Delete the services; Jobs run to their ends."""
         for service in workload.services():
             await self.delete(DEPLOYMENTS, service["metadata"]["name"])
 
     async def create(self, resource: Resource, document: dict[str, Any]) -> None:
-        """Create an object, however often the server dies meanwhile."""
+        """Create an object, retrying while the server is down."""
         namespace = _NAMESPACE if resource.namespaced else ""
         await _retry_until_answered(lambda: self._client.create(resource, document, namespace))
 
@@ -97,7 +97,7 @@ def _key(job: dict[str, Any]) -> str:
 
 
 async def _retry_until_answered(send: Callable[[], Awaitable[Any]]) -> None:
-    """Ask until there is an answer, which may be that what was wanted is so already."""
+    """Retry until there is an answer; "already done" counts as success."""
     while True:
         try:
             await send()

@@ -1,13 +1,13 @@
-"""Work that keeps a cluster busy while processes die: gangs, pods that share GPUs, services that grow and shrink.
+"""Load for a soak: gangs, pods that share GPUs, services that grow and shrink.
 
-Everything is drawn from a seed, so that a run can be repeated.  Every job can run on the machines of `machines()`, so
-at the end of a soak every one that its user has not given up must have completed.  Queues are served beyond their
-quota, and jobs differ in priority, so there is always something to reclaim and to preempt.
+Everything derives from a seed, so that a run can be repeated. Every job fits the machines of `machines()`, so at the
+end every job that its user did not delete must have completed. Queues are served beyond their quota, and jobs differ in
+priority, so there is always something to reclaim and to preempt.
 
-A Job counts pods that were evicted as failed; these Jobs ignore such pods, as a user's should.  The real controller
-still waits before it replaces them, twice as long after each failure, and a gang of eight that was evicted once would
-wait ten minutes.  With a limit per index it waits ten seconds, as after one failure.  Finished Jobs vanish after a
-while, so that a long soak has a steady number of objects.
+A Job counts evicted pods as failed; these Jobs ignore such pods, as a user's should. The real controller still waits
+before it replaces them, twice as long after each failure, and a gang of eight that was evicted once would wait ten
+minutes. With a limit per index it waits ten seconds, as after one failure. Finished Jobs vanish after a while, so that
+a long soak has a steady number of objects.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUEUES = (
     QueueEntry(name="shared", parent="soak", gpu=ResourceShare(quota=8, weight=1)),
     QueueEntry(name="services", parent="soak", gpu=ResourceShare(quota=8, weight=1)),
 )
-#: seconds that a finished Job stays; a recorder that was cut off from the server must find it still there
+#: seconds that a finished Job stays, so that a recorder that lost its connection still finds it
 JOB_TTL_S = 30
 
 _SHAPES = ((2, 4), (3, 2), (4, 1), (2, 8), (6, 1), (4, 2), (8, 1), (12, 1), (16, 1))
@@ -45,11 +45,11 @@ def services() -> list[dict[str, Any]]:
 
 
 class WorkloadGenerator:
-    """What users want next."""
+    """Generates the next work of users."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        #: Jobs wished for so far
+        #: number of generated Jobs
         self.jobs = 0
 
     def job(self) -> dict[str, Any]:
@@ -85,14 +85,14 @@ class WorkloadGenerator:
         return job
 
     def scale(self) -> tuple[str, int]:
-        """A service and the number of its pods from now on."""
+        """A service and its new number of pods."""
         name, _, most = self._random.choice(_SERVICES)
         return name, self._random.randint(0, most)
 
     def happens(self, chance: float) -> bool:
-        """Whether something with this chance happens now."""
+        """Whether an event with this probability happens now."""
         return self._random.random() < chance
 
     def one_of(self, names: list[str]) -> str:
-        """Any of them."""
+        """A random element."""
         return self._random.choice(names)
