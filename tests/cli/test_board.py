@@ -93,7 +93,7 @@ def test_nodes_stand_in_reading_order() -> None:
     assert [each.name for each in view.nodes] == ["a", "n-9", "n-10"]
 
 
-def test_the_board_tells_queues_nodes_and_reasons() -> None:
+def test_the_board_shows_queues_nodes_and_reasons() -> None:
     view = BoardView(
         nodes=build_view(
             [node("n-1", 2)], [pod("p", node="n-1", gpus=1, group="g")], {"d/g": group("vision")}, None

@@ -103,7 +103,7 @@ def test_placed_work_is_one_row_a_job(output: str) -> None:
         ("batch-scoring-2", "serving h100-4 has to wait chat-model (serving) preempt: more urgent in the same queue"),
     ],
 )
-def test_who_makes_room_is_told_for_whom_and_why(output: str, pod: str, told: str) -> None:
+def test_an_evicted_job_shows_its_preemptor_and_the_reason(output: str, pod: str, told: str) -> None:
     evicted = rows(output, "Evicted, and for whom")
     assert " ".join(evicted[pod]) == f"{pod} {told}"
 
@@ -122,7 +122,7 @@ def test_every_eviction_has_its_row_and_every_action_its_words(output: str) -> N
         ("sweep", "no fair set of victims makes enough room."),
     ],
 )
-def test_why_nobody_else_has_to_go_is_told_in_one_line(output: str, job: str, why: str) -> None:
+def test_the_reason_for_no_eviction_is_one_line(output: str, job: str, why: str) -> None:
     assert reason(output, job).endswith(f"No reclaim: {why}")
     assert reason(output, job).count("No reclaim") == 1
 
@@ -151,7 +151,7 @@ def test_a_job_that_others_make_room_for_does_not_wait(output: str, job: str) ->
         ("robotics-demo", r"Queue 'robotics' does not exist\.$"),
     ],
 )
-def test_every_reason_to_wait_is_told(output: str, job: str, why: str) -> None:
+def test_every_reason_to_wait_is_shown(output: str, job: str, why: str) -> None:
     assert re.search(why, reason(output, job))
 
 

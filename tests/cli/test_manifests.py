@@ -65,7 +65,7 @@ def test_an_address_that_an_api_server_cannot_ask_is_refused(address: str) -> No
     assert f"--admission: expected https://HOST:PORT, not '{address}'" in printed("--admission", address)
 
 
-def test_an_address_without_somebody_to_trust_is_refused(tmp_path: Path) -> None:
+def test_an_address_without_a_certificate_authority_is_refused(tmp_path: Path) -> None:
     assert "--admission-ca" in printed("--admission", ADDRESS)
     file = tmp_path / "tls.key"
     file.write_text("-----BEGIN PRIVATE KEY-----\n")

@@ -70,7 +70,7 @@ def bomb(size: int) -> bytes:
     ],
     ids=["encrypted", "regular", "huge", "many", "crowd", "lzma", "other", "cut", "empty", "directory", "json", "deep"],
 )
-def test_a_file_that_cannot_be_used_is_told_in_a_sentence(data: bytes, says: str, tmp_path: Path) -> None:
+def test_an_unusable_file_is_reported_in_a_sentence(data: bytes, says: str, tmp_path: Path) -> None:
     file = tmp_path / "snapshot.zip"
     file.write_bytes(data)
     found = CliRunner().invoke(replay, [str(file)])

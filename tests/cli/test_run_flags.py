@@ -186,7 +186,7 @@ def test_switches_are_read_in_every_spelling_go_knows(text: str, on: bool) -> No
 
 
 @pytest.mark.parametrize("flag", ["scheduler --listen-address", "binder --metrics-bind-address"])
-def test_an_address_that_is_none_is_told_without_a_traceback(flag: str, tmp_path: Path) -> None:
+def test_an_invalid_address_is_reported_without_a_traceback(flag: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(run, [*flag.split(), ":99999", "--kubeconfig", str(kubeconfig_of_nobody(tmp_path))])
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)
@@ -230,7 +230,7 @@ def test_help_lists_the_flags_of_the_service(name: str) -> None:
     assert listed == {*flag_names(name), "leader-elect", "namespace", "qps", "burst", "v", "log-json"}
 
 
-def test_machines_are_told_what_they_are_to_play() -> None:
+def test_machine_flags_select_what_is_simulated() -> None:
     flags = ["--default-run-seconds", "5", "--controllers=false", "--all-nodes=false", "--default-scheduler=false"]
     given = parse_flags([*flags, "--nodes=none", "--refused-pods", "0.25"])
     assert set(given) == flag_names("machines")
@@ -243,7 +243,7 @@ def test_machines_are_told_what_they_are_to_play() -> None:
     )
 
 
-def test_machines_play_everything_unless_told_otherwise() -> None:
+def test_machines_simulate_everything_by_default() -> None:
     assert read_options({}) == MachineOptions(
         BehaviourDefaults(), all_nodes=True, controllers=True, default_scheduler=True
     )

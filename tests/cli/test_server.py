@@ -23,7 +23,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_it_serves_until_stopped(tmp_path: Path) -> None:
     process = start("--data", str(tmp_path / "data"), "--kubeconfig", str(tmp_path / "config"))
     assert process.stdout is not None
     address = re.search(r"https://127\.0\.0\.1:\d+", process.stdout.readline())
@@ -44,7 +44,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     assert (process.returncode, err) == (0, "")
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = start("--bare", "--port", str(port))
@@ -54,7 +54,7 @@ def test_a_port_that_is_taken_is_told() -> None:
 
 
 @pytest.mark.parametrize("flag", ["--plugin-server-port", "--listen-address"])
-def test_a_port_of_a_service_that_is_taken_is_told(tmp_path: Path, flag: str) -> None:
+def test_a_port_of_a_service_in_use_is_reported(tmp_path: Path, flag: str) -> None:
     server = start("--bare", "--port", "0", "--data", str(tmp_path))
     assert server.stdout is not None
     server.stdout.readline()
@@ -72,7 +72,7 @@ def test_a_port_of_a_service_that_is_taken_is_told(tmp_path: Path, flag: str) ->
     assert "Traceback" not in found.stderr
 
 
-def test_a_state_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_state_is_reported(tmp_path: Path) -> None:
     (tmp_path / "state.sqlite").write_text("no database at all" * 100)
     process = start("--data", str(tmp_path))
     _, err = process.communicate(timeout=PROGRAM_S)

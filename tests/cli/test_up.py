@@ -204,7 +204,7 @@ def test_metrics_health_snapshot_and_job_order_are_served_on_loopback(tmp_path: 
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_wrong_option_is_told_in_a_sentence(command: object, arguments: str, says: str, tmp_path: Path) -> None:
+def test_a_wrong_option_is_reported_in_a_sentence(command: object, arguments: str, says: str, tmp_path: Path) -> None:
     given = arguments.split()
     if "run" in given:
         given += ["--kubeconfig", str(kubeconfig(tmp_path))]

@@ -24,7 +24,7 @@ def two_queues() -> Cluster:
     return built.gang("mine", 2, min=1, gpu=1, queue="q").gang("theirs", gpu=1, queue="r")
 
 
-def test_ours_is_as_good_where_nobody_runs_more_in_the_recorded_end() -> None:
+def test_ours_is_as_good_if_no_group_runs_more_in_the_recorded_outcome() -> None:
     found = compare_outcomes(case(two_queues(), mine=1, theirs=0))
     assert (found.as_fair, found.as_many_gpus, found.stable, found.as_good) == (True, True, True, True)
     text = "\n".join(found.lines)
@@ -51,7 +51,7 @@ def test_an_end_that_serves_the_worst_better_is_fairer_than_ours() -> None:
     assert "LESS FAIR" in found.lines[-1]
 
 
-def test_whoever_runs_fewer_pods_is_told_by_which_rule() -> None:
+def test_a_group_that_runs_fewer_pods_shows_the_rule() -> None:
     found = compare_outcomes(case(two_queues(), mine=2, theirs=0))
     text = "\n".join(found.lines)
     assert "group mine waits: " in text

@@ -306,7 +306,7 @@ async def test_a_plugin_is_asked_again_when_refused_but_once_for_many(tmp_path: 
     assert runs(tmp_path) == 2
 
 
-async def test_what_a_plugin_is_told(tmp_path: Path) -> None:
+async def test_a_credential_plugin_gets_the_cluster_info(tmp_path: Path) -> None:
     echo = (
         "info = json.loads(os.environ['KUBERNETES_EXEC_INFO'])",
         "token = json.dumps([os.environ['SAID'], info])",

@@ -117,7 +117,7 @@ def test_one_object_cannot_flood_the_server() -> None:
     in_fake_time(story())
 
 
-def test_an_event_that_has_expired_is_made_anew() -> None:
+def test_an_expired_event_is_created_again() -> None:
     async def story() -> None:
         server = FakeServer()
         async with recording(server) as recorder:

@@ -174,7 +174,7 @@ def test_who_cannot_renew_stops_before_another_may_lead() -> None:
     in_fake_time(story())
 
 
-def test_work_that_stops_when_told_is_not_cancelled() -> None:
+def test_work_that_stops_on_request_is_not_cancelled() -> None:
     async def story() -> None:
         server = FakeServer()
         first = Candidate(server, "first")
@@ -189,7 +189,7 @@ def test_work_that_stops_when_told_is_not_cancelled() -> None:
     in_fake_time(story())
 
 
-def test_a_lease_that_is_somebody_elses_now_is_lost_and_not_released() -> None:
+def test_a_lease_with_another_holder_is_lost_and_not_released() -> None:
     async def story() -> None:
         server = FakeServer()
         first = Candidate(server, "first")
@@ -267,7 +267,7 @@ def test_work_that_fails_releases_the_lease() -> None:
     in_fake_time(story())
 
 
-def test_who_is_told_to_stop_while_waiting_never_leads() -> None:
+def test_a_candidate_stopped_while_waiting_never_leads() -> None:
     async def story() -> None:
         server = FakeServer()
         first, second = Candidate(server, "first"), Candidate(server, "second")

@@ -58,7 +58,7 @@ def test_how_many_one_may_have(total: int, most: int) -> None:
     assert held == most
 
 
-async def test_one_who_holds_on_leaves_room_for_others() -> None:
+async def test_a_long_holder_leaves_room_for_others() -> None:
     crowd = Crowd(6)
     await crowd.comes(*(f"slow-{number}" for number in range(20)))
     assert len(crowd.inside) == 4
@@ -66,7 +66,7 @@ async def test_one_who_holds_on_leaves_room_for_others() -> None:
     assert {"a-0", "b-0"} <= set(crowd.inside)
 
 
-async def test_those_who_wait_take_turns_and_everybody_comes_in() -> None:
+async def test_waiters_take_turns_and_all_get_in() -> None:
     crowd = Crowd(1)
     await crowd.comes("a-0", "a-1", "a-2", "b-0", "b-1", "c-0")
     seen = []
@@ -76,7 +76,7 @@ async def test_those_who_wait_take_turns_and_everybody_comes_in() -> None:
     assert seen == ["a-0", "a-1", "b-0", "c-0", "a-2", "b-1"]
 
 
-async def test_a_slot_is_not_lost_with_whoever_no_longer_waits() -> None:
+async def test_a_slot_is_not_lost_with_a_cancelled_waiter() -> None:
     crowd = Crowd(1)
     await crowd.comes("a-0", "a-1", "b-0")
     await crowd.loses_patience("a-1")

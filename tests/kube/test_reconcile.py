@@ -302,7 +302,7 @@ class Unfinished:
             await asyncio.sleep(0)
 
 
-async def test_who_is_cancelled_before_he_was_told_to_stop_leaves_nothing_running() -> None:
+async def test_a_reconciler_cancelled_before_its_stop_leaves_nothing_running() -> None:
     work = Unfinished()
     running = await work.begin(asyncio.Event())
     running.cancel()
@@ -312,7 +312,7 @@ async def test_who_is_cancelled_before_he_was_told_to_stop_leaves_nothing_runnin
     assert not work.written
 
 
-async def test_who_is_cancelled_while_he_finishes_leaves_nothing_running() -> None:
+async def test_a_reconciler_cancelled_while_it_finishes_leaves_nothing_running() -> None:
     work, stop = Unfinished(), asyncio.Event()
     running = await work.begin(stop)
     stop.set()

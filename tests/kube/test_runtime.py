@@ -41,7 +41,7 @@ def runtime(server: FakeServer | None = None) -> Runtime:
     return Runtime(client, Caches(client), Clock())
 
 
-async def test_services_are_told_to_stop_and_awaited() -> None:
+async def test_services_are_stopped_and_awaited() -> None:
     stop, workers = asyncio.Event(), [Worker("a"), Worker("b")]
     running = asyncio.create_task(run_services(runtime(), workers, stop))
     for worker in workers:
@@ -51,7 +51,7 @@ async def test_services_are_told_to_stop_and_awaited() -> None:
     assert all(worker.ended.is_set() for worker in workers)
 
 
-async def test_when_one_fails_the_others_finish_and_the_failure_is_told() -> None:
+async def test_when_one_fails_the_others_finish_and_the_failure_is_reported() -> None:
     stop, good = asyncio.Event(), Worker("good")
     with pytest.raises(RuntimeError, match="bad broke"):
         await run_services(runtime(), [good, Worker("bad", fails=True)], stop)

@@ -125,7 +125,7 @@ async def test_a_watch_that_ends_is_resumed_at_once() -> None:
         await store.wait_until(lambda s: len(s) == 2)
 
 
-async def test_an_expired_version_lists_again_and_tells_the_difference() -> None:
+async def test_an_expired_version_lists_again_and_reports_the_difference() -> None:
     server = FakeServer()
     for name in ("stays", "changes", "goes"):
         server.put(pod(name))
@@ -290,7 +290,7 @@ async def test_an_unreadable_object_in_the_list_hides_no_other() -> None:
         await store.wait_until(lambda s: not s.problems)
 
 
-async def test_a_failing_subscriber_harms_nobody_else() -> None:
+async def test_a_failing_subscriber_affects_no_other() -> None:
     server = FakeServer()
     async with following(server) as store:
         await server.watched(1)
@@ -479,7 +479,7 @@ async def test_what_cannot_be_read_is_known_by_its_uid() -> None:
         assert store.problems["default/a"].uid == put["metadata"]["uid"] != ""
 
 
-async def test_many_objects_are_told_in_turns_and_each_once() -> None:
+async def test_many_objects_are_delivered_in_turns_and_each_once() -> None:
     server = FakeServer()
     for number in range(1000):
         server.put(pod(f"p{number:03}"))
@@ -510,7 +510,7 @@ async def test_many_objects_are_told_in_turns_and_each_once() -> None:
         assert tale[-1] == "~p999"
 
 
-async def test_whoever_is_cancelled_while_he_is_told_has_subscribed() -> None:
+async def test_a_subscriber_cancelled_while_it_catches_up_has_subscribed() -> None:
     server = FakeServer()
     for number in range(1000):
         server.put(pod(f"p{number:03}"))

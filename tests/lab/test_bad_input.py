@@ -247,7 +247,7 @@ def _runs(store: Store[Pod], name: str) -> bool:
     return pod is not None and pod.status.phase == "Running"
 
 
-async def test_a_pod_that_claims_a_shared_gpu_nobody_holds(town: HostileCluster) -> None:
+async def test_a_pod_that_claims_an_unreserved_shared_gpu(town: HostileCluster) -> None:
     """Others are not sent to share it: the binder would refuse them again and again."""
     forged = make_pod(
         "forged",
@@ -328,7 +328,7 @@ async def test_workloads(town: HostileCluster) -> None:
         assert "spec: expected an object" in await town.wait_for_event(kind, "text", "Unreadable")
 
 
-async def test_afterwards_nobody_writes_and_nobody_was_flooded(town: HostileCluster) -> None:
+async def test_afterwards_no_service_writes_and_no_event_repeats(town: HostileCluster) -> None:
     await town.wait_until_idle()
     told = Counter((event["involvedObject"]["kind"], event["involvedObject"]["name"]) for event in town.events.values())
     assert [subject for subject, count in told.items() if count > 8] == []

@@ -166,7 +166,7 @@ def test_a_reworded_text_is_found_if_nothing_else_looks_like_it(shop: Path) -> N
         changed(shop, "prices:Offer.gross", "tax = net * RATES[self.rate] // 90", "pass")
 
 
-def test_a_function_that_is_gone_is_looked_for_everywhere(shop: Path) -> None:
+def test_a_missing_function_is_searched_everywhere(shop: Path) -> None:
     text = (shop / "src/shop/prices.py").read_text()
     (shop / "src/shop/prices.py").write_text("")
     (shop / "src/shop/sums.py").write_text(text.replace("def total", "def summed_up").replace("most", "limit"))

@@ -117,5 +117,5 @@ def test_what_only_an_import_does_right_is_refused(change: Change, old: str, new
         change(old, new)
 
 
-def test_a_file_that_nobody_has_imported_needs_nothing(tmp_path: Path) -> None:
+def test_a_file_that_is_not_imported_needs_no_patch(tmp_path: Path) -> None:
     assert Functions(tmp_path, set()).replacements(tmp_path / "other.py", "a = 1", "a = 2") == []

@@ -136,7 +136,7 @@ async def test_junk_in_subresources(inside: ApiServer) -> None:
             assert (await api.patch("pods", "a", [operation], kind=JSON_PATCH)).code < 500, operation
 
 
-async def test_a_stored_object_that_makes_no_sense_harms_nobody() -> None:
+async def test_a_malformed_stored_object_affects_no_other_request() -> None:
     """Somebody else's rules were laxer: what is stored is read as far as it can be."""
     async with running_server() as (server, api):
         odd = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "odd", "namespace": "default"}, "spec": 5}

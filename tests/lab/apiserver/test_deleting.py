@@ -145,7 +145,7 @@ async def test_a_dependent_of_an_owner_that_never_was_goes(api: Api) -> None:
     await api.gone("configmaps", "child")
 
 
-async def test_an_owner_of_a_kind_nobody_serves_counts_as_present(api: Api) -> None:
+async def test_an_owner_of_an_unserved_kind_counts_as_present(api: Api) -> None:
     owner = {"apiVersion": "example.com/v1", "kind": "Ghost", "metadata": {"name": "g", "uid": "u"}}
     await api.create("configmaps", config_map("child", ownerReferences=owned_by(owner)))
     gone = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "g", "uid": "u2"}}

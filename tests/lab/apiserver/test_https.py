@@ -100,7 +100,7 @@ async def test_a_token_of_any_bytes_is_no_error(server: ApiServer) -> None:
     assert answer.startswith(b"HTTP/1.1 401 ")
 
 
-async def test_the_body_of_a_user_who_may_not_is_not_even_awaited(socket: Socket) -> None:
+async def test_the_body_of_an_unauthorised_request_is_not_awaited(socket: Socket) -> None:
     answered = asyncio.Event()
 
     async def body() -> AsyncIterator[bytes]:
@@ -151,7 +151,7 @@ async def test_writes_over_https_are_noted_with_their_manager(socket: Socket) ->
     assert (entry["manager"], entry["operation"]) == ("tool", "Update")
 
 
-async def test_writes_within_the_process_are_noted_where_somebody_applies(server: ApiServer) -> None:
+async def test_local_writes_are_tracked_on_applied_objects(server: ApiServer) -> None:
     api = Api(server.transport())
     assert "managedFields" not in (await api.create("deployments", deployment("a"))).meta
     await api.patch("deployments", "b", deployment("b"), kind=APPLY, fieldManager="me")
@@ -210,7 +210,7 @@ def test_loopback_addresses() -> None:
     assert not any(map(is_loopback, ("0.0.0.0", "10.0.0.1", "::", "example.com", "")))
 
 
-async def test_an_address_for_everybody_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_public_address_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     async with running_server() as (server, _):
         await server.serve("127.0.0.1")
         assert caplog.records == []
@@ -218,7 +218,7 @@ async def test_an_address_for_everybody_is_warned_of(caplog: pytest.LogCaptureFi
         assert "0.0.0.0" in caplog.text
 
 
-async def test_a_failure_inside_is_a_500_and_harms_nobody() -> None:
+async def test_an_internal_failure_is_a_500_and_affects_no_other_request() -> None:
     def broken(request: AdmissionRequest) -> None:
         if request.name == "x":
             raise RuntimeError("a bug")
@@ -229,7 +229,7 @@ async def test_a_failure_inside_is_a_500_and_harms_nobody() -> None:
         assert (await api.create("configmaps", config_map("y"))).code == 201
 
 
-async def test_a_listener_that_fails_harms_nobody(server: ApiServer, api: Api) -> None:
+async def test_a_failing_listener_affects_no_other(server: ApiServer, api: Api) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 

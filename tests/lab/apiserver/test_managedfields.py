@@ -196,7 +196,7 @@ def test_a_field_no_longer_named_stays_where_another_owns_it(web: Cluster) -> No
     assert web.spec == {"replicas": 2}
 
 
-def test_what_nobody_named_stays(web: Cluster) -> None:
+def test_fields_without_an_applier_stay(web: Cluster) -> None:
     web.applies("me", deployment(replicas=2))
     assert web.live is not None
     web.live = {**web.live, "spec": {**web.spec, "revisionHistoryLimit": 10}}
@@ -345,7 +345,7 @@ def test_many_updaters_are_put_together(web: Cluster) -> None:
     assert len([path for path in owned if len(path) == 3]) == 14
 
 
-def test_what_identifies_an_object_is_nobodys(web: Cluster) -> None:
+def test_identifying_fields_have_no_owner(web: Cluster) -> None:
     config = {**deployment(), "metadata": {"name": "web", "namespace": "default", "uid": "u"}}
     web.applies("me", config)
     assert web.fields("me") == {"f:spec": {}}

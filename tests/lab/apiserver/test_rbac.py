@@ -47,7 +47,7 @@ async def test_an_account_without_roles_may_look_around_and_nothing_else(account
     assert (await nobody.request("GET", "/apis/example.com/v1/namespaces/team/unknowns")).code == 403
 
 
-async def test_a_body_is_not_looked_at_before_its_sender_may_write(accounts: Accounts) -> None:
+async def test_a_body_is_not_read_before_its_sender_is_authorised(accounts: Accounts) -> None:
     nobody = await accounts.make("nobody", TEAM)
     for body, kind in ((b"{", "application/json"), (b"a: [", "application/yaml"), (b"<x/>", "application/xml")):
         answer = await nobody.request("POST", path_of("pods", namespace=TEAM), body, content_type=kind)
@@ -143,7 +143,7 @@ async def test_reviews_say_what_requests_are_answered(accounts: Accounts) -> Non
     assert [each["verbs"] for each in found] == [["create"]]
 
 
-async def test_nobody_grants_what_he_does_not_hold(accounts: Accounts) -> None:
+async def test_a_user_grants_only_rights_that_the_user_holds(accounts: Accounts) -> None:
     holds = rule("configmaps", "get"), rule("roles.rbac.authorization.k8s.io", "create")
     clerk = await accounts.make(
         "clerk", TEAM, Grant("", TEAM, (*holds, rule("rolebindings.rbac.authorization.k8s.io", "create")))

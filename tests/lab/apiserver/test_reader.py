@@ -36,7 +36,7 @@ async def test_items_of_kubernetes_own_kinds_do_not_say_what_they_are(api: Api) 
     assert {(each["kind"], each["apiVersion"]) for each in queues} == {("Queue", "scheduling.run.ai/v2")}
 
 
-async def test_an_absent_object_is_told_by_name(api: Api) -> None:
+async def test_an_absent_object_is_reported_by_name(api: Api) -> None:
     answer = await api.get("deployments", "web")
     assert (answer.code, answer.body["message"]) == (404, 'deployments.apps "web" not found')
     assert answer.body["details"] == {"name": "web", "group": "apps", "kind": "deployments"}
@@ -189,7 +189,7 @@ async def test_metadata_alone(api: Api) -> None:
     assert "spec" not in many.body["items"][0]
 
 
-async def test_a_client_that_reads_no_json_is_told_so(inside: ApiServer) -> None:
+async def test_a_client_that_does_not_accept_json_gets_406(inside: ApiServer) -> None:
     api = Api(inside.transport())
     protobuf = "application/vnd.kubernetes.protobuf"
     assert (await api.request("GET", "/api/v1/pods", accept=protobuf)).code == 406

@@ -72,7 +72,7 @@ def test_an_empty_word_counts_as_absent() -> None:
         ("nginx@sha256:abc", "IfNotPresent"),
     ],
 )
-def test_moving_tags_are_pulled_anew(image: str, policy: str) -> None:
+def test_moving_tags_are_always_pulled(image: str, policy: str) -> None:
     assert pod_spec(containers=[{"name": "c", "image": image}])["containers"][0]["imagePullPolicy"] == policy
 
 

@@ -12,7 +12,7 @@ from tests.lab.apiserver.apiclient import Api, config_map, pod
 from tests.servers import Server
 
 
-async def test_a_watch_tells_what_is_there_and_what_comes(api: Api) -> None:
+async def test_a_watch_sends_present_objects_and_changes(api: Api) -> None:
     await api.create("configmaps", config_map("a"))
     async with api.watch("configmaps") as watch:
         await api.create("configmaps", config_map("b"))
@@ -21,7 +21,7 @@ async def test_a_watch_tells_what_is_there_and_what_comes(api: Api) -> None:
         assert await watch.take(4) == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
 
 
-async def test_a_watch_from_a_revision_tells_what_came_after(api: Api) -> None:
+async def test_a_watch_from_a_revision_sends_later_changes(api: Api) -> None:
     await api.create("configmaps", config_map("a"))
     then = (await api.list("configmaps")).meta["resourceVersion"]
     await api.create("configmaps", config_map("b"))
@@ -89,7 +89,7 @@ async def test_initial_events_need_their_match(api: Api) -> None:
     assert (refused.code, refused.body["reason"]) == (422, "Invalid")
 
 
-async def test_bookmarks_come_to_those_who_ask(inside: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bookmarks_are_sent_on_request(inside: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "BOOKMARK_S", 0.01)
     api = Api(inside.transport())
     then = (await api.list("configmaps")).meta["resourceVersion"]

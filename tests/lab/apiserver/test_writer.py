@@ -147,7 +147,7 @@ async def test_the_rest_of_a_status_stays_when_a_part_of_it_changes(api: Api) ->
     assert unknown.body["status"] == {**before, "message": "bye"}
 
 
-async def test_status_has_its_own_door(api: Api) -> None:
+async def test_status_changes_only_through_its_subresource(api: Api) -> None:
     created = await api.create("deployments", deployment("web") | {"status": {"replicas": 9}})
     assert created.body["status"] == {}
     main = await api.patch("deployments", "web", {"spec": {"replicas": 3}, "status": {"replicas": 9}})
@@ -166,7 +166,7 @@ async def test_generation_counts_changes_of_the_spec_alone(api: Api) -> None:
     assert (await api.patch("deployments", "web", {"spec": {"replicas": 5}})).meta["generation"] == 2
 
 
-async def test_unknown_fields_are_told_refused_or_ignored(api: Api) -> None:
+async def test_unknown_fields_are_reported_refused_or_ignored(api: Api) -> None:
     odd = pod("a")
     odd["spec"]["colour"] = "red"
     strict = await api.create("pods", odd, fieldValidation="Strict")

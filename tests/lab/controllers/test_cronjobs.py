@@ -50,7 +50,7 @@ def read(*args: Any, **kwargs: Any) -> CronJob:
         (read("30 14 * * *", timeZone="Asia/Kolkata"), "09:01:00", "09:00:00"),
     ],
 )
-def test_the_last_time_that_nobody_served_is_due(cron: CronJob, now: str, expected: str | None) -> None:
+def test_the_last_missed_time_is_due(cron: CronJob, now: str, expected: str | None) -> None:
     assert due_time(cron, at(now)) == (at(expected) if expected is not None else None)
 
 
@@ -100,7 +100,7 @@ async def test_replace_gives_the_old_job_up() -> None:
         await w.jobs.wait_until(lambda s: len(s) >= 1 and f"default/{first.metadata.name}" not in s)
 
 
-async def test_a_schedule_that_is_none_is_told() -> None:
+async def test_an_invalid_schedule_is_reported() -> None:
     async with simulated_cluster(controllers=True) as w:
         await w.create(CRON_JOBS, cron_job("now and then"))
         await w.event("UnparseableSchedule", "now and then")

@@ -106,7 +106,7 @@ async def test_pods_that_wait_are_given_up_before_pods_that_run() -> None:
         assert w.find(kept.metadata.name) is not None
 
 
-async def test_a_pod_that_nobody_controls_is_adopted() -> None:
+async def test_an_orphaned_pod_is_adopted() -> None:
     async with simulated_cluster(controllers=True) as w:
         await w.create(PODS, pod("orphan", labels=LABELS, restart="Always"))
         await w.create(PODS, pod("stranger", labels={"app": "other"}, restart="Always"))

@@ -221,7 +221,7 @@ async def test_no_pod_is_made_twice_over_restarts() -> None:
         assert len({version.metadata.uid for version in w.history}) == 4
 
 
-async def test_a_template_that_the_server_refuses_is_told() -> None:
+async def test_a_refused_template_is_reported() -> None:
     async with simulated_cluster(controllers=True) as w:
         body = job()
         body["spec"]["template"]["spec"]["priorityClassName"] = "nobody-made-it"

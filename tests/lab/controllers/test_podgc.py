@@ -45,7 +45,7 @@ async def test_a_node_that_comes_back_in_time_keeps_its_pods() -> None:
         assert after.status.phase == "Running"
 
 
-async def test_a_taint_drives_out_those_who_do_not_bear_it() -> None:
+async def test_a_taint_evicts_pods_that_do_not_tolerate_it() -> None:
     async with simulated_cluster(controllers=True) as w:
         await w.node("n1")
         await w.pod("leaves", node="n1", restart="Always")

@@ -241,7 +241,7 @@ async def test_the_place_of_a_pod_that_vanished_before_its_binding_goes_to_the_n
         await w.phase("b", "Running")
 
 
-async def test_a_pod_that_somebody_else_binds_counts_where_it_is() -> None:
+async def test_a_pod_that_another_scheduler_binds_counts_on_its_node() -> None:
     between = Between(gathers=2)
     async with scheduled(between) as w:
         await w.node("n1", gpus=1)

@@ -47,7 +47,7 @@ async def test_reservation_pods_learn_which_gpu_they_hold() -> None:
         assert await reserved(w, "r2") == second
 
 
-async def test_a_pod_of_the_reservation_namespace_that_reserves_nothing_is_told_nothing() -> None:
+async def test_a_pod_of_the_reservation_namespace_that_reserves_nothing_gets_no_index() -> None:
     async with simulated_cluster() as w:
         await w.create(NAMESPACES, {"metadata": {"name": names.RESERVATION_NAMESPACE}})
         await w.node("n1", gpus=1)

@@ -20,7 +20,7 @@ def conditions(status: dict[str, Any]) -> dict[str, str]:
     return {condition["type"]: condition["status"] for condition in status["conditions"]}
 
 
-async def test_a_bound_pod_starts_with_everything_a_kubelet_tells() -> None:
+async def test_a_bound_pod_starts_with_a_full_kubelet_status() -> None:
     async with simulated_cluster() as w:
         await w.node("n1", gpus=8)
         await w.pod("a", gpus=1, containers=2)
@@ -240,7 +240,7 @@ async def test_a_deadline_ends_a_pod() -> None:
         assert failed.status.reason == "DeadlineExceeded"
 
 
-async def test_an_unreadable_annotation_is_told_and_the_pod_runs_all_the_same() -> None:
+async def test_an_unreadable_annotation_is_reported_and_the_pod_runs() -> None:
     async with simulated_cluster(behaviour=BehaviourDefaults(run_s=0.5)) as w:
         await w.node("n1")
         await w.pod("a", node="n1", annotations={names.RUN_SECONDS_ANNOTATION: "soon"})
@@ -316,7 +316,7 @@ async def _restarted_with(w: SimulatedCluster, count: int) -> set[str]:
     return set(held)
 
 
-async def test_a_restart_loses_nothing_and_admits_nobody_twice() -> None:
+async def test_a_restart_loses_nothing_and_admits_no_pod_twice() -> None:
     async with simulated_cluster() as w:
         await w.node("n1", gpus=2)
         await w.pod("a", node="n1", gpus=1, restart="Always")

@@ -64,7 +64,7 @@ def test_a_long_start_is_shown_once() -> None:
     assert phase(next_step(again.state, a_pod(), T0 + 60, facts(start=60))) == "Running"
 
 
-def test_what_is_missing_is_told_when_it_holds_the_pod_up_and_again_when_it_changes() -> None:
+def test_a_missing_object_is_reported_when_it_blocks_the_pod_and_when_it_changes() -> None:
     first = facts(waiting=ContainerWaiting("CreateContainerConfigError", "a"))
     assert next_step(ADMITTED, a_pod(), T0, first).status is None
     told = next_step(ADMITTED, a_pod(), T0 + 1, first)
@@ -156,7 +156,7 @@ def test_a_finished_pod_goes_when_it_is_deleted_and_not_before() -> None:
     assert next_step(ended, a_pod({"phase": "Succeeded"}, deleted_with_grace=0), T0, facts()).remove
 
 
-def test_a_pod_that_somebody_else_ended_is_over() -> None:
+def test_a_pod_that_another_client_ended_is_finished() -> None:
     taken = next_step(RUNNING, a_pod({"phase": "Failed"}), T0, facts())
     assert (taken.status, taken.state.stage) == (None, Stage.ENDED)
 

@@ -183,7 +183,7 @@ def test_a_range_is_drawn_from_the_uid() -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "90..30", "1..", "nan", "inf", ""])
-def test_a_time_that_cannot_be_read_is_told_and_ignored(text: str) -> None:
+def test_an_unreadable_time_is_reported_and_ignored(text: str) -> None:
     course = behaviour_of(a_pod(annotations={names.RUN_SECONDS_ANNOTATION: text}), BehaviourDefaults(run_s=5))
     assert course.run_s == 5
     assert len(course.problems) == 1
@@ -191,7 +191,7 @@ def test_a_time_that_cannot_be_read_is_told_and_ignored(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["256", "-1", "one", "99999"])
-def test_an_exit_code_that_is_none_is_told_and_ignored(text: str) -> None:
+def test_an_invalid_exit_code_is_reported_and_ignored(text: str) -> None:
     course = behaviour_of(a_pod(annotations={names.EXIT_CODE_ANNOTATION: text}), BehaviourDefaults())
     assert (course.exit_code, len(course.problems)) == (0, 1)
 

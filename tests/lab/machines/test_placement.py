@@ -140,7 +140,7 @@ def test_what_was_held_on_a_node_that_comes_back_is_still_held() -> None:
         (a_node("n", taints=[{"key": "x", "effect": "NoExecute"}]), "1 node(s) had untolerated taint {x: }"),
     ],
 )
-def test_a_closed_node_takes_nobody(node: Node, expected: str) -> None:
+def test_a_node_that_is_unready_or_unschedulable_takes_no_pod(node: Node, expected: str) -> None:
     assert refusal(places(node).choose_node(wanting())) == f"0/1 nodes are available: {expected}."
 
 
@@ -154,7 +154,7 @@ def test_a_closed_node_takes_nobody(node: Node, expected: str) -> None:
         ({"key": "dedicated", "operator": "Exists", "effect": "NoExecute"}, False),
     ],
 )
-def test_a_taint_keeps_away_those_who_do_not_tolerate_it(toleration: dict[str, str], fits: bool) -> None:
+def test_a_taint_keeps_away_pods_that_do_not_tolerate_it(toleration: dict[str, str], fits: bool) -> None:
     made = places(a_node("n", taints=[TAINT]))
     assert isinstance(made.choose_node(wanting(tolerations=[toleration])), str) == fits
 
