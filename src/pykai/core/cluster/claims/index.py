@@ -136,7 +136,7 @@ class ClaimIndex:
             return
         owner = (pod.metadata.namespace, pod.metadata.uid)
         self._use_by_pod[key] = pod_use = _PodClaimUse(
-            frozenset(key for _, key in self._claims_of_pod(pod) if key), extended_names, owner
+            frozenset(claim_key for _, claim_key in self._claims_of_pod(pod) if claim_key), extended_names, owner
         )
         self._index_pod(key, pod_use, add=True)
 
