@@ -10,25 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from heapq import nsmallest
 
-from pykai.api import names
 from pykai.api.core import PriorityClass
 from pykai.core.cluster.groupindex import GroupIndex
+from pykai.core.model.priorityclasses import default_class, default_priority
 from pykai.core.model.problems import Problem
 
 #: Groups that are reported at a time; the others are reported when these are gone or corrected.
 _MAX_REPORTED = 100
-
-
-def default_class(classes: Mapping[str, PriorityClass]) -> PriorityClass | None:
-    """The class of groups that name none; None when there is no default class."""
-    defaults = [item for item in classes.values() if item.global_default]
-    return min(defaults, key=lambda item: item.metadata.name, default=None)
-
-
-def default_priority(classes: Mapping[str, PriorityClass]) -> int:
-    """Priority of groups whose class is not known (queues:Q-80)."""
-    default = default_class(classes)
-    return names.DEFAULT_JOB_PRIORITY if default is None else default.value
 
 
 def unknown_class_problems(group_index: GroupIndex, classes: Mapping[str, PriorityClass]) -> tuple[Problem, ...]:

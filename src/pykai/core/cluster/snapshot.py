@@ -19,11 +19,11 @@ from pykai.core.cluster.changetokens import ChangeTokens
 from pykai.core.cluster.claims.index import ClaimIndex
 from pykai.core.cluster.groupindex import GroupEntry, GroupIndex, PriorityKind, QueueGroups
 from pykai.core.cluster.nodetable import NodeTable
-from pykai.core.cluster.priorities import default_priority
 from pykai.core.cluster.storage import StorageIndex
 from pykai.core.model.affinityterms import TermStore
 from pykai.core.model.axes import Axes, FloatArray, IntArray, mig_gpus
 from pykai.core.model.groups import Group
+from pykai.core.model.priorityclasses import default_priority
 from pykai.core.model.problems import Problem
 from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree
 from pykai.core.model.shapes import HostPort, Shape, ShapeRegister
