@@ -54,8 +54,8 @@ NOT_YET_CLEAN = {
     "api",
     "binder",
     "cli",
-    "core",
     "core/actions",
+    "core",
     "core/cluster",
     "core/cycle",
     "core/eviction",
@@ -104,11 +104,16 @@ def prose_of_page(text: str) -> Iterator[Prose]:
             yield Prose(number, re.sub(r"`[^`]*`|\]\([^)]*\)|<a id=[^>]*>|^\s*\|", " ", line))
 
 
+def without_values(line: str) -> str:
+    """A line without names in backticks and single words in quotes."""
+    return re.sub(r"`[^`]*`|\"\w+\"", " ", line)
+
+
 def prose_of_module(source: str, *, texts: bool) -> Iterator[Prose]:
     """Comments, docstrings and, if wanted, other strings that are sentences."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            yield Prose(token.start[0], re.sub(r"`[^`]*`", " ", token.string.lstrip("#: ")))
+            yield Prose(token.start[0], without_values(token.string.lstrip("#: ")))
     tree = ast.parse(source)
     docstrings = {
         id(node.body[0].value)
@@ -123,7 +128,7 @@ def prose_of_module(source: str, *, texts: bool) -> Iterator[Prose]:
         # A single word is a value, not prose.
         if id(node) in docstrings or (texts and " " in node.value):
             for offset, line in enumerate(node.value.splitlines()):
-                yield Prose(node.lineno + offset, re.sub(r"`[^`]*`", " ", line))
+                yield Prose(node.lineno + offset, without_values(line))
 
 
 def findings(prose: Iterator[Prose], name: str) -> list[str]:

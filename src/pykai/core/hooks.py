@@ -2,17 +2,17 @@
 
 A plugin is a frozen record of its arguments with one method, `prepare(snapshot) -> Hooks`.  `Hooks` holds optional
 callables; `Rules` flattens those of all plugins, in configured order, once per cycle.  Signatures are over columns: a
-check or score gets the rows it is asked about (a slice or an array of row numbers) and answers for all of them at once,
-so the same function serves the first pass over the cluster and the repair of one row after a placement.
+check or score gets node rows (a slice or an array of row numbers) and answers for all of them at once, so the same
+function serves the first pass over the cluster and the repair of one row after a placement.
 
-What is cached and what a hook must say about itself:
+What is cached, and what a hook must declare:
 
-- Results are kept per *shape*.  A hook that looks at anything else of the ask (its labels, its nominated node) names
-  that in `cache_key`; asks with different keys are evaluated apart.
-- `scope` says what can change a result: `NODES` facts of nodes only, `ROW` also what is placed on that row, `ASK` also
-  the books of the queues.  An `ASK` check is evaluated for every task, and `key` names what it looks at.
-- A score that depends on values of all rows (a minimum, a maximum) tells them through `context`; when they change,
-  every row is scored anew.
+- Results are cached per *shape*.  A hook that reads anything else of the request (labels, nominated node) returns that
+  from `cache_key`; requests with different keys are evaluated separately.
+- `scope` says what can change a result: `NODES` facts of nodes only, `ROW` also what is placed on that row, `REQUEST`
+  also the queue ledger.  A `REQUEST` check is evaluated for every task, and `key` returns what it depends on.
+- A score that depends on values of all rows (a minimum, a maximum) declares them through `context`; when they change,
+  every row is scored again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class NodeSet:
     scores: FloatArray | None = None
 
 
-#: Every node; one object, so that what is known about it is found again.
+#: Every node; one object, so that cached results for it are found again.
 ALL_NODES = NodeSet()
 
 
@@ -98,9 +98,9 @@ class NodeCheck:
     evaluate: Callable[[State, PlacementRequest, Rows], IntArray]
     scope: Scope = Scope.ROW
     applies: Callable[[PlacementRequest], bool] = _applies_always
-    #: a text with figures instead of `texts`: (state, ask, code, row)
+    #: a text with figures instead of `texts`: (state, request, code, row)
     describe: Callable[[State, PlacementRequest, int, int], str] | None = None
-    #: what an ASK check looks at; two asks with equal keys get equal answers while the state is the same
+    #: what a REQUEST check depends on; requests with equal keys get equal results while the state is the same
     key: Callable[[PlacementRequest], Hashable] | None = None
     #: the same as `evaluate` for one row, for speed
     at: Callable[[State, PlacementRequest, int], int] | None = None
@@ -110,16 +110,16 @@ class NodeCheck:
 class NodeScore:
     """A score: `evaluate` gives a number per row, added to those of the other plugins.
 
-    Its last argument is what the function of `context` told last, None without a `context`.
+    Its last argument is the last result of the function from `context`, None without a `context`.
     """
 
     name: str
     evaluate: Callable[[State, PlacementRequest, Rows, Any], FloatArray]
     scope: Scope = Scope.ROW
     applies: Callable[[PlacementRequest], bool] = _applies_always
-    #: gives, once per ranking, a function that tells what every row's score depends on right now
+    #: returns, once per ranking, a function whose result every row's score depends on
     context: Callable[[State, PlacementRequest, NodeSet], Callable[[], Hashable]] | None = None
-    #: the same for one row, for speed: (state, ask, row, planes of the row as lists, context)
+    #: the same for one row, for speed: (state, request, row, planes of the row as lists, context)
     at: Callable[[State, PlacementRequest, int, Planes, Any], float] | None = None
 
 
@@ -139,24 +139,24 @@ class Loss(NamedTuple):
     task: Task
     #: what it costs its queue where it is
     amounts: QueueAmounts
-    #: it would get another place, so its queue loses nothing
+    #: it would get another node, so its queue loses nothing
     moves: bool
 
 
 class EvictionProposal(NamedTuple):
-    """A set of victims that suffices, to be judged before anything is done (queues:11.3)."""
+    """A sufficient set of victims, checked before anything is decided (queues:11.3)."""
 
-    #: for whom, and what its tasks ask of its queue
+    #: the gang that benefits, and what its tasks cost its queue
     gang: Gang
     required: QueueAmounts
     #: gangs that lose tasks, in the order they were chosen; tasks in task order
     losses: list[tuple[Gang, list[Loss]]]
-    #: what every queue had before anyone was evicted, [queue][resource] (cycle:RCL-1)
+    #: what every queue had before any eviction, [queue][resource] (cycle:RCL-1)
     allocated: list[list[float]]
-    #: the same for work that cannot be taken back, and whether the gang is such work
+    #: the same for non-preemptible work, and whether the gang is such work
     allocated_non_preemptible: list[list[float]]
     non_preemptible: bool
-    #: tasks that get another place do not count as taken (cycle:RCL-3)
+    #: tasks that get another node do not count as lost (cycle:RCL-3)
     moving_is_free: bool
 
 
@@ -185,7 +185,7 @@ class Observers:
 class Hooks:
     """What one plugin adds; every field may be left out.  `HOOK_TABLE` has a row for each."""
 
-    #: reasons against a task before any node is looked at; all that fail are reported (cycle:FLT-5)
+    #: reasons against a task before any node is checked; all failures are reported (cycle:FLT-5)
     pre_place: tuple[Callable[[State, PlacementRequest], PreFailure | None], ...] = ()
     #: whether no eviction could let a task in that the node checks keep out, even with these tasks placed beside it
     unresolvable: Callable[[PlacementRequest, Sequence[Task]], bool] | None = None
@@ -197,7 +197,7 @@ class Hooks:
     before_gang: Callable[[State, Gang], None] | None = None
     #: candidate node sets for a subgroup, tried in order
     node_sets: NodeSetMaker | None = None
-    #: for which gangs `node_sets` is asked; all when left out
+    #: the gangs that `node_sets` applies to; all if absent
     node_sets_for: Callable[[Gang], bool] | None = None
     #: sort key of a queue with the job it would serve next, smallest first
     queue_key: Callable[[State, int, QueueAmounts], tuple[float, ...]] | None = None
@@ -213,25 +213,25 @@ class Hooks:
     start_gate: Callable[[State, Gang, QueueAmounts], CapacityRefusal | None] | None = None
     #: sort key of a queue that would lose so much, largest first (queues:Q-239)
     victim_queue_key: Callable[[State, int, QueueAmounts], tuple[float, ...]] | None = None
-    #: which rule forbids a gang to reclaim so much; the first plugin that has one decides, without one nobody reclaims
+    #: which rule forbids a gang to reclaim so much; the first plugin that has one decides, without one no gang reclaims
     may_reclaim: Callable[[State, Gang, QueueAmounts], NoEviction | None] | None = None
     #: gives, once per search, a function that tells whether gangs of a leaf queue may lose something at all
     reclaim_from: Callable[[State, Gang, QueueAmounts], Callable[[int], bool]] | None = None
-    #: the same for what they lose for good; gangs of other leaves can only be moved, and so make no room by themselves
+    #: the same for what they lose for good; gangs of other leaves can only be moved, which frees nothing by itself
     reclaim_losers: Callable[[State, Gang, QueueAmounts], Callable[[int], bool]] | None = None
     #: whether one gang may lose something; all plugins must agree
     reclaim_filter: Callable[[State, Gang, QueueAmounts], Callable[[Gang], bool]] | None = None
     preempt_filter: Callable[[State, Gang, QueueAmounts], Callable[[Gang], bool]] | None = None
-    #: what is wrong with a set of victims, None when it is fair; all plugins must agree
+    #: why a set of victims is not allowed, None if it is; all plugins must agree
     reclaim_gate: Callable[[State, EvictionProposal], str | None] | None = None
     preempt_gate: Callable[[State, EvictionProposal], str | None] | None = None
-    #: ways to choose victims: names of `victims.scenarios`, tried in order (cycle:13.4)
+    #: generators of victim sets: names of `eviction.scenarios`, tried in order (cycle:13.4)
     scenarios: tuple[str, ...] = ()
-    #: what else than the shape the checks and scores above look at
+    #: what the checks and scores above read besides the shape
     cache_key: Callable[[PlacementRequest], Hashable] | None = None
-    #: told of every task that comes to or leaves a node, undo included
+    #: called for every task that comes to or leaves a node, rollbacks included
     observer: Observer | None = None
-    #: what nodes give out besides columns and shared GPUs: devices of claims, NUMA zones, volumes
+    #: accounting for discrete resources: devices of claims, NUMA zones, volumes
     discrete_ledger: DiscreteLedger | None = None
     #: annotations for the BindRequest of a pod (pod, node name); later plugins win (workloads:BM-1)
     bind_annotations: Callable[[Task, str], dict[str, str]] | None = None
@@ -435,7 +435,7 @@ class Rules:
     bind_annotations: tuple[Callable[[Task, str], dict[str, str]], ...] = ()
 
     def node_set_makers(self, gang: Gang) -> list[NodeSetMaker]:
-        """Who offers node sets for a gang."""
+        """The functions that offer node sets for a gang."""
         return [make for make, applies in zip(self.node_sets, self.node_sets_for, strict=True) if applies(gang)]
 
     @property
@@ -445,7 +445,7 @@ class Rules:
         return by_age if key is None else lambda task: (key(task), *by_age(task))
 
     def queue_tie_in(self, state: State) -> Callable[[int, int], bool] | None:
-        """Who goes first of two queues with equal keys, right now."""
+        """Whether the first of two queues with equal keys goes first, right now."""
         return partial(self.queue_tie, state) if self.queue_tie is not None else None
 
     @classmethod
