@@ -132,6 +132,12 @@ def controller_reference(references: Sequence[OwnerReference]) -> OwnerReference
     return next((each for each in references if each.controller), references[0])
 
 
+def controller_uid(obj: Pod | ObjectMetadataOnly) -> tuple[str, ...]:
+    """The uid of the reference to follow, for an index; none without owners."""
+    reference = controller_reference(obj.metadata.owner_references)
+    return (reference.uid,) if reference is not None and reference.uid else ()
+
+
 async def _resolve_owner(
     reference: OwnerReference, namespace: str, read_cache: CacheRead, fetch: ServerRead, cache: OwnerCache
 ) -> Owner:

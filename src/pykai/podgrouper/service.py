@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import msgspec
 from prometheus_client import CollectorRegistry
 
 from pykai.api import names
@@ -34,20 +33,19 @@ from pykai.kube.cachesync import wait_for_sync
 from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.events import InvolvedObject
 from pykai.kube.reconcilingservice import ReconcilingService
-from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.podgrouper.defaults import inherited_fields
 from pykai.podgrouper.groupwriter import PodGroupWriter
 from pykai.podgrouper.kinddefaults import read_kind_defaults
 from pykai.podgrouper.kinds import grouper_for, installed_groupers
-from pykai.podgrouper.kinds.table import GroupVersionKind, watched_kinds
+from pykai.podgrouper.kinds.table import GroupVersionKind
 from pykai.podgrouper.lookups import Lookups
 from pykai.podgrouper.metadata import Grouper, GroupingError, KindDefaults, Metadata, ObjectName, ObjectNotRead, Owner
 from pykai.podgrouper.oldestpods import OldestPods, group_key
 from pykai.podgrouper.options import PodGrouperOptions, read_options, selector_pairs
-from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly, OwnerCache, controller_reference, find_owners
-from pykai.podgrouper.restmapper import RestMapper
+from pykai.podgrouper.ownerreader import OwnerReader
+from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly, controller_reference, controller_uid
 from pykai.podgrouper.writes import pod_patch
 
 _log = logging.getLogger(__name__)
@@ -119,19 +117,11 @@ class PodGrouper(ReconcilingService):
                     resources.CONFIG_MAPS, _DefaultsMap, namespace=where, field_selector=f"metadata.name={which}"
                 )
             )
-        self._watched: dict[tuple[str, str], Store[ObjectMetadataOnly]] = {}
-        for kind in watched_kinds():
-            # A third-party grouper may read more than is cached.
-            if kind.cached_as is not None and groupers.get(kind.group_version_kind) is kind.grouper:
-                store = caches.store(kind.resource, kind.cached_as, optional=True)
-                store.index(_BY_OWNER, _owner_uid)
-                self._watched[(kind.resource.api_version, kind.resource.kind)] = store
         # Before the first list: a hundred thousand pods are sorted in page by page, not at once.
-        self._pods.index(_BY_OWNER, _owner_uid)
-        self._pods.index(_UNSCHEDULED_BY_OWNER, lambda pod: () if pod.spec.node_name else _owner_uid(pod))
+        self._pods.index(_BY_OWNER, controller_uid)
+        self._pods.index(_UNSCHEDULED_BY_OWNER, lambda pod: () if pod.spec.node_name else controller_uid(pod))
         self._pods.index(_BY_GROUP, lambda pod: (group,) if (group := group_key(pod)) else ())
-        self._owner_cache = OwnerCache(runtime.clock, options.owner_memory_s)
-        self._rest_mapper = RestMapper(runtime.client, runtime.clock)
+        self._owners = OwnerReader(runtime, groupers, options.owner_memory_s)
         self._oldest_pods = OldestPods(self._pods)
         self._writer = PodGroupWriter(
             runtime.client,
@@ -149,10 +139,10 @@ class PodGrouper(ReconcilingService):
         return self.ready() and super().idle()
 
     async def _wait_before_subscribing(self, stop: asyncio.Event) -> None:
-        await wait_for_sync(self._watched.values(), stop, _OWNER_SYNC_TIMEOUT_S)
+        await wait_for_sync(self._owners.stores, stop, _OWNER_SYNC_TIMEOUT_S)
 
     async def _subscribe(self) -> None:
-        for store in self._watched.values():
+        for store in self._owners.stores:
             store.subscribe(self._owner_changed)
         if self._default_maps is not None:
             self._default_maps.subscribe(self._defaults_changed)
@@ -203,7 +193,7 @@ class PodGrouper(ReconcilingService):
 
     def _is_watched(self, references: Sequence[OwnerReference]) -> bool:
         reference = controller_reference(references)
-        return reference is None or (reference.api_version, reference.kind) in self._watched
+        return reference is None or self._owners.is_watched(reference.api_version, reference.kind)
 
     def _owner_changed(self, change: Change[ObjectMetadataOnly]) -> None:
         old, new = change.old, change.new
@@ -234,10 +224,9 @@ class PodGrouper(ReconcilingService):
             for pod in self._pods.by_index(_BY_OWNER, above):
                 if self._needs_grouping(pod):
                     self._reconciler.enqueue(object_key(pod.metadata.namespace, pod.metadata.name))
-            for store in self._watched.values():
-                child_uids = {each.metadata.uid for each in store.by_index(_BY_OWNER, above)} - visited_uids
-                visited_uids |= child_uids
-                uids.extend(child_uids)
+            child_uids = self._owners.children(above) - visited_uids
+            visited_uids |= child_uids
+            uids.extend(child_uids)
 
     def _group_changed(self, change: Change[PodGroup]) -> None:
         """A group of pods that we manage was changed or deleted."""
@@ -292,7 +281,7 @@ class PodGrouper(ReconcilingService):
         return _BACKOFF.delay_s(failures)
 
     async def _group(self, pod: Pod) -> float | None:
-        top, owners = await find_owners(pod, self._cached_owner, self._fetch, self._owner_cache)
+        top, owners = await self._owners.find(pod)
         # The annotations of owners are known only after the climb (workloads:EX-3).
         if any(owner.metadata.annotations.get(names.SKIP_POD_GROUPER_ANNOTATION) == "true" for owner in owners):
             return None
@@ -307,8 +296,8 @@ class PodGrouper(ReconcilingService):
                 await self._client.patch(resources.PODS, pod.metadata.name, patch, pod.metadata.namespace, brief=True)
             except NotFound:
                 return None
-        unwatched = any((owner.api_version, owner.kind) not in self._watched for owner in owners)
-        return self._owner_cache.ttl_s if unwatched else None
+        unwatched = any(not self._owners.is_watched(owner.api_version, owner.kind) for owner in owners)
+        return self._owners.memory_s if unwatched else None
 
     def _report_problems(self, meta: Metadata, pod: Pod) -> None:
         """Report ignored values of the workload once per group, on the group and on this pod."""
@@ -357,7 +346,7 @@ class PodGrouper(ReconcilingService):
         if inherited_fields(oldest, self._settings) == inherited_fields(pod, self._settings):
             return meta
         try:
-            top, owners = await find_owners(oldest, self._cached_owner, self._fetch, self._owner_cache)
+            top, owners = await self._owners.find(oldest)
             oldest_meta = await self._run_grouper(top, oldest, owners)
         except GroupingError:
             return meta
@@ -366,25 +355,8 @@ class PodGrouper(ReconcilingService):
     def _has_scheduled_pods(self, group: str) -> bool:
         return any(pod.spec.node_name for pod in self._pods.by_index(_BY_GROUP, group))
 
-    def _cached_owner(self, which: ObjectName) -> Owner | None:
-        store = self._watched.get((which.api_version, which.kind))
-        owner = store.get(object_key(which.namespace, which.name)) if store is not None else None
-        if owner is None:
-            return None
-        body = {} if type(owner) is ObjectMetadataOnly else msgspec.to_builtins(owner)
-        return Owner(which.api_version, which.kind, owner.metadata, body)
-
-    async def _fetch(self, which: ObjectName) -> Mapping[str, Any]:
-        resource: Resource = await self._rest_mapper.resource(which.api_version, which.kind)
-        return await self._client.get_raw(resource, which.name, which.namespace if resource.namespaced else "")
-
     async def _read_into(self, which: ObjectName, readers: Lookups) -> None:
         try:
-            readers.objects[which] = await self._fetch(which)
+            readers.objects[which] = await self._owners.read(which)
         except NotFound:
             readers.objects[which] = None
-
-
-def _owner_uid(obj: Pod | ObjectMetadataOnly) -> Iterable[str]:
-    reference = controller_reference(obj.metadata.owner_references)
-    return (reference.uid,) if reference is not None and reference.uid else ()

@@ -38,7 +38,7 @@ async def progress(*pods: dict[str, Any]) -> tuple[int, bool]:
     """What one more pod that has ended costs, and whether anybody is looked at."""
     client = Client(FakeServer())
     service = make_podgrouper(Runtime(client, Caches(client), Clock()))
-    jobs = service._watched[(JOBS.api_version, JOBS.kind)]
+    jobs = next(store for store in service._owners.stores if store.resource == JOBS)
     put(jobs, job(1))
     put(service._pods, *pods)
     await service._subscribe()
