@@ -239,7 +239,12 @@ class BindRequestReconciler:
             if isinstance(error, _TRANSIENT) and not self._retries_exhausted(key):
                 self._server_failures[key] = self._server_failures.get(key, 0) + 1
                 raise
-            log.warning("%s/%s is bound and cannot be told so: %s", pod.metadata.namespace, pod.metadata.name, error)
+            log.warning(
+                "%s/%s is bound, but its condition could not be written: %s",
+                pod.metadata.namespace,
+                pod.metadata.name,
+                error,
+            )
 
     async def _prepare_and_bind(self, key: str, request: BindRequest, document: dict[str, Any], pod: Pod) -> str:
         """Prepare and bind; returns the node of the pod."""
@@ -383,7 +388,7 @@ class BindRequestReconciler:
             try:
                 await self._client.patch(PODS, live_pod.metadata.name, patch, live_pod.metadata.namespace, brief=True)
             except KubeError as error:
-                log.warning("%s: taking its GPU groups back: %s", attempt.key, error)
+                log.warning("%s: removing its GPU groups: %s", attempt.key, error)
 
     async def _failed(
         self, key: str, request: BindRequest, pod: Pod | None, failure: BindFailure

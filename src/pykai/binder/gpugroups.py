@@ -192,7 +192,7 @@ class GpuGroupReconciler:
             elif node not in kept_nodes and not await self._was_just_bound(group, node):
                 if await self._delete_reservation(reservation):
                     self._metrics.orphans_deleted.inc()
-                    log.debug("reservation %s of group %s is used by nobody", reservation.metadata.name, group)
+                    log.debug("reservation %s of group %s is unused", reservation.metadata.name, group)
         reserved_nodes = {reserved.spec.node_name for reserved in reservations if _is_unfinished(reserved)}
         without_reservation = [pod for pod in bound if pod.spec.node_name not in reserved_nodes]
         if without_reservation:

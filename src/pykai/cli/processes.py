@@ -91,7 +91,7 @@ def _ignore_abandoned_connections(loop: asyncio.AbstractEventLoop, context: dict
     """
     error = context.get("exception")
     if isinstance(error, RuntimeError) and str(error).endswith("the handler is closed"):
-        _LOG.debug("a connection was given up while it was made: %s", error)
+        _LOG.debug("a connection was dropped while it was being opened: %s", error)
     else:
         loop.default_exception_handler(context)
 

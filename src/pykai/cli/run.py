@@ -157,7 +157,7 @@ def run(
     try:
         common = _common_values(given)
     except OptionError as error:
-        raise click.UsageError(str(error)) from error
+        raise _refusal(service, error) from error
     from pykai.observe.logs import set_up_logging
 
     set_up_logging(common["v"], as_json=common["log-json"])
@@ -220,7 +220,7 @@ def _make_services(
     try:
         made = definition.make(replace(runtime, client=runtime.client.fenced(fence.check)), own_flags, registry)
     except OptionError as error:
-        raise click.UsageError(str(error)) from error
+        raise _refusal(name, error) from error
     except ConfigurationError as error:
         raise click.ClickException(str(error)) from error
     if definition.lease and common["leader-elect"]:
@@ -248,6 +248,10 @@ def _common_values(given: FlagValues) -> dict[str, Any]:
     """The flags that every service has; raises `OptionError`."""
     own = {name: value for name, value in given.items() if name in _COMMON_NAMES}
     return {flag.name: flag.read(flag.default) for flag in COMMON_FLAGS} | checked_values(COMMON_FLAGS, own)
+
+
+def _refusal(service: str, error: OptionError) -> click.UsageError:
+    return click.UsageError(f"{error}. Nothing was started. `kai run {service} --help` lists the flags.")
 
 
 def _check_flag_names(service: str, given: FlagValues, known_flags: Collection[str]) -> None:

@@ -157,12 +157,12 @@ class Caches:
             return
         failure = task.exception()
         if isinstance(failure, KubeError):
-            log.error("a watch cannot go on: %s", failure)
+            log.error("a watch cannot continue: %s", failure)
             self._failure = self._failure or failure
             self._failed.set()
         elif failure is not None:
             # A bug in one watch: log it and restart that watch.
-            log.error("a watch ended by mistake and begins again", exc_info=failure)
+            log.error("a watch failed unexpectedly and is restarted", exc_info=failure)
             if self._running:
                 asyncio.get_running_loop().call_later(1.0, self._restart_reflector, reflector)
 

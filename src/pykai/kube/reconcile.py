@@ -137,11 +137,11 @@ class Reconciler:
         self._failures[key] = failures
         delay_s = self._backoff.delay_s(failures)
         if isinstance(error, Conflict):
-            log.debug("%s: %s: %s; again in %g s", self.name, key, error, delay_s)
+            log.debug("%s: %s: %s; retrying in %g s", self.name, key, error, delay_s)
         elif isinstance(error, KubeError):
-            log.warning("%s: %s: %s; again in %g s", self.name, key, error, delay_s)
+            log.warning("%s: %s: %s; retrying in %g s", self.name, key, error, delay_s)
         else:
-            log.error("%s: %s failed; again in %g s", self.name, key, delay_s, exc_info=error)
+            log.error("%s: %s failed; retrying in %g s", self.name, key, delay_s, exc_info=error)
         self._queue.add_at(key, self._clock.elapsed_s() + delay_s)
         self._set_timer()
 

@@ -334,7 +334,7 @@ class Reflector:
         if isinstance(failure, ApiError) and failure.retry_after_s is not None:
             pause_s = max(pause_s, failure.retry_after_s)
         level = logging.DEBUG if quiet or not ceiling_s else logging.WARNING
-        log.log(level, "%s: %s; trying again in %.1f s", self._selection.resource.plural, failure, pause_s)
+        log.log(level, "%s: %s; retrying in %.1f s", self._selection.resource.plural, failure, pause_s)
         await self._sleep(pause_s)
 
 

@@ -60,7 +60,7 @@ class _StoreIndex(Generic[T]):
             try:
                 values = tuple(self.keys_of(new))
             except Exception:
-                log.exception("an index cannot take %s", key)
+                log.exception("an index function failed on %s", key)
         for value in self._values.pop(key, ()):
             if value not in values:
                 row = self.rows[value]
@@ -351,7 +351,7 @@ class Store(Generic[T]):
             try:
                 listener(key, problem)
             except Exception:
-                log.exception("a reader of %s failed on a problem of %s", self.resource.plural, key)
+                log.exception("a subscriber to %s failed on a problem of %s", self.resource.plural, key)
         self._wake_waiters()
 
     def _set(self, key: str, new: T | None) -> None:
@@ -375,7 +375,7 @@ class Store(Generic[T]):
         try:
             subscriber(change)
         except Exception:
-            log.exception("a reader of %s failed on %s", self.resource.plural, change.key)
+            log.exception("a subscriber to %s failed on %s", self.resource.plural, change.key)
 
     def _wake_waiters(self) -> None:
         waiting, self._waiting = self._waiting, []

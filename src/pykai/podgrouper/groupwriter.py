@@ -49,7 +49,7 @@ class PodGroupWriter:
         key = object_key(meta.namespace, meta.name)
         problem = self._groups.problems.get(key)
         if problem is not None:
-            raise GroupingError(f"{problem}; mend or delete this PodGroup")
+            raise GroupingError(f"{problem}; fix or delete this PodGroup")
         cached = existing = self._groups.get(key)
         if existing is not None and self._patch(existing, meta) is None:
             return
@@ -86,7 +86,7 @@ class PodGroupWriter:
         try:
             group = await self._client.get(resources.POD_GROUPS, meta.name, meta.namespace, into=PodGroup)
         except DecodeError as error:
-            raise GroupingError(f"{error}; mend or delete this PodGroup") from error
+            raise GroupingError(f"{error}; fix or delete this PodGroup") from error
         except NotFound as error:
             self._groups.forget(object_key(meta.namespace, meta.name))
             raise Conflict(409, "Conflict", f"PodGroup {meta.name} comes and goes") from error

@@ -21,10 +21,10 @@ def read_kind_defaults(text: str | None) -> dict[str, KindDefaults]:
     try:
         entries = json.loads(text) if text else []
     except (ValueError, RecursionError) as error:
-        _log.warning("The default priorities are no JSON (%s); built-in defaults are used.", error)
+        _log.warning("The default priorities are not JSON (%s); built-in defaults are used.", error)
         return {}
     if not isinstance(entries, list):
-        _log.warning("The default priorities are no JSON array; built-in defaults are used.")
+        _log.warning("The default priorities are not a JSON array; built-in defaults are used.")
         return {}
     defaults_by_kind: dict[str, KindDefaults] = {}
     for entry in entries:

@@ -114,7 +114,7 @@ async def find_owners(
     while reference is not None:
         if reference.uid in visited_uids or len(owners) >= _MAX_CHAIN_LENGTH:
             chain = " -> ".join(f"{owner.kind} {owner.metadata.name}" for owner in owners)
-            raise GroupingError(f"the owners of pod {pod.metadata.name} own each other: {chain}; mend ownerReferences")
+            raise GroupingError(f"the owners of pod {pod.metadata.name} own each other: {chain}; fix ownerReferences")
         visited_uids.add(reference.uid)
         try:
             owner = await _resolve_owner(reference, pod.metadata.namespace, read_cache, fetch, cache)

@@ -257,7 +257,7 @@ class PodGrouper(ReconcilingService):
         try:
             again_s = await self._group(pod)
         except Conflict as error:
-            _log.debug("%s: %s; looked at again", key, error)
+            _log.debug("%s: %s; retrying", key, error)
             conflicts = self._failures[key] = self._failures.get(key, 0) + 1
             # At once the first time; a lagging cache must not make us hammer the server.
             return 0.0 if conflicts == 1 else _CONFLICT_BACKOFF.delay_s(conflicts)

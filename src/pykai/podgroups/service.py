@@ -197,7 +197,7 @@ class PodGroups(ReconcilingService):
             namespace, name = split_key(key)
             about = InvolvedObject(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, problem.uid)
             self._recorder.event(
-                about, "Warning", names.EVENT_UNREADABLE, f"{problem}; its pods wait until it is mended"
+                about, "Warning", names.EVENT_UNREADABLE, f"{problem}; its pods wait until it is fixed"
             )
 
     def _class_changed(self, change: Change[PriorityClass]) -> None:

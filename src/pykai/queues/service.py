@@ -86,7 +86,7 @@ class Queues(ReconcilingService):
     def _queue_problem(self, key: str, problem: DecodeError | None) -> None:
         if problem is not None:
             about = InvolvedObject(names.QUEUE_API_VERSION, "Queue", "", key, problem.uid)
-            text = f"{problem}; its workloads wait until it is mended"
+            text = f"{problem}; its workloads wait until it is fixed"
             self._recorder.event(about, "Warning", names.EVENT_UNREADABLE, text)
 
     def _group_changed(self, change: Change[PodGroup]) -> None:

@@ -308,7 +308,7 @@ async def test_a_group_that_cannot_be_read_is_told(place: ServiceCluster) -> Non
         message = await place.wait_for_warning("a", WARNING)
         await place.pods.wait_until(assigned("b"))
     assert "spec.minMember" in message
-    assert "mend or delete this PodGroup" in message
+    assert "fix or delete this PodGroup" in message
 
 
 async def test_a_pod_that_took_the_name_of_another_is_not_given_its_group(place: ServiceCluster) -> None:
