@@ -30,6 +30,7 @@ from pykai.core.model.problems import Problem
 from pykai.core.policy import Policy
 from pykai.core.report.decisions import Plan
 from pykai.core.schedule import schedule
+from pykai.kube.backoff import Backoff
 from pykai.kube.clock import Clock
 from pykai.kube.store import Change
 from pykai.observe.logs import log_context
@@ -169,7 +170,7 @@ class Loop:
         loop = asyncio.get_running_loop()
         period_s = self._clock.wall_s(self._period_s)
         if self._failures:
-            period_s = min(_LONGEST_PAUSE_S, max(period_s, 0.05) * 2.0 ** min(self._failures, 16))
+            period_s = Backoff(max(period_s, 0.05), _LONGEST_PAUSE_S).delay_s(self._failures + 1)
             await _wait_for_event(stop, None, period_s)
             return
         await _wait_for_event(stop, self._cycle_requested, period_s)

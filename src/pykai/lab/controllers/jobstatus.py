@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 
 from pykai.api import names
 from pykai.api.workloads import Job, MachinePod, PodFailureRule
+from pykai.kube.backoff import Backoff
 from pykai.lab.controllers.pods import finished_at_s, is_finished, is_ready, is_terminating
 from pykai.lab.timestamps import to_seconds
 
 DEFAULT_BACKOFF_LIMIT = 6
-FIRST_BACK_OFF_S = 10.0
-LONGEST_BACK_OFF_S = 600.0
+BACKOFF = Backoff(10.0, 600.0)
 
 IGNORE, COUNT, FAIL_JOB = "Ignore", "Count", "FailJob"
 
@@ -108,7 +108,7 @@ def count_pods(job: Job, pods: Iterable[MachinePod], memory: JobMemory) -> JobCo
             active.append(pod)
             restarts += sum(status.restart_count for status in pod.status.container_statuses)
     recent = [at_s for at_s in failures if at_s >= last_success_s]
-    delay_s = min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** min(len(recent) - 1, 16)) if recent else 0.0
+    delay_s = BACKOFF.delay_s(len(recent))
     return JobCounts(
         active=tuple(active),
         terminating=terminating,

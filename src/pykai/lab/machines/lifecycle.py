@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from pykai.api.workloads import MachinePod
+from pykai.kube.backoff import Backoff
 from pykai.lab.machines import statuses
 from pykai.lab.machines.machine import Rejection
 from pykai.lab.machines.podbehaviour import PodBehaviour
@@ -31,8 +32,7 @@ from pykai.lab.timestamps import to_seconds, to_timestamp
 
 #: A start that takes longer is shown as ContainerCreating; a shorter one is not worth a write.
 MIN_REPORTED_START_S = 2.0
-FIRST_BACK_OFF_S = 10.0
-LONGEST_BACK_OFF_S = 300.0
+BACKOFF = Backoff(10.0, 300.0)
 #: Default grace period.
 DEFAULT_GRACE_S = 30.0
 
@@ -198,7 +198,7 @@ def _backing_off(life: LifecycleState, pod: MachinePod, now_s: float, facts: Mac
 
 def back_off_s(restarts: int) -> float:
     """Back-off before the n-th restart of a container: none at first, then growing."""
-    return 0.0 if restarts <= 1 else min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** min(restarts - 2, 16))
+    return BACKOFF.delay_s(restarts - 1)
 
 
 def _stop_pod(life: LifecycleState, pod: MachinePod, now_s: float, facts: MachineFacts) -> LifecycleStep:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 
 from pykai.api.core import Pod
+from pykai.kube.backoff import Backoff
 from pykai.kube.clock import Clock
 from pykai.scheduler.intake.intake import Intake
 
-_FIRST_S = 1.0
-_LONGEST_S = 60.0
+_BACKOFF = Backoff(1.0, 60.0)
 
 
 class BindBackoff:
@@ -47,7 +47,7 @@ class BindBackoff:
     def start(self, key: str, uid: str, group: str, group_failures: int = 0) -> None:
         """Hold a pod back whose bind failed, for the n-th time in its group."""
         pod_failures = self._failures[uid] = self._failures.get(uid, 0) + 1
-        backoff_s = min(_LONGEST_S, _FIRST_S * 2.0 ** min(max(pod_failures, group_failures) - 1, 10))
+        backoff_s = _BACKOFF.delay_s(max(pod_failures, group_failures))
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._clock.wall_s(backoff_s)
         self._hold_until(key, until_s)

@@ -28,6 +28,7 @@ from pykai.api.decode import DecodeError
 from pykai.api.scheduling import BindRequest
 from pykai.core.model.shard import Shard
 from pykai.kube import resources
+from pykai.kube.backoff import Backoff
 from pykai.kube.client import Client
 from pykai.kube.errors import (
     AlreadyExists,
@@ -47,8 +48,7 @@ from pykai.scheduler.sanitising.requestverifier import same_decision, same_place
 
 log = logging.getLogger(__name__)
 
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 5.0
+_BACKOFF = Backoff(0.05, 5.0)
 #: answers that the server itself failed, before a bind is given up
 _MAX_SERVER_FAILURES = 8
 #: the same of answers that the server has too much to do now
@@ -181,7 +181,7 @@ class BindWriter:
                 # A server that has just started knows no roles yet and forbids to look. That is no answer.
                 log.warning("what became of a bind cannot be seen: %s", error)
             tries += 1
-            await self._pause(max(min_pause_s, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(tries - 1, 16))))
+            await self._pause(max(min_pause_s, _BACKOFF.delay_s(tries)))
 
     async def _bind(self, namespace: str, entry: PendingBind, labels: dict[str, str]) -> BindResult:
         try:

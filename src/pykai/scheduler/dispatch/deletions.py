@@ -17,6 +17,7 @@ from pykai.api.scheduling import BindRequest
 from pykai.api.timestamp import format_timestamp
 from pykai.core.model.shard import Shard
 from pykai.kube import resources
+from pykai.kube.backoff import Backoff
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, ConnectionLost, KubeError, NotFound, ServerError, TooManyRequests
@@ -31,15 +32,14 @@ from pykai.scheduler.status.statusevents import now_ns
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_RETRY_S = 0.1
-_LONGEST_RETRY_S = 5.0
+_BACKOFF = Backoff(0.1, 5.0)
 #: answers that the server itself failed, before a write that need not be is given up
 MAX_SERVER_FAILURES = 8
 
 
 def retry_delay_s(tries: int) -> float:
     """How long to wait after so many tries."""
-    return min(_LONGEST_RETRY_S, _RETRY_S * 2.0 ** min(tries - 1, 10))
+    return _BACKOFF.delay_s(tries)
 
 
 class Deletions:

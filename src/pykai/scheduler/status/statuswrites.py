@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pykai.kube.backoff import Backoff
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
 from pykai.kube.resources import Resource
@@ -25,8 +26,7 @@ from pykai.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 30.0
+_BACKOFF = Backoff(0.1, 30.0)
 _MAX_CONFLICTS = 5
 #: how long writers wait for binds to go first
 _YIELD_TO_BINDS_S = 0.5
@@ -219,7 +219,7 @@ class StatusWrites:
 
 
 def _pause_s(attempts: int) -> float:
-    return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(attempts - 1, 16))
+    return _BACKOFF.delay_s(attempts)
 
 
 def _namespace_of(key: str) -> str:
