@@ -14,6 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from pykai.api.core import Node, Pod
+from pykai.api.keys import object_key
 from pykai.api.scheduling import PodGroup
 from pykai.cli.board import draw, summary
 from pykai.cli.picture import save_picture
@@ -112,7 +113,7 @@ class LiveDisplay:
         )
 
     def _view(self) -> BoardView:
-        groups = {f"{group.metadata.namespace}/{group.metadata.name}": group for group in self._groups.values()}
+        groups = {object_key(group.metadata.namespace, group.metadata.name): group for group in self._groups.values()}
         return build_view(self._nodes.values(), self._pods.values(), groups, self._cluster.scheduler.loop.plan)
 
     def _new_sentences(self) -> list[str]:

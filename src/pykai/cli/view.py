@@ -13,6 +13,7 @@ from math import isinf
 
 from pykai.api import names
 from pykai.api.core import Node, Pod
+from pykai.api.keys import object_key
 from pykai.api.quantity import QuantityError, RawQuantity, unit_value
 from pykai.api.scheduling import PodGroup
 from pykai.core.actions import ACTIONS
@@ -122,7 +123,7 @@ def _natural_order(node: Node) -> tuple[str, int, str]:
 
 
 def _queue_of(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
-    key = f"{pod.metadata.namespace}/{pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, '')}"
+    key = object_key(pod.metadata.namespace, pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, ""))
     group = groups.get(key)
     return group.spec.queue if group is not None else "?"
 

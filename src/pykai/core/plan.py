@@ -7,6 +7,7 @@ from operator import attrgetter
 import msgspec
 from msgspec.structs import replace
 
+from pykai.api.keys import split_key
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.queuefigures import queue_figures
@@ -108,4 +109,4 @@ def _stray_refusals(gang: Gang) -> list[Refusal]:
 def _orphan_pods(snapshot: Snapshot) -> list[OrphanPod]:
     """Pods that ask for this scheduler and have no group (workloads:EX-4)."""
     waiting = sorted(snapshot.ungrouped_tasks(), key=_KEY)
-    return [OrphanPod(task.namespace, task.name, task.group_key.partition("/")[2]) for task in waiting]
+    return [OrphanPod(task.namespace, task.name, split_key(task.group_key)[1]) for task in waiting]

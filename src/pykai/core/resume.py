@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pykai.api.keys import object_key, split_key
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.cyclegangs import total_amounts
 from pykai.core.cycle.gangs import Batch, Gang
@@ -79,8 +80,8 @@ def resume(snapshot: Snapshot, policy: Policy, unfinished: Iterable[UnfinishedBi
         for group_binds in sorted(unfinished):
             gang, reason = _bindable_gang(cycle, group_binds)
             if gang is None:
-                namespace = group_binds.group.partition("/")[0]
-                refused |= {f"{namespace}/{place.pod}": reason for place in group_binds.planned}
+                namespace = split_key(group_binds.group)[0]
+                refused |= {object_key(namespace, place.pod): reason for place in group_binds.planned}
                 continue
             tasks = list(_bindable_tasks(snapshot, gang, group_binds, pins, refused))
             if not _place_on_idle(cycle, gang, tasks):
@@ -133,7 +134,7 @@ def _bindable_tasks(
 ) -> Iterator[Task]:
     """Those of the pods that wait, are of the group and have their node."""
     for planned_bind in unfinished.planned:
-        key = f"{gang.group.namespace}/{planned_bind.pod}"
+        key = object_key(gang.group.namespace, planned_bind.pod)
         task = gang.entry.tasks.get(key)
         row = snapshot.nodes.rows.get(planned_bind.node)
         if task is None or task.uid != planned_bind.uid:

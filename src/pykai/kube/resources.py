@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 from pykai.api import names
 from pykai.api.keys import object_key
-from pykai.api.keys import split_key as split_key
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 

@@ -23,6 +23,7 @@ from pykai.api.core import (
     Taint,
     Toleration,
 )
+from pykai.api.keys import object_key
 from pykai.api.meta import ObjectMeta
 from pykai.api.quantity import RawQuantity
 from pykai.api.scheduling import PodGroup, PodGroupSpec, Queue, QueueResource, QueueResources, QueueSpec, SubGroup
@@ -153,7 +154,7 @@ def pod(
         metadata=ObjectMeta(
             name=name,
             namespace=namespace,
-            uid=f"{namespace}/{name}",
+            uid=object_key(namespace, name),
             labels=pod_labels,
             annotations=pod_annotations,
             creation_timestamp=created,

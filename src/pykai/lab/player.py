@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from pykai.api.keys import object_key
 from pykai.api.meta import ObjectMeta, Wire
 from pykai.api.timestamp import format_timestamp
 from pykai.kube import resources
@@ -164,7 +165,7 @@ class Player:
     def _story_job_keys(self) -> Iterable[str]:
         for resource, namespace, name in self._submitted:
             if resource is resources.JOBS:
-                yield f"{namespace}/{name}"
+                yield object_key(namespace, name)
 
     async def _sleep_until(self, at_s: float) -> None:
         await self._clock.sleep(self._began_s + at_s - self._clock.elapsed_s())
@@ -222,7 +223,7 @@ class Player:
         for resource, namespace, name in left:
             await self._delete(ObjectToDelete(kind=resource.kind, name=name, namespace=namespace))
         for store in (self.jobs, self._deployments):
-            keys = {f"{namespace}/{name}" for resource, namespace, name in left if resource is store.resource}
+            keys = {object_key(namespace, name) for resource, namespace, name in left if resource is store.resource}
             await store.wait_until(partial(_has_none_of, keys), timeout_s=float("inf"))
 
 

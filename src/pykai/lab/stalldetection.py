@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.keys import object_key, split_key
 from pykai.core.report.decisions import NotReady, Plan, Unscheduled
 from pykai.core.report.sentences import group_text
 from pykai.kube.runtime import Runtime
@@ -60,7 +61,7 @@ class StallDetector:
         open_jobs = self._player.unfinished_jobs()
         if not open_jobs:
             return
-        refused = {f"{each.namespace}/{each.group}": each for each in plan.unscheduled}
+        refused = {object_key(each.namespace, each.group): each for each in plan.unscheduled}
         reasons = self._permanent_reasons(plan, open_jobs, refused) or self._quiet_reasons(open_jobs, refused)
         if reasons:
             self.reasons = reasons
@@ -98,7 +99,7 @@ class StallDetector:
         return f"job {job} waits: {'; '.join(texts)}"
 
     def _pods_of(self, job: str) -> Iterator[Pod]:
-        namespace, _, name = job.partition("/")
+        namespace, name = split_key(job)
         for pod in self._scheduler.intake.pods.values():
             if pod.metadata.namespace == namespace and pod.status.phase not in _ENDED:
                 if any(owner.kind == "Job" and owner.name == name for owner in pod.metadata.owner_references):
@@ -106,7 +107,7 @@ class StallDetector:
 
 
 def _group(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, '')}"
+    return object_key(pod.metadata.namespace, pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, ""))
 
 
 def _may_change(pod: Pod) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry
 
 from pykai.api import names
+from pykai.api.keys import split_key
 from pykai.api.scheduling import PodGroup
 from pykai.core.eviction.scenarios import GENERATORS
 from pykai.core.policy import UNITS_PER_SECOND, Policy
@@ -184,7 +185,7 @@ class SchedulerMetrics:
         """A pod is being evicted; nothing would end the series of a group that has gone already."""
         if group is None:
             return
-        namespace, _, name = eviction.group.partition("/")
+        namespace, name = split_key(eviction.group)
         series = (name, namespace, group.metadata.uid, pool, eviction.action)
         self._evicted.labels(*series).inc()
         self._evicted_series.setdefault(eviction.group, set()).add(series)

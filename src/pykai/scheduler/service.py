@@ -28,6 +28,7 @@ from prometheus_client import CollectorRegistry
 
 from pykai import __version__
 from pykai.api import names
+from pykai.api.keys import object_key
 from pykai.kube.cachesync import wait_until_caught_up
 from pykai.kube.client import Client
 from pykai.kube.errors import KubeError
@@ -163,7 +164,7 @@ class Scheduler:
     def _own_object(self) -> tuple[str, str]:
         """What events about this scheduler are about: its pod, else the namespace of its lease."""
         namespace = self._flags.other["namespace"]
-        pod = f"{namespace}/{socket.gethostname()}"
+        pod = object_key(namespace, socket.gethostname())
         return ("Pod", pod) if pod in self.intake.pods else ("Namespace", namespace)
 
     def _has_binds_in_flight(self) -> bool:

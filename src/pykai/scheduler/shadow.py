@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.keys import object_key
 from pykai.api.scheduling import BindRequest, PodGroup
 from pykai.core.model.shard import Shard
 from pykai.core.report.decisions import Bind, Evict, Plan
@@ -106,7 +107,7 @@ class Shadow:
         self._expire()
 
     def _bind(self, bind: Bind) -> None:
-        key = f"{bind.namespace}/{bind.pod}"
+        key = object_key(bind.namespace, bind.pod)
         pod = self._intake.pods.get(key)
         if pod is None or pod.metadata.uid != bind.uid or pod.spec.node_name:
             # Gone or bound while the cycle ran.
@@ -120,7 +121,7 @@ class Shadow:
             self._metrics.count_shadow_decision("bind")
 
     def _evict(self, eviction: Evict) -> None:
-        key = f"{eviction.namespace}/{eviction.pod}"
+        key = object_key(eviction.namespace, eviction.pod)
         pod = self._intake.pods.get(key)
         if pod is None or pod.metadata.uid != eviction.uid:
             # Gone while the cycle ran.
@@ -234,7 +235,7 @@ class Shadow:
         request = change.new
         if request is None or binder_gave_up(request):
             return
-        key = f"{request.metadata.namespace}/{request.spec.pod_name}"
+        key = object_key(request.metadata.namespace, request.spec.pod_name)
         pod = self._intake.pods.get(key)
         if pod is None or pod.spec.node_name:
             return
@@ -266,7 +267,7 @@ class Shadow:
         pod = self._intake.pods.get(key)
         if pod is None or pod.spec.scheduler_name != self._shard.scheduler_name:
             return
-        group = f"{pod.metadata.namespace}/{pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, '')}"
+        group = object_key(pod.metadata.namespace, pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, ""))
         why = self._logged_reasons.get(group)
         if why is not None:
             log.info("%s was bound to %s by another scheduler; the shadow found no place: %s", key, node, why)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.keys import object_key
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import BindRequest
 
@@ -26,7 +27,7 @@ class BindRequests:
 
     def apply(self, request: BindRequest) -> set[str]:
         """Add or replace a request; returns the keys of the affected pods."""
-        key = f"{request.metadata.namespace}/{request.metadata.name}"
+        key = object_key(request.metadata.namespace, request.metadata.name)
         affected_pods = {self.forget(key), _pod_key(request)}
         self._requests[key] = request
         self._by_pod.setdefault(_pod_key(request), set()).add(key)
@@ -77,7 +78,7 @@ class BindRequests:
 
 
 def _pod_key(request: BindRequest) -> str:
-    return f"{request.metadata.namespace}/{request.spec.pod_name}"
+    return object_key(request.metadata.namespace, request.spec.pod_name)
 
 
 def _has_failed(request: BindRequest) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pykai.api.core import Namespace, PriorityClass
 from pykai.api.decode import WireObject
+from pykai.api.keys import object_key
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.topology import MOST_LEVELS, Topology, alias_problems, validate_topology
 from pykai.core.cluster.objectproblems import ObjectProblems
@@ -59,7 +60,7 @@ class NamedObjects:
         if kind == "PriorityClass":
             self.priority_classes = {key: item for key, item in self.priority_classes.items() if key != name}
         elif kind == "ConfigMap":
-            self.config_maps.discard(f"{namespace}/{name}")
+            self.config_maps.discard(object_key(namespace, name))
         elif kind == "Namespace":
             self.namespaces.pop(name, None)
         elif kind == "Topology":

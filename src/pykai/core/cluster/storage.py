@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.keys import object_key, split_key
 from pykai.api.quantity import SATURATED, QuantityError, RawQuantity, unit_value
 from pykai.api.storage import (
     CSIDriver,
@@ -150,7 +151,7 @@ def _read_volume(volume: PersistentVolume) -> VolumeFacts:
         accessible_from=nodes_of_selector(spec.node_affinity.required if spec.node_affinity is not None else None),
         zones=zone_labels(meta.labels),
         driver=spec.csi.driver if spec.csi is not None else "",
-        claim_key=f"{reference.namespace}/{reference.name}" if reference is not None else "",
+        claim_key=object_key(reference.namespace, reference.name) if reference is not None else "",
         claim_uid=reference.uid if reference is not None else "",
         is_available=reference is None and volume.status.phase == "Available" and not deleting,
         is_deleting=deleting,
@@ -206,7 +207,7 @@ class StorageIndex:
         if isinstance(item, PersistentVolume):
             return self._set_volume(name, _read_volume(item))
         if isinstance(item, PersistentVolumeClaim):
-            return self._set_claim(f"{item.metadata.namespace}/{name}", item)
+            return self._set_claim(object_key(item.metadata.namespace, name), item)
         if isinstance(item, StorageClass):
             return self._set_class(name, item)
         if isinstance(item, CSIDriver):
@@ -218,12 +219,12 @@ class StorageIndex:
                 if driver.allocatable is not None and driver.allocatable.count is not None
             }
         else:
-            self._set_pool(f"{item.metadata.namespace}/{name}", item)
+            self._set_pool(object_key(item.metadata.namespace, name), item)
         return set()
 
     def remove(self, kind: str, namespace: str, name: str) -> set[str]:
         """Remove an object; returns the keys of pods whose requests may have changed."""
-        key = f"{namespace}/{name}"
+        key = object_key(namespace, name)
         if kind == "PersistentVolume":
             return self._set_volume(name, None)
         if kind == "PersistentVolumeClaim":
@@ -350,7 +351,7 @@ class StorageIndex:
     def _volume_request(self, pod: Pod, key: str, ephemeral: bool) -> VolumeRequest:
         claim = self.claims.get(key)
         shared_key = key if len(self._pods_by_claim.get(key, ())) > 1 else ""
-        name = key.partition("/")[2]
+        _, name = split_key(key)
         if claim is None:
             if ephemeral:
                 wait = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
@@ -406,7 +407,7 @@ def _claims_of(pod: Pod) -> list[tuple[str, bool]]:
     claims: list[tuple[str, bool]] = []
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:
-            claims.append((f"{namespace}/{volume.persistent_volume_claim.claim_name}", False))
+            claims.append((object_key(namespace, volume.persistent_volume_claim.claim_name), False))
         elif volume.ephemeral is not None:
             claims.append((f"{namespace}/{pod.metadata.name}-{volume.name}", True))
     return claims

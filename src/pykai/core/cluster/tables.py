@@ -18,6 +18,7 @@ from collections.abc import Iterable
 
 from pykai.api.core import ConfigMap, Namespace, Node, Pod
 from pykai.api.decode import WireObject
+from pykai.api.keys import object_key
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.core.cluster.bindrequests import BindRequests
 from pykai.core.cluster.changetokens import ChangeTracker
@@ -102,7 +103,7 @@ class Tables:
             for pod_key in sorted(self._bind_requests.apply(item)):
                 self._rebuild_task(pod_key)
         elif isinstance(item, ConfigMap):
-            if self.named.add_config_map(f"{item.metadata.namespace}/{item.metadata.name}"):
+            if self.named.add_config_map(object_key(item.metadata.namespace, item.metadata.name)):
                 self._changes.rest_changed()
         elif isinstance(item, Namespace):
             if self.named.apply_namespace(item):
@@ -125,7 +126,7 @@ class Tables:
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Remove an object; unknown ones are ignored."""
-        key = f"{namespace}/{name}"
+        key = object_key(namespace, name)
         if kind == "Pod":
             self._remove_pod(key)
         elif kind == "Node":
@@ -172,7 +173,7 @@ class Tables:
             self._restricted_to_free[group_key] = reason
 
     def _apply_pod(self, pod: Pod) -> None:
-        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        key = object_key(pod.metadata.namespace, pod.metadata.name)
         before = self._pods.get(key)
         self._pods[key] = pod
         if before is not None:
@@ -311,7 +312,7 @@ class Tables:
             self._columns.charge(facts, task, sign)
 
     def _apply_group(self, podgroup: PodGroup) -> None:
-        key = f"{podgroup.metadata.namespace}/{podgroup.metadata.name}"
+        key = object_key(podgroup.metadata.namespace, podgroup.metadata.name)
         problems: list[Problem] = []
         group = None
         if self.shard.covers(podgroup.metadata):

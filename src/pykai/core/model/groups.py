@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pykai.api import names
 from pykai.api.duration import DurationError, parse_duration
+from pykai.api.keys import object_key
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS, PodGroup, SubGroup, TopologyConstraint
 from pykai.api.timestamp import TimestampError, parse_timestamp
@@ -214,7 +215,7 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: ProblemReporter) 
     conditions = podgroup.status.scheduling_conditions
     newest = max(conditions, key=lambda condition: _transition(condition.transition_id), default=None)
     return Group(
-        key=f"{meta.namespace}/{meta.name}",
+        key=object_key(meta.namespace, meta.name),
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,

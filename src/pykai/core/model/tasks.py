@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from pykai.api import names
 from pykai.api.core import Pod, PodStatus
+from pykai.api.keys import object_key
 from pykai.api.meta import ObjectMeta
 from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import BindRequest
@@ -236,7 +237,7 @@ def read_task(
     if for_this_scheduler and not node:
         report_unreadable_fields(pod, shape, report)
     return Task(
-        key=f"{meta.namespace}/{meta.name}",
+        key=object_key(meta.namespace, meta.name),
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
@@ -245,7 +246,7 @@ def read_task(
         status=assumed_status if assumed_status is not None else _status(pod, bind_request),
         node=node,
         gpu_groups=_reserved_group(labels) if is_reservation else _gpu_groups(labels, bind_request, shape),
-        group_key=f"{meta.namespace}/{group_name}" if group_name else "",
+        group_key=object_key(meta.namespace, group_name) if group_name else "",
         # cycle:TSK-5; topo:T-4; workloads:PS-1.
         subgroup=labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP,
         labels=labels,

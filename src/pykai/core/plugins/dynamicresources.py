@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from pykai.api.keys import split_key
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
@@ -171,7 +172,7 @@ def _unusable_claim_check(snapshot: Snapshot) -> Callable[[State, PlacementReque
         for claim in request.shape.claims:
             text = claim.problem
             queue = request.gang.group.queue
-            name = claim.key.partition("/")[2]
+            _, name = split_key(claim.key)
             key = snapshot.shard.queue_label
             if not text and claim.queue_checked and claim.queue is None:
                 text = f"DRA claim {name} is a shared GPU claim but does not have a queue label ({key})"

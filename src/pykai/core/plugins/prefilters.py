@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pykai.api.keys import object_key
 from pykai.api.names import DRA_GPU
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.request import PlacementRequest
@@ -124,7 +125,7 @@ def config_map_check(snapshot: Snapshot) -> Callable[[State, PlacementRequest], 
     """Config maps without which some container cannot start (cycle:FLT-8; gpu:P-8)."""
 
     def find(shape: Shape) -> PreFailure | None:
-        missing = [name for name in shape.config_maps if f"{shape.namespace}/{name}" not in snapshot.config_maps]
+        missing = [name for name in shape.config_maps if object_key(shape.namespace, name) not in snapshot.config_maps]
         if not missing:
             return None
         return PreFailure("ConfigMap", f"Missing required configmaps: [{' '.join(missing)}]", unresolvable=True)

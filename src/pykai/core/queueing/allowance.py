@@ -20,6 +20,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from pykai.api.keys import split_key
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.model.status import TaskStatus
@@ -63,7 +64,7 @@ def select_groups(
     for key, entry in waiting.items():
         cost = _group_cost(entry, snapshot.vectors)
         if cost.subgroups or cost.burdens:
-            costly_groups.setdefault(key.partition("/")[0], []).append(key)
+            costly_groups.setdefault(split_key(key)[0], []).append(key)
     postponed: dict[str, Postponed] = {}
     resume_at: list[tuple[str, str]] = []
     for namespace, keys in sorted(costly_groups.items()):
@@ -86,7 +87,7 @@ def select_groups(
 
 
 def _several_namespaces(keys: Iterable[str]) -> bool:
-    namespaces = (key.partition("/")[0] for key in keys)
+    namespaces = (split_key(key)[0] for key in keys)
     first = next(namespaces, "")
     return any(namespace != first for namespace in namespaces)
 

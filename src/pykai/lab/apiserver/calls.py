@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pykai.api.keys import object_key
 from pykai.lab.apiserver.apierrors import StatusCause, bad_request, invalid, invalid_options, unsupported_value
 from pykai.lab.apiserver.kinds import ResourceKind
 from pykai.lab.apiserver.users import ADMIN, User
@@ -45,7 +46,7 @@ class Call:
     @property
     def key(self) -> str:
         """The object's key in its collection."""
-        return f"{self.namespace}/{self.name}" if self.kind.namespaced else self.name
+        return object_key(self.namespace, self.name) if self.kind.namespaced else self.name
 
 
 def read_options(call: Call, agent: str = "") -> None:

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pykai.api.keys import split_key
 from pykai.api.unstructured import JsonObject
 from pykai.kube.errors import ApiError
 from pykai.lab.apiserver.calls import Call
@@ -196,13 +197,13 @@ class GarbageCollector:
     def _remove_finalizer(self, place: ObjectKey, finalizer: str) -> None:
         kind = self._registry.storage_kind(place[0])
         if kind is not None:
-            namespace, _, name = place[1].rpartition("/")
+            namespace, name = split_key(place[1])
             self._writer.remove_finalizer(Call("update", kind, namespace, name), finalizer)
 
     def _delete(self, place: ObjectKey, record: StoredObject, options: JsonObject) -> None:
         kind = self._registry.storage_kind(place[0])
         if kind is not None:
-            self._writer.delete_now(Call("delete", kind, record.namespace, place[1].rpartition("/")[2]), options)
+            self._writer.delete_now(Call("delete", kind, record.namespace, split_key(place[1])[1]), options)
 
     def _empty_namespace(self, namespace: StoredObject) -> None:
         """Delete the contents of a namespace; when it is empty, remove the namespace."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
 
+from pykai.api.keys import split_key
 from pykai.api.unstructured import JsonObject
 from pykai.kube import errors
 from pykai.kube.transport import Request, Response
@@ -312,7 +313,7 @@ class RequestHandler:
                 "delete",
                 call.kind,
                 record.namespace,
-                record.key.rpartition("/")[2],
+                split_key(record.key)[1],
                 "",
                 {},
                 call.user,

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pykai.api import names
+from pykai.api.keys import split_key
 from pykai.api.unstructured import JsonObject
 from pykai.kube import errors
 from pykai.lab.apiserver import apierrors
@@ -238,7 +239,7 @@ def check_eviction(state: ServerState, pod: StoredObject, *, dry_run: bool = Fal
                 retry_after_s=_EVICTION_RETRY_S,
             )
         if "observedGeneration" in budget_status and not dry_run:
-            disrupted_pods = {**(budget_status.get("disruptedPods") or {}), pod.key.rpartition("/")[2]: state.now()}
+            disrupted_pods = {**(budget_status.get("disruptedPods") or {}), split_key(pod.key)[1]: state.now()}
             budget_status = {**budget_status, "disruptionsAllowed": allowed - 1, "disruptedPods": disrupted_pods}
             kind = state.registry.find("policy", "v1", "poddisruptionbudgets")
             if kind is not None:

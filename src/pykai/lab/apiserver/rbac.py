@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from pykai.api.keys import object_key
 from pykai.kube import errors
 from pykai.lab.apiserver.apierrors import forbidden
 from pykai.lab.apiserver.kinds import StoreKey
@@ -226,7 +227,7 @@ class Authorizer:
     def _role_rules(self, role: Mapping[str, Any], namespace: str) -> tuple[PolicyRule, ...]:
         name = str(role.get("name") or "")
         if role.get("kind") == "Role":
-            record = self._storage.get(ROLES, f"{namespace}/{name}")
+            record = self._storage.get(ROLES, object_key(namespace, name))
             return tuple(_rules(record.object())) if record is not None else ()
         return tuple(self._cluster_rules(name, set()))
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from pykai.api.keys import object_key
 from pykai.api.unstructured import JsonObject
 from pykai.lab.apiserver import apierrors, deletion, metadata, strategies
 from pykai.lab.apiserver.admission import Admission
@@ -207,7 +208,7 @@ class ObjectWriter:
     def _free_name(self, kind: ResourceKind, namespace: str, prefix: str) -> str:
         for _ in range(_NAME_ATTEMPTS):
             name = metadata.generated_name(prefix)
-            if self._storage.get(kind.store, f"{namespace}/{name}" if kind.namespaced else name) is None:
+            if self._storage.get(kind.store, object_key(namespace, name) if kind.namespaced else name) is None:
                 return name
         raise apierrors.already_exists(kind.group, kind.plural, prefix)
 

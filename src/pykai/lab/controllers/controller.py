@@ -21,6 +21,7 @@ import msgspec
 
 from pykai.api import names
 from pykai.api.decode import DecodeError, decode_as
+from pykai.api.keys import object_key, split_key
 from pykai.api.meta import LabelSelector, ObjectMeta, OwnerReference, Wire
 from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import Deployment, ReplicaSet, StatefulSet
@@ -29,7 +30,7 @@ from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
 from pykai.kube.events import EventRecorder, InvolvedObject
 from pykai.kube.reconcile import Reconciler
-from pykai.kube.resources import Resource, split_key
+from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.lab.cachesync import wait_for_cache_sync
@@ -119,7 +120,7 @@ class Controller:
         owner = controller_of(obj) if obj is not None else None
         if obj is None or owner is None or owner.kind != self._store.resource.kind:
             return None
-        return f"{obj.metadata.namespace}/{owner.name}"
+        return object_key(obj.metadata.namespace, owner.name)
 
     def event(self, obj: Wire, event_type: str, reason: str, message: str) -> None:
         """Record an event about an object of the controller's kind."""
@@ -246,7 +247,7 @@ def metadata_of(obj: Wire) -> ObjectMeta:
 def key_of(obj: Wire) -> str:
     """The object's key in stores."""
     metadata = metadata_of(obj)
-    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+    return object_key(metadata.namespace, metadata.name) if metadata.namespace else metadata.name
 
 
 def reference(obj: Wire, resource: Resource) -> InvolvedObject:

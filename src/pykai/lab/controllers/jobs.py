@@ -12,6 +12,7 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.core import Condition
+from pykai.api.keys import object_key
 from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import Job, MachinePod
 from pykai.kube.errors import ApiError
@@ -134,7 +135,7 @@ class Jobs:
                 return False
             memory.created += 1
             # A pod that exists but is not in the cache is ours: the answer to its creation was lost.
-            if created is not None or self._pods.get(f"{job.metadata.namespace}/{name}") is None:
+            if created is not None or self._pods.get(object_key(job.metadata.namespace, name)) is None:
                 return True
 
     async def _update_status(self, job: Job, memory: JobMemory, outcome: JobResult | None) -> None:

@@ -14,6 +14,7 @@ Statements: sim:claims.
 from __future__ import annotations
 
 from pykai.api import names
+from pykai.api.keys import object_key
 from pykai.api.resource import ResourceClaim
 from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import MachinePod, ResourceClaimTemplate
@@ -107,7 +108,9 @@ class ResourceClaims:
                 continue
             claim = existing.get(pod_claim.name)
             if claim is None:
-                template = self._templates.get(f"{pod.metadata.namespace}/{pod_claim.resource_claim_template_name}")
+                template = self._templates.get(
+                    object_key(pod.metadata.namespace, pod_claim.resource_claim_template_name)
+                )
                 if template is None:
                     message = f'resourceclaimtemplate "{pod_claim.resource_claim_template_name}" not found'
                     self.controller.recorder.event(
@@ -158,7 +161,7 @@ class ResourceClaims:
             await self._write.delete(claim)
 
     async def _is_in_use_by(self, claim: ResourceClaim, name: str, uid: str) -> bool:
-        pod = self._pods.get(f"{claim.metadata.namespace}/{name}")
+        pod = self._pods.get(object_key(claim.metadata.namespace, name))
         if pod is None or pod.metadata.uid != uid:
             try:
                 pod = await self._client.get(PODS, name, claim.metadata.namespace, into=MachinePod)
@@ -221,7 +224,7 @@ def _missing_templates(pod: MachinePod) -> list[str]:
         return []
     existing_names = {status.name for status in pod.status.resource_claim_statuses}
     return [
-        f"{pod.metadata.namespace}/{wish.resource_claim_template_name}"
+        object_key(pod.metadata.namespace, wish.resource_claim_template_name)
         for wish in pod.spec.resource_claims
         if wish.resource_claim_template_name and wish.name not in existing_names
     ]

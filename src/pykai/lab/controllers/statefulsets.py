@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykai.api import names
+from pykai.api.keys import object_key
 from pykai.api.storage import PersistentVolumeClaim
 from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import ControllerRevision, MachinePod, StatefulSet
@@ -135,7 +136,7 @@ class StatefulSets:
         try:
             for template in owner.spec.volume_claim_templates:
                 claim = volume_claim_document(owner, template, ordinal)
-                if self._volumes.get(f"{owner.metadata.namespace}/{claim['metadata']['name']}") is None:
+                if self._volumes.get(object_key(owner.metadata.namespace, claim["metadata"]["name"])) is None:
                     await self._write_volume.create(claim)
             template = self._template(owner, revision)
             await self._write_pod.create(pod_document(owner, template, name, ordinal, revision))
@@ -145,7 +146,7 @@ class StatefulSets:
         return True
 
     def _template(self, owner: StatefulSet, revision: str) -> JsonObject:
-        kept = self._revisions.get(f"{owner.metadata.namespace}/{revision}")
+        kept = self._revisions.get(object_key(owner.metadata.namespace, revision))
         data = kept.data if kept is not None else None
         if isinstance(data, dict) and isinstance(spec := data.get("spec"), dict) and spec.get("template"):
             template: JsonObject = {key: value for key, value in spec["template"].items() if key != "$patch"}

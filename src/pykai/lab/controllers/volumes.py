@@ -11,6 +11,7 @@ Every provisioner is simulated except `kubernetes.io/no-provisioner`.
 from __future__ import annotations
 
 from pykai.api import names
+from pykai.api.keys import object_key
 from pykai.api.quantity import QuantityError, unit_value
 from pykai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from pykai.api.unstructured import JsonObject
@@ -187,7 +188,7 @@ class Volumes:
             if volume.status.phase not in ("Available", "Bound"):
                 await self._write_volume.patch_status(volume, {"phase": "Available"})
             return
-        claim = self._claims.get(f"{held.namespace}/{held.name}")
+        claim = self._claims.get(object_key(held.namespace, held.name))
         if claim is not None and claim.metadata.uid == held.uid:
             return
         if names.PROVISIONED_BY_ANNOTATION in volume.metadata.annotations:
@@ -236,7 +237,7 @@ def _claim_reference(claim: PersistentVolumeClaim) -> JsonObject:
 
 def _claim_key(volume: PersistentVolume) -> list[str]:
     held = volume.spec.claim_ref
-    return [f"{held.namespace}/{held.name}"] if held is not None and held.name else []
+    return [object_key(held.namespace, held.name)] if held is not None and held.name else []
 
 
 def _is_reference_to(namespace: str, name: str, uid: str, claim: PersistentVolumeClaim) -> bool:

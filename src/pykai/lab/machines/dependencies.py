@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pykai.api.core import ConfigMap
+from pykai.api.keys import object_key
 from pykai.api.resource import ResourceClaim
 from pykai.api.storage import PersistentVolumeClaim
 from pykai.api.workloads import MachineContainer, MachinePod
@@ -45,17 +46,17 @@ class PodDependencies:
         missing: list[str] = []
         why: ContainerWaiting | None = None
         for name in self.mounted_config_maps:
-            if config_maps.get(f"{namespace}/{name}") is None:
+            if config_maps.get(object_key(namespace, name)) is None:
                 missing.append(f"configmaps/{namespace}/{name}")
                 why = why or ContainerWaiting("ContainerCreating", f'configmap "{name}" not found')
         for name in self.volume_claims:
-            volume = volumes.get(f"{namespace}/{name}")
+            volume = volumes.get(object_key(namespace, name))
             if volume is None or volume.status.phase != "Bound":
                 missing.append(f"persistentvolumeclaims/{namespace}/{name}")
                 why = why or ContainerWaiting("ContainerCreating", f'persistentvolumeclaim "{name}" is not bound')
         if self.claims:
             for name in _claim_names(pod):
-                claim = claims.get(f"{namespace}/{name}")
+                claim = claims.get(object_key(namespace, name))
                 users = claim.status.reserved_for if claim is not None else ()
                 if not any(user.uid == pod.metadata.uid for user in users):
                     missing.append(f"resourceclaims/{namespace}/{name}")
@@ -63,7 +64,7 @@ class PodDependencies:
                         "ContainerCreating", f'resourceclaim "{name}" is not reserved for this pod'
                     )
         for name in self.config_maps:
-            if config_maps.get(f"{namespace}/{name}") is None:
+            if config_maps.get(object_key(namespace, name)) is None:
                 missing.append(f"configmaps/{namespace}/{name}")
                 why = why or ContainerWaiting("CreateContainerConfigError", f'configmap "{name}" not found')
         return why, missing

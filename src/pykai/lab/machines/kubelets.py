@@ -27,6 +27,7 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.core import ConfigMap, Node
+from pykai.api.keys import object_key
 from pykai.api.resource import ResourceClaim
 from pykai.api.storage import PersistentVolumeClaim
 from pykai.api.workloads import MachinePod
@@ -398,7 +399,7 @@ def _has_no_kubelet(node: Node) -> bool:
 
 
 def _key(pod: MachinePod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+    return object_key(pod.metadata.namespace, pod.metadata.name)
 
 
 def _admission_order(pod: MachinePod) -> tuple[bool, str, str, str]:

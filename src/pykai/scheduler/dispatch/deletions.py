@@ -13,6 +13,7 @@ from typing import TypeVar
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.decode import DecodeError
+from pykai.api.keys import split_key
 from pykai.api.scheduling import BindRequest
 from pykai.api.timestamp import format_timestamp
 from pykai.core.model.shard import Shard
@@ -22,7 +23,7 @@ from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, ConnectionLost, KubeError, NotFound, ServerError, TooManyRequests
 from pykai.kube.limits import FairSemaphore
-from pykai.kube.resources import Resource, split_key
+from pykai.kube.resources import Resource
 from pykai.scheduler.intake.assumptions import AssumptionEvent
 from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.intake.pendingevictions import outlasts_stuck_threshold

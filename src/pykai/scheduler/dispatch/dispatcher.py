@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterable
 
 from pykai.api.core import Pod
+from pykai.api.keys import object_key, split_key
 from pykai.core.model.shard import Shard
 from pykai.core.report.decisions import Plan
 from pykai.kube.client import Client
@@ -130,16 +131,18 @@ class Dispatcher:
         """Assume what was decided, and start to write it; the cycle has seen nodes up to `seen_generation`."""
         groups, incomplete = await self._assume(plan)
         async for key, decided in yielding_to_loop(groups.items()):
-            namespace = key.partition("/")[0]
+            namespace, _ = split_key(key)
             entries = [
-                entry for entry in decided if self._pod_binding.can_be_bound(f"{namespace}/{entry.pod}", entry.uid)
+                entry
+                for entry in decided
+                if self._pod_binding.can_be_bound(object_key(namespace, entry.pod), entry.uid)
             ]
             if len(entries) < len(decided):
                 incomplete.add(key)
             if key in incomplete and not self._gang_binding.can_reach_minimum(key):
                 log.info("gang %s does not begin: one of its pods went while it was decided", key)
                 for entry in entries:
-                    self._intake.binds.give_up(f"{namespace}/{entry.pod}")
+                    self._intake.binds.give_up(object_key(namespace, entry.pod))
             elif len(entries) == 1 and key not in self._gang_binding:
                 self._pod_binding.start(namespace, entries[0], seen_generation)
             elif entries:
@@ -159,7 +162,7 @@ class Dispatcher:
                 self._intake.binds.assume(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
                 groups.setdefault(bind.group, []).append(entry)
         async for eviction in yielding_to_loop(plan.evictions):
-            key = f"{eviction.namespace}/{eviction.pod}"
+            key = object_key(eviction.namespace, eviction.pod)
             self._intake.statuses.assume_eviction(key, eviction.uid, preemptor_reference(eviction))
         return groups, incomplete
 

@@ -6,10 +6,10 @@ import asyncio
 import logging
 
 from pykai.api.core import Pod
+from pykai.api.keys import object_key, split_key
 from pykai.api.scheduling import BindRequest
 from pykai.core.report.decisions import Evict
 from pykai.kube import resources
-from pykai.kube.resources import split_key
 from pykai.scheduler.dispatch.deletions import Deletions
 from pykai.scheduler.dispatch.gangbinding import GangBinding
 from pykai.scheduler.dispatch.podbinding import PodBinding
@@ -41,7 +41,7 @@ class Evictions:
 
     async def evict(self, eviction: Evict) -> None:
         """Take a pod off its node (cycle:16.2, OUT-4)."""
-        key = f"{eviction.namespace}/{eviction.pod}"
+        key = object_key(eviction.namespace, eviction.pod)
         write = self._pod_binding.write_of(key)
         if write is not None:
             await asyncio.wait([write])

@@ -14,6 +14,7 @@ import logging
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.keys import object_key
 from pykai.api.scheduling import BindRequest
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
@@ -77,7 +78,7 @@ class ForgedRequests:
         ):
             return
         pod = self._intake.pods.get(pod_key_of(request))
-        key = f"{meta.namespace}/{meta.name}"
+        key = object_key(meta.namespace, meta.name)
         text = f"BindRequest {key} to node {request.spec.selected_node} is deleted: {why}"
         log.warning("%s", text)
         if pod is not None:

@@ -17,10 +17,10 @@ from functools import partial
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.keys import object_key, split_key
 from pykai.api.scheduling import BindRequest, PodGroup
 from pykai.api.timestamp import format_timestamp
 from pykai.kube.clock import Clock
-from pykai.kube.resources import split_key
 from pykai.kube.store import Change
 from pykai.scheduler.dispatch.backgroundtasks import BackgroundTasks
 from pykai.scheduler.dispatch.bindplan import BindPlanError, PendingBind
@@ -111,12 +111,12 @@ class GangBinding:
             log.info("gang %s does not begin: %s", plan.key, fit_error)
             for entry in entries:
                 self._metrics.count_overtaken_bind()
-                self._intake.binds.give_up_to(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
+                self._intake.binds.give_up_to(object_key(plan.namespace, entry.pod), entry.uid, entry.node)
                 plan.mark_failed(entry, fit_error)
             self.finish_if_settled(plan)
             return
         for entry in entries:
-            key = f"{plan.namespace}/{entry.pod}"
+            key = object_key(plan.namespace, entry.pod)
             if not why:
                 if plan.in_flight.get(entry.pod) is entry:
                     self.bind_pod(plan, entry, seen_generation)
@@ -142,7 +142,7 @@ class GangBinding:
             return
         if result.outcome is BindOutcome.PLACED:
             # The watch may have been quicker than the answer.
-            plan.on_pod(entry.pod, self._intake.pods.get(f"{plan.namespace}/{entry.pod}"))
+            plan.on_pod(entry.pod, self._intake.pods.get(object_key(plan.namespace, entry.pod)))
         else:
             plan.mark_failed(entry, result.why)
         self.finish_if_settled(plan)
@@ -244,11 +244,11 @@ class GangBinding:
     def on_request_change(self, request: BindRequest) -> None:
         """News of any BindRequest."""
         if self._plans and binder_gave_up(request):
-            plan = self.plan_of_pod(f"{request.metadata.namespace}/{request.spec.pod_name}")
+            plan = self.plan_of_pod(object_key(request.metadata.namespace, request.spec.pod_name))
             if plan is not None:
                 plan.on_request(request)
                 self.finish_if_settled(plan)
 
 
 def _key(item: Pod | PodGroup) -> str:
-    return f"{item.metadata.namespace}/{item.metadata.name}"
+    return object_key(item.metadata.namespace, item.metadata.name)

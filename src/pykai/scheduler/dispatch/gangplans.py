@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.keys import object_key, split_key
 from pykai.api.scheduling import BindRequest, PodGroup
 from pykai.core.model.groups import build_subgroup_tree
 from pykai.scheduler.dispatch.bindplan import PendingBind, encode_plan, has_minimum
@@ -46,7 +47,7 @@ class GangPlan:
     @property
     def namespace(self) -> str:
         """The namespace of the group and its pods."""
-        return self.key.partition("/")[0]
+        return split_key(self.key)[0]
 
     def add(self, entries: Iterable[PendingBind]) -> None:
         """More pods of the group."""
@@ -126,4 +127,4 @@ def reaches_minimum(
 def group_key(pod: Pod) -> str:
     """namespace/name of the PodGroup of a pod, "" without one."""
     name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION)
-    return f"{pod.metadata.namespace}/{name}" if name else ""
+    return object_key(pod.metadata.namespace, name) if name else ""

@@ -14,6 +14,7 @@ from functools import partial
 
 import msgspec
 
+from pykai.api.keys import object_key
 from pykai.core.report.decisions import Bind
 from pykai.core.resume import PlannedBind, ResumedBinds, UnfinishedBinds, resume
 from pykai.kube.yielding import yielding_to_loop
@@ -92,7 +93,7 @@ class GangTakeover:
 
     def _adopt_place(self, plan: GangPlan, place: PlannedBind) -> bool:
         """Take a pod into a plan; whether it waits and nothing is under way for it."""
-        key = f"{plan.namespace}/{place.pod}"
+        key = object_key(plan.namespace, place.pod)
         request = self._intake.requests.get(key)
         if request is not None and self._intake.binds.is_effective(request) and owner_uid(request) == place.uid:
             entry = PendingBind(*place, request=msgspec.to_builtins(request.spec))
@@ -118,7 +119,7 @@ class GangTakeover:
             bind = rebinds.get(name)
             entry = self._pod_binding.make_pending_bind(bind) if bind is not None else None
             if entry is None or bind is None:
-                why = refused.get(f"{plan.namespace}/{name}", "its place could not be checked")
+                why = refused.get(object_key(plan.namespace, name), "its place could not be checked")
                 log.warning("pod %s/%s of a plan is not bound to node %s: %s", plan.namespace, name, old.node, why)
                 plan.mark_failed(old, why)
                 continue
@@ -131,7 +132,7 @@ class GangTakeover:
             if can_complete:
                 self._gang_binding.bind_pod(plan, entry, seen_generation)
             else:
-                self._intake.binds.give_up_to(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
+                self._intake.binds.give_up_to(object_key(plan.namespace, entry.pod), entry.uid, entry.node)
                 plan.mark_failed(entry, loss)
         self._gang_binding.finish_if_settled(plan)
 

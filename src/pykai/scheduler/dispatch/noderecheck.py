@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 
 from pykai.api import names
 from pykai.api.core import Node, Pod
+from pykai.api.keys import object_key
 from pykai.api.scheduling import BindRequest
 from pykai.core.model.shapes import ShapeRegister
 from pykai.core.model.tasks import has_ended
@@ -47,7 +48,7 @@ class NodeRecheck:
             return f"node {entry.node} is gone"
         if self._intake.generations.of(entry.node) <= seen_generation:
             return ""
-        pod = self._intake.pods.get(f"{namespace}/{entry.pod}")
+        pod = self._intake.pods.get(object_key(namespace, entry.pod))
         if pod is None:
             # Whoever binds will be told.
             return ""
@@ -62,7 +63,7 @@ class NodeRecheck:
 
         def will_be_bound(pod: Pod) -> bool:
             name = pod.metadata.name
-            return not fit_errors.get(name) and self._intake.binds.is_assumed(f"{plan.namespace}/{name}")
+            return not fit_errors.get(name) and self._intake.binds.is_assumed(object_key(plan.namespace, name))
 
         has_minimum = reaches_minimum(group, self._intake.pods_of_group(plan.key), will_be_bound)
         return "" if has_minimum else next(why for why in fit_errors.values() if why)
@@ -77,7 +78,7 @@ class NodeRecheck:
                     reserved_groups.add(group)
         incoming_groups: set[str] = set()
         for request in self._incoming_binds(entry):
-            other_pod = self._intake.pods.get(f"{request.metadata.namespace}/{request.spec.pod_name}")
+            other_pod = self._intake.pods.get(object_key(request.metadata.namespace, request.spec.pod_name))
             if other_pod is not None:
                 load.add(other_pod)
                 incoming_groups.update(request.spec.selected_gpu_groups)
@@ -97,7 +98,7 @@ class NodeRecheck:
             *self._intake.binds.on_node(entry.node),
             *self._intake.requests.by_index(_REQUESTS_BY_NODE, entry.node),
         ):
-            key = f"{request.metadata.namespace}/{request.spec.pod_name}"
+            key = object_key(request.metadata.namespace, request.spec.pod_name)
             pod = self._intake.pods.get(key)
             if key in seen or pod is None:
                 continue

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from pykai.api.core import Pod
+from pykai.api.keys import object_key
 from pykai.core.model.tasks import timestamp_or_zero
 from pykai.core.report.decisions import Bind
 from pykai.kube.clock import Clock
@@ -79,7 +80,7 @@ class PodBinding:
 
     def make_pending_bind(self, bind: Bind) -> PendingBind | None:
         """How a bind is to be written; None when the pod has gone or was bound since it was decided."""
-        key = f"{bind.namespace}/{bind.pod}"
+        key = object_key(bind.namespace, bind.pod)
         pod = self._intake.pods.get(key)
         if pod is None or not self.can_be_bound(key, bind.uid):
             return None
@@ -97,7 +98,7 @@ class PodBinding:
         on_result: Callable[[BindResult], None] = lambda _: None,
     ) -> None:
         """Start the write that binds a pod; of the causes for which it may fail, each is counted once for its gang."""
-        key = f"{namespace}/{entry.pod}"
+        key = object_key(namespace, entry.pod)
         work = self._bind(namespace, entry, seen_generation, counted_causes, on_result)
         task = self._tasks.start(work, f"bind of {key}")
         self._writes[key] = task
@@ -115,7 +116,7 @@ class PodBinding:
         counted_causes: set[str] | None,
         on_result: Callable[[BindResult], None],
     ) -> None:
-        key = f"{namespace}/{entry.pod}"
+        key = object_key(namespace, entry.pod)
         labels = self._status_events.node_pool_label()
         started_s = asyncio.get_running_loop().time()
         fit_error = partial(self._recheck.fit_error, namespace, entry, seen_generation)

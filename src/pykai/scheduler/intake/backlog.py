@@ -16,6 +16,7 @@ Statements: crowds:backlog, neighbours:backlog.
 from __future__ import annotations
 
 from pykai.api.core import Pod
+from pykai.api.keys import split_key
 from pykai.scheduler.intake.operations import ApplyObject, AssumeStatus, TableOperation
 
 #: What the pods of a namespace may cost a cycle as they come in: some 50 ms of work.
@@ -65,7 +66,7 @@ class Backlog:
                 del self._deferred[namespace]
         for operation in operations:
             key = operation.pod_key
-            namespace = key.partition("/")[0]
+            namespace, _ = split_key(key)
             deferred = self._deferred.get(namespace, {})
             is_assumption = isinstance(operation, AssumeStatus)
             if is_assumption and (deferred_operations := deferred.get(key, assumed.get(key))) is not None:

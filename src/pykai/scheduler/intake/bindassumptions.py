@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from pykai.api.core import Pod
+from pykai.api.keys import object_key
 from pykai.api.scheduling import BindRequest
 from pykai.kube.store import Change, Store
 from pykai.scheduler.intake.assumptions import Assumption, AssumptionEvent, AssumptionKind, AssumptionState
@@ -186,7 +187,7 @@ class BindAssumptions:
         if not self._withdrawals:
             return False
         meta = request.metadata
-        withdrawal = self._withdrawals.get(f"{meta.namespace}/{meta.name}", {}).get(meta.uid)
+        withdrawal = self._withdrawals.get(object_key(meta.namespace, meta.name), {}).get(meta.uid)
         return bool(meta.uid) and withdrawal is not None and withdrawal.state is not AssumptionState.IN_DOUBT
 
     def is_effective(self, request: BindRequest) -> bool:

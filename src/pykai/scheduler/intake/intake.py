@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from pykai.api import names
 from pykai.api.core import ConfigMap, Node, Pod
 from pykai.api.decode import WireObject
+from pykai.api.keys import object_key
 from pykai.api.meta import Wire
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.core.cluster.tables import Tables
@@ -203,4 +204,4 @@ class Intake:
 
 def _pod_group_keys(pod: Pod) -> Iterable[str]:
     name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION)
-    return (f"{pod.metadata.namespace}/{name}",) if name else ()
+    return (object_key(pod.metadata.namespace, name),) if name else ()

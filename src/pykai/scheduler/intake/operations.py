@@ -10,11 +10,11 @@ import msgspec
 
 from pykai.api.core import Pod
 from pykai.api.decode import WireObject
+from pykai.api.keys import object_key, split_key
 from pykai.core.cluster.tables import Tables
 from pykai.core.model.problems import Problem
 from pykai.core.model.status import TaskStatus
 from pykai.core.report.decisions import FreeRoomOnly
-from pykai.kube.resources import split_key
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class ApplyObject(msgspec.Struct, frozen=True, gc=False):
     def pod_key(self) -> str:
         """The pod that the change is about, "" for other kinds."""
         meta = self.item.metadata
-        return f"{meta.namespace}/{meta.name}" if isinstance(self.item, Pod) else ""
+        return object_key(meta.namespace, meta.name) if isinstance(self.item, Pod) else ""
 
     @property
     def subject(self) -> str:
@@ -55,7 +55,7 @@ class RemoveObject(msgspec.Struct, frozen=True, gc=False):
     @property
     def pod_key(self) -> str:
         """The pod that the change is about, "" for other kinds."""
-        return f"{self.namespace}/{self.name}" if self.kind == "Pod" else ""
+        return object_key(self.namespace, self.name) if self.kind == "Pod" else ""
 
     @property
     def subject(self) -> str:

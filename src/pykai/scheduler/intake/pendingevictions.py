@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from pykai.api import names
 from pykai.api.core import Condition, Pod
+from pykai.api.keys import object_key
 from pykai.core.report.decisions import Evict
 from pykai.scheduler.intake.assumptions import Assumption, AssumptionEvent, AssumptionKind, AssumptionState
 
@@ -102,7 +103,7 @@ class PendingEvictions:
         if not self._evictions:
             return pod
         meta, status = pod.metadata, pod.status
-        note = self._evictions.get(f"{meta.namespace}/{meta.name}")
+        note = self._evictions.get(object_key(meta.namespace, meta.name))
         if note is None or note.uid != meta.uid:
             return pod
         others = tuple(each for each in status.conditions if each.type != names.CONDITION_EVICTED_FOR)

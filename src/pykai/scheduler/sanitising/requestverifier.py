@@ -24,6 +24,7 @@ from collections.abc import Iterable
 
 from pykai.api import names
 from pykai.api.core import Node, Pod
+from pykai.api.keys import object_key
 from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import BindRequest, BindRequestSpec, PodGroup
 from pykai.api.sharing import gpu_groups
@@ -96,7 +97,7 @@ class BindRequestVerifier:
             return True
         pod = self._pods.get(pod_key_of(request))
         name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION) if pod is not None else None
-        group = self._groups.get(f"{request.metadata.namespace}/{name}") if name else None
+        group = self._groups.get(object_key(request.metadata.namespace, name)) if name else None
         return self._shard.covers(group.metadata) if group is not None else node is None
 
     def _could_be_ours(self, request: BindRequest) -> bool:
@@ -114,7 +115,7 @@ class BindRequestVerifier:
 
 def pod_key_of(request: BindRequest) -> str:
     """The key of the pod that a request is about."""
-    return f"{request.metadata.namespace}/{request.spec.pod_name}"
+    return object_key(request.metadata.namespace, request.spec.pod_name)
 
 
 def owner_uid(request: BindRequest) -> str:

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from pykai.api import names
 from pykai.api.core import Node, Pod
+from pykai.api.keys import object_key
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import PodGroup, PodGroupSpec, Queue
 from pykai.core.model.shard import Shard
@@ -116,7 +117,9 @@ class StandInGroups:
             return ()
         named = self._groups.values()
         groups = {
-            f"{each.metadata.namespace}/{each.metadata.name}": each for each in named if each.spec.queue == change.key
+            object_key(each.metadata.namespace, each.metadata.name): each
+            for each in named
+            if each.spec.queue == change.key
         }
         for key, group in groups.items():
             self._remember_if_charged(key, group)
@@ -181,11 +184,11 @@ class StandInGroups:
 
 
 def _key(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+    return object_key(pod.metadata.namespace, pod.metadata.name)
 
 
 def _group_key(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, '')}"
+    return object_key(pod.metadata.namespace, pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, ""))
 
 
 def _as_member(pod: Pod, group: PodGroup) -> Pod:

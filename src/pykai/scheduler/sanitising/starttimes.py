@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.keys import object_key
 from pykai.api.scheduling import PodGroup
 from pykai.api.timestamp import TimestampError, format_timestamp, parse_timestamp
 from pykai.core.model.groups import Branch, Leaf, build_subgroup_tree
@@ -102,7 +103,7 @@ class StartTimeSanitiser:
         """The group with the start that counts, and what is wrong with the one it says; nearly always itself."""
         meta = group.metadata
         text = meta.annotations.get(_START)
-        key = f"{meta.namespace}/{meta.name}"
+        key = object_key(meta.namespace, meta.name)
         annotated_ns = _instant(text)
         if annotated_ns is None:
             self._annotated_ns.pop(key, None)
@@ -152,7 +153,7 @@ class StartTimeSanitiser:
         name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION) if pod is not None else None
         if pod is None or not name:
             return None
-        key = f"{pod.metadata.namespace}/{name}"
+        key = object_key(pod.metadata.namespace, name)
         annotated_ns = self._annotated_ns.get(key)
         if annotated_ns is not None and after is not None and after < annotated_ns:
             self._too_late.add(key)

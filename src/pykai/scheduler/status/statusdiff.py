@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pykai.api import names
+from pykai.api.keys import object_key
 from pykai.api.timestamp import format_timestamp
 from pykai.core.cluster.changetokens import ChangeTokens
 from pykai.core.cluster.groupindex import GroupEntry
@@ -201,7 +202,7 @@ class StatusTracker:
             queues = {figures.name: figures for figures in plan.queues}
             waiting: set[str] = set()
             for record in plan.unscheduled:
-                key = f"{record.namespace}/{record.group}"
+                key = object_key(record.namespace, record.group)
                 waiting.add(key)
                 entry = snapshot.groups.get(key)
                 if entry is not None and entry.group is not None and key not in groups_backing_off:
@@ -313,7 +314,7 @@ class StatusTracker:
                 timestamp_annotations.setdefault(eviction.group, {})[names.LAST_EVICTION_TIMESTAMP_ANNOTATION] = now
         stale: dict[str, tuple[str, int]] = {}
         for gang in plan.stale:
-            key = f"{gang.namespace}/{gang.group}"
+            key = object_key(gang.namespace, gang.group)
             entry = snapshot.groups.get(key)
             stale_since_ns = entry.group.stale_since_ns if entry is not None and entry.group is not None else None
             if stale_since_ns is None or stale_since_ns > plan.now_ns:
@@ -349,7 +350,7 @@ class StatusTracker:
         """Pods that are overdue for a group: nobody gets one at present, or pods that came later have theirs."""
         waiting: dict[str, tuple[str, int]] = {}
         for orphan in plan.orphans:
-            key = f"{orphan.namespace}/{orphan.pod}"
+            key = object_key(orphan.namespace, orphan.pod)
             task = snapshot.task_records.get(key)
             if task is not None:
                 waiting[key] = (task.uid, task.creation_ns)
@@ -363,7 +364,7 @@ class StatusTracker:
             self._grouped_ns = now_ns
         stalled = now_ns - self._grouped_ns >= GROUPING_GRACE_NS
         published: dict[str, int] = {}
-        texts = {f"{orphan.namespace}/{orphan.pod}": orphan for orphan in plan.orphans}
+        texts = {object_key(orphan.namespace, orphan.pod): orphan for orphan in plan.orphans}
         for key, (uid, creation_ns) in waiting.items():
             is_overtaken = self._newest_grouped_ns - creation_ns >= GROUPING_GRACE_NS
             if now_ns - creation_ns < GROUPING_GRACE_NS or not (stalled or is_overtaken):
@@ -382,7 +383,7 @@ class StatusTracker:
             published[item.uid] = (item.node, item.held is not None)
             if self._pipelined.get(item.uid) != published[item.uid]:
                 why = f"{reason_of(item.held)}: {refusal_text(item.held)}" if item.held is not None else ""
-                diff.pipelined.append((f"{item.namespace}/{item.pod}", item.uid, item.node, why))
+                diff.pipelined.append((object_key(item.namespace, item.pod), item.uid, item.node, why))
         self._pipelined = published
 
 

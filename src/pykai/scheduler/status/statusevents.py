@@ -15,6 +15,7 @@ from functools import partial
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.decode import API_GROUPS
+from pykai.api.keys import split_key
 from pykai.api.scheduling import PodGroup
 from pykai.api.timestamp import format_timestamp
 from pykai.core.model.shard import Shard
@@ -23,7 +24,6 @@ from pykai.kube import resources
 from pykai.kube.client import PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.events import EventRecorder, InvolvedObject
-from pykai.kube.resources import split_key
 from pykai.kube.yielding import yielding_to_loop
 from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.status.conditions import conditions_patch, pod_condition_patch, unschedulable_conditions
@@ -236,7 +236,7 @@ class StatusEvents:
             names.EVICTOR_ACTION_ANNOTATION: eviction.action,
         }
         if eviction.preemptor:
-            namespace, _, name = eviction.preemptor.partition("/")
+            namespace, name = split_key(eviction.preemptor)
             annotations[names.EVICTOR_POD_GROUP_ANNOTATION] = name
             annotations[names.EVICTOR_POD_GROUP_NAMESPACE_ANNOTATION] = namespace
         self.group_event(eviction.group, NORMAL, names.EVENT_EVICT, eviction.message, annotations)

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from pykai.api import names
 from pykai.api.core import Container, Pod, PodResourceClaim, PodSpec, ResourceRequirements
+from pykai.api.keys import object_key
 from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from pykai.core.cluster.claims.counting import claim_gpus, is_synthetic
 from pykai.core.cluster.claims.inventory import Inventory
@@ -80,7 +81,7 @@ class ClaimIndex:
                 return set()
             self.classes[name] = item
             return self._class_changed(name)
-        key = f"{item.metadata.namespace}/{name}"
+        key = object_key(item.metadata.namespace, name)
         if self.claims.get(key) == item:
             return set()
         affected_pods = self._set_claim(key, None) if key in self.claims else set()
@@ -94,7 +95,7 @@ class ClaimIndex:
             return set()
         if kind == "DeviceClass":
             return self._class_changed(name) if self.classes.pop(name, None) is not None else set()
-        key = f"{namespace}/{name}"
+        key = object_key(namespace, name)
         return self._set_claim(key, None) if key in self.claims else set()
 
     def _set_claim(self, key: str, claim: ResourceClaim | None) -> set[str]:
@@ -155,12 +156,12 @@ class ClaimIndex:
         made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
         for entry in pod.spec.resource_claims:
             if entry.resource_claim_name:
-                yield entry, f"{pod.metadata.namespace}/{entry.resource_claim_name}"
+                yield entry, object_key(pod.metadata.namespace, entry.resource_claim_name)
             elif entry.name in made:
                 name = made[entry.name]
                 # Without a name there is no claim to wait for.
                 if name is not None:
-                    yield entry, f"{pod.metadata.namespace}/{name}"
+                    yield entry, object_key(pod.metadata.namespace, name)
             else:
                 made_here = (
                     key for key, notes in self._claims_made_for(pod) if notes.get(_POD_CLAIM_NAME) == entry.name
@@ -194,7 +195,7 @@ class ClaimIndex:
         """The claim behind the extended resources of a pod, which its status names last (gpu:D-17); "" without one."""
         status = pod.status.extended_resource_claim_status
         if status is not None:
-            return f"{pod.metadata.namespace}/{status.resource_claim_name}"
+            return object_key(pod.metadata.namespace, status.resource_claim_name)
         return next((key for key, notes in self._claims_made_for(pod) if is_synthetic(notes)), "")
 
     def _pod_claim(self, pod: Pod, entry: PodResourceClaim, key: str | None, *, is_placed: bool) -> PodClaim:
