@@ -193,7 +193,7 @@ class Admission:
             except ValueError as error:
                 text = f"match condition {condition.get('name')!r} cannot be evaluated: {error}"
                 if webhook.fails_open:
-                    _log.warning("webhook %s is not asked: %s", webhook.name, text)
+                    _log.warning("webhook %s is not called: %s", webhook.name, text)
                     return False
                 raise _call_failed(webhook, text) from None
         return True
@@ -223,7 +223,7 @@ class Admission:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, PatchError, binascii.Error) as error:
             text = str(error) or type(error).__name__
             if webhook.fails_open:
-                _log.warning("webhook %s failed and is passed over (failurePolicy Ignore): %s", webhook.name, text)
+                _log.warning("webhook %s failed and is skipped (failurePolicy Ignore): %s", webhook.name, text)
                 return None
             raise _call_failed(webhook, text) from None
 

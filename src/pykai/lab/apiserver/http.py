@@ -126,7 +126,7 @@ class HttpServer:
                 await response.write(lines)
             await response.write_eof()
         except (ConnectionResetError, ConnectionError):
-            _log.debug("a watch of %s was left", request.path)
+            _log.debug("the client closed its watch of %s", request.path)
         finally:
             answer.watch.end()
         return response
@@ -136,7 +136,7 @@ def _is_server_fault(record: logging.LogRecord) -> bool:
     """Whether a log record of the HTTP library reports a fault of the server rather than of a client."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
-        _log.debug("a request that is no HTTP: %s", error)
+        _log.debug("malformed HTTP request: %s", error)
         return False
     return True
 

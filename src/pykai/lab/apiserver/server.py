@@ -182,7 +182,7 @@ class ApiServer:
     async def serve(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen for HTTPS; returns the port."""
         if not is_loopback(host):
-            _log.warning("the API server listens on %s: whoever reaches it can try tokens", host)
+            _log.warning("the API server listens on %s: any client that reaches it can try tokens", host)
         names = tuple(dict.fromkeys((*LOCAL_NAMES, *(() if host in ("", "0.0.0.0", "::") else (host,)))))
         http = HttpServer(self.handler, self.tokens)
         self.port = await http.start(host, port, server_context(self.authority, names))

@@ -81,7 +81,7 @@ def _compiled(rule: str) -> Any:
     try:
         return environment.compile(rule)
     except RuntimeError as error:
-        _log.warning("a validation rule is not checked, it cannot be compiled: %s: %s", rule, str(error).split("\n")[0])
+        _log.warning("a validation rule does not compile and is not checked: %s: %s", rule, str(error).split("\n")[0])
         return None
 
 
