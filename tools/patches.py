@@ -6,7 +6,7 @@ again: the two texts are compiled and compared, and functions get their new code
 That is the same as importing the changed text only as long as nothing has run the old code before. `Watch` therefore
 records what was called while modules were imported and tests collected, and `Functions` refuses (`Unpatchable`)
 whatever it cannot prove to be the same: code that was called, that runs at import (constants, fields, defaults,
-decorators), that has other parameters, or whose function cannot be told from another.
+decorators), that has other parameters, or whose function is ambiguous.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A pytest plugin that maps each test to the functions it calls and to its seconds.
 
-    pytest -p tools.touching --touched=FILE     writes the map of these tests to FILE (one a worker of xdist)
+    pytest -p tools.touching --touched=FILE writes the map of these tests to FILE (one per xdist worker)
 
 In: folders or files of tests. Out: for every test the functions it calls, as (file, first line, name), and its seconds.
 A generated change is shown only to the tests that call the changed function, the quickest first (`tools/mutate.py`).

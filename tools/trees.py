@@ -40,7 +40,7 @@ Done = TypeVar("Done")
 
 #: What a copy of the tree holds.
 COPIED = ("src", "tests", "tools", "pyproject.toml")
-#: Cheap failures: every change should fail a test, and no one reads why.
+#: Keep failures cheap: every change should fail a test, and the reason is not read.
 _TERSE = ("-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=line")
 PYTEST = (*_TERSE, "-o", "timeout=0", "--hypothesis-seed=0", "-x", "-n", "0")
 CAUGHT, SURVIVED, INVALID = "caught", "survived", "invalid"

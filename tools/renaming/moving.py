@@ -1,9 +1,9 @@
 """Imports of modules that move, and uses of such modules by name.
 
-`from package import module` binds a name that changes when the module's last part does; its uses follow, unless the
-new name is taken in that file: then the import says `as` with the old one, and a note tells of it. Where names of one
-statement go to different packages the statement is split; ruff sorts imports afterwards. Relative imports become
-absolute when something about them moves.
+`from package import module` binds a name that changes when the module's last part does; its uses follow, unless the new
+name is taken in that file: then the import says `as` with the old one, and a note says so. Where names of one statement
+go to different packages the statement is split; ruff sorts imports afterwards. Relative imports become absolute when
+something about them moves.
 """
 
 from __future__ import annotations

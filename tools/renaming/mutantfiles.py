@@ -43,7 +43,7 @@ class Habits:
                 self._fates[key].add(new)
 
     def fate(self, before: tuple[str, str], token: str) -> str | None:
-        """The new name of a word; None when it cannot be told."""
+        """The new name of a word; None when it is ambiguous."""
         for key in ((*before, token), (before[1], token), (token,)):
             fates = self._fates.get(key)
             if fates is not None and len(fates) == 1:

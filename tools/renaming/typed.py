@@ -137,7 +137,7 @@ class Types:
         return {_member(info.mro, name)} if isinstance(info, nodes.TypeInfo) else {UNKNOWN}
 
     def keyword(self, path: str, node: ast.Call, name: str) -> set[str]:
-        """Who takes a keyword: `module.function(name)`, `module.Class.method(name)`, or a field `module.Class.name`."""
+        """Takers of a keyword: `module.function(name)`, `module.Class.method(name)`, or a field `module.Class.name`."""
         call = self._calls.get(path, {}).get(_place_of(node))
         if call is None:
             return {UNKNOWN}

@@ -89,7 +89,7 @@ class ApplyConflicts(Exception):
 
     def __init__(self, conflicts: Iterable[tuple[_FieldManager, Path]]) -> None:
         conflicting_fields = sorted(((str(who), fieldsets.format_path(path)) for who, path in conflicts))
-        #: causes of the Status, one a field
+        #: causes of the Status, one per field
         self.causes = [
             {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": field}
             for who, field in conflicting_fields

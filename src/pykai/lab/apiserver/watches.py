@@ -33,7 +33,7 @@ from pykai.lab.apiserver.storage import (
 
 #: wall seconds between bookmarks
 BOOKMARK_S: Final = 60.0
-#: events told before the loop is given to others, so that a long history does not hold everybody up
+#: events sent before yielding to the event loop, so that a long history does not block other tasks
 BATCH: Final = 512
 
 _HEAD: Final = {type_: b'{"type":"%s","object":' % type_.encode() for type_ in (ADDED, MODIFIED, DELETED)}
