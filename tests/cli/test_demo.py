@@ -1,4 +1,4 @@
-"""`kai demo`: one of everything a scheduler decides, told so that people understand it."""
+"""`kai demo`: one example of every scheduling decision, in readable output."""
 
 import re
 import subprocess

@@ -17,7 +17,7 @@ from tests.patience import PROGRAM_S
 pytest.importorskip("uvloop")
 
 #: connects to PORT, and cancels that between the TCP connection and the end of the TLS handshake, when the server's
-#: answer is there, but unread; then fails in a callback, which must be told whatever happens
+#: answer is there, but unread; then fails in a callback, which must be reported whatever happens
 GIVING_UP = """
 import asyncio, select, socket, ssl, sys
 from pykai.cli import processes

@@ -1,4 +1,4 @@
-"""`kai server` as a process: it says where it listens, serves, and ends when told."""
+"""`kai server` as a process: it prints its address, serves, and stops on a signal."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class FakeServer:
         self.oldest = first_version
         self.requests: list[Request] = []
         self.watches: list[tuple[Request, FakeStream]] = []
-        #: all that are open, also those that are told nothing
+        #: all open watches, including those that get no events
         self.streams: list[FakeStream] = []
         self._planned: deque[tuple[Callable[[Request], bool], Response | Exception]] = deque()
         self._arrived = asyncio.Event()

@@ -12,7 +12,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class Wall:
-    """The clock of a machine, which somebody sets."""
+    """A machine's clock that the test sets."""
 
     def __init__(self) -> None:
         self.shows = NOON

@@ -1,4 +1,4 @@
-"""Kubeconfig files, service accounts and plugins: who we are, and errors that name file and field."""
+"""Kubeconfig files, service accounts and plugins: credentials, and errors that name file and field."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The client against the embedded API server over HTTPS, with a proxy in between that breaks connections.
 
-What a client does with any server is in test_on_a_server.py; here the server itself is stopped, started and looked at.
+What a client does with any server is in test_on_a_server.py; here the server itself is stopped, started and inspected.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def test_who_cannot_renew_stops_before_another_may_lead() -> None:
         server.lose(times=1000, to="PUT")
         with pytest.raises(LeaseLost, match="not renewed"):
             await first.task
-        # Told after 10 s, cancelled when the lease ran out.
+        # Stopped after 10 s, cancelled when the lease ran out.
         assert first.cancelled
         assert 10 <= first.ended_s <= 15
         assert spec(server)["holderIdentity"] == "first"
@@ -328,7 +328,7 @@ def test_nothing_is_written_once_the_lease_is_over() -> None:
         await leader.client.patch(PODS, "p", {"metadata": {"labels": {"step": "1"}}}, "default")
         await leader.began.wait()
         await leader.client.patch(PODS, "p", {"metadata": {"labels": {"step": "2"}}}, "default")
-        # The process stands still until the lease is over: nobody has told it so yet.
+        # The process is suspended until the lease expires, and has not noticed yet.
         assert leader.fence.until_s is not None
         leader.fence.until_s -= 15
         assert leader.election.leading

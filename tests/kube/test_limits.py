@@ -15,7 +15,7 @@ from tests.kube.lagging import HangingTransport
 
 
 class Crowd:
-    """People who want slots, and who has got one, in this order."""
+    """Waiters for slots, and the holders in order."""
 
     def __init__(self, total: int) -> None:
         self.slots = FairSemaphore(total)

@@ -264,7 +264,7 @@ async def test_a_watch_that_was_away_misses_nothing(server: Server, client: Clie
         await store.wait_until(lambda s: all(f"default/{name}" in s for name in ("stays", "goes", "changes")))
         told: list[tuple[str, bool]] = []
         store.subscribe(lambda change: told.append((change.key, change.new is None)))
-        told.clear()  # what was there already is told first
+        told.clear()  # present objects come first
         severed.cut()
         await client.create(SECRETS, {"metadata": {"name": "comes", "namespace": "default"}})
         await client.create(SECRETS, {"metadata": {"name": "passes-by", "namespace": "default"}})

@@ -296,7 +296,7 @@ class Unfinished:
         return running
 
     async def go_on(self) -> None:
-        """Whoever works still may end now."""
+        """Let running work end."""
         self._go_on.set()
         while not self.reconciler.idle():
             await asyncio.sleep(0)
@@ -316,7 +316,7 @@ async def test_a_reconciler_cancelled_while_it_finishes_leaves_nothing_running()
     work, stop = Unfinished(), asyncio.Event()
     running = await work.begin(stop)
     stop.set()
-    # So it goes with a leader who is told to stop in time and does not: in the end the lease is lost.
+    # As with a leader that does not stop in time: in the end the lease is lost.
     while work.reconciler._running:
         await asyncio.sleep(0)
     running.cancel()

@@ -41,7 +41,7 @@ def names(store: Store[Pod]) -> list[str]:
 
 
 def told(store: Store[Pod]) -> list[str]:
-    """What subscribers are told, as `+key`, `~key`, `-key`."""
+    """The changes that subscribers get, as `+key`, `~key`, `-key`."""
     tale: list[str] = []
 
     def note(change: Change[Pod]) -> None:
@@ -462,7 +462,7 @@ async def test_a_failing_server_is_waited_for() -> None:
 
 
 async def test_assuming_what_is_known_is_no_news() -> None:
-    """A writer assumes every answer; one to a write that changed nothing must not wake those who answer with writes."""
+    """A writer assumes every answer; one to a write that changed nothing must not wake subscribers that write."""
     server = FakeServer()
     known = msgspec.convert(server.put(pod("a")), Pod)
     async with following(server) as store:
@@ -490,7 +490,7 @@ async def test_many_objects_are_delivered_in_turns_and_each_once() -> None:
             tale.append(("+" if change.old is None else "-" if change.new is None else "~") + change.key[-4:])
 
         async def meanwhile() -> None:
-            # The first are told by now, the last are not.
+            # The first objects are delivered by now, the last are not.
             assert "+p000" in tale
             assert "+p999" not in tale
             for name in ("p000", "p999"):

@@ -73,7 +73,7 @@ class Wire:
 
 
 class Proxy:
-    """Forwards bytes to a port, until told to go silent: connections stay open, and nothing passes any more."""
+    """Forwards bytes to a port until silenced: connections stay open, and nothing passes any more."""
 
     def __init__(self, port: int) -> None:
         self.target = port

@@ -1,4 +1,4 @@
-"""A small town to be attacked: a living cluster, objects put into its storage past every check, and people who watch.
+"""A cluster to attack: all services, objects put into its storage past every check, and recorded events.
 
 town.smuggle(a("Queue", "loop", spec={"parentQueue": "loop"}))
 assert "cycle" in await town.told("Queue", "loop", "InvalidQueue")
@@ -138,7 +138,7 @@ class HostileCluster:
         await self.client.delete(resources.PODS, f"{name}-share", HAVEN)
 
     async def wait_until_idle(self) -> None:
-        """Wait until nobody has written anything for a while; whoever does not stop is named."""
+        """Wait until writes stop for a while; fails with the names of services that go on."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + TIMEOUT_S
         lately = Counter[str]()
@@ -155,7 +155,7 @@ class HostileCluster:
 
 @asynccontextmanager
 async def hostile_cluster() -> AsyncIterator[HostileCluster]:
-    """Four machines of eight GPUs, a queue for everybody, all services."""
+    """Four machines of eight GPUs, one shared queue, all services."""
     unlimited = ResourceShare(quota=-1)
     story = Story(
         machines=[MachineEntry(name="m", count=4, gpus=8, model="NVIDIA-H100")],

@@ -1,4 +1,4 @@
-"""A transport that loses answers: the request is carried out or not, and nobody hears of it."""
+"""A transport that loses answers: the request is carried out or not, and the caller does not learn which."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ TIMEOUT_S = 10.0
 
 
 class RecordedEvent(Wire):
-    """What was told."""
+    """A recorded event."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     reason: str = ""
@@ -169,7 +169,7 @@ class SimulatedCluster:
         return await wait_for_object(self.pods, name if "/" in name else f"default/{name}", holds)
 
     async def event(self, reason: str, text: str = "") -> None:
-        """Wait until somebody has told this."""
+        """Wait for this event."""
         await self.events.wait_until(
             lambda s: any(e.reason == reason and text in e.message for e in s.values()), TIMEOUT_S
         )

@@ -1,4 +1,4 @@
-"""Objects that make no sense, in every kind we watch: somebody says so, and everybody else is served.
+"""Malformed objects of every kind we watch: they are reported, and all others are served.
 
 They are put into storage past the schema, as an older server or a laxer one may have let them in.  One town bears all
 of it.

@@ -1,4 +1,4 @@
-"""Stories: what they become, and what is said of one that cannot be told."""
+"""Stories: the objects they create, and errors of invalid ones."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class Api:
         return created
 
     async def until(self, ask: Callable[[], Awaitable[Answer]], holds: Callable[[Answer], bool]) -> Answer:
-        """Repeat a question until the answer is as wanted: what a server told itself a moment ago counts soon."""
+        """Repeat a request until the answer is as wanted: a server's own changes take effect with a delay."""
         async with asyncio.timeout(20):
             while not holds(answer := await ask()):
                 await asyncio.sleep(0.02)

@@ -47,7 +47,7 @@ async def test_functions_in_the_process_change_and_refuse() -> None:
 
 
 class Hook:
-    """A webhook that answers as it is told."""
+    """A webhook with configurable answers."""
 
     def __init__(self) -> None:
         self.answer: Callable[[Review], Any] = lambda request: {"allowed": True}

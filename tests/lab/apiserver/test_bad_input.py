@@ -137,7 +137,7 @@ async def test_junk_in_subresources(inside: ApiServer) -> None:
 
 
 async def test_a_malformed_stored_object_affects_no_other_request() -> None:
-    """Somebody else's rules were laxer: what is stored is read as far as it can be."""
+    """An older server was less strict: stored objects are read as far as possible."""
     async with running_server() as (server, api):
         odd = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "odd", "namespace": "default"}, "spec": 5}
         server.load([odd])

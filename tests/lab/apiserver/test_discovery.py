@@ -1,4 +1,4 @@
-"""Discovery: what clients are told of kinds, versions and health."""
+"""Discovery of kinds, versions and health."""
 
 from __future__ import annotations
 

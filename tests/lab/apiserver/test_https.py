@@ -1,4 +1,4 @@
-"""The HTTPS port: who may come in, which bodies are read, and watches over a socket.
+"""The HTTPS port: authentication, bodies, and watches over a socket.
 
 This is about the embedded server's own port, tokens and hooks, not about Kubernetes.
 """

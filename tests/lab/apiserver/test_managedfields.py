@@ -1,4 +1,4 @@
-"""Server-side apply and the record of who owns which field."""
+"""Server-side apply and field ownership."""
 
 import copy
 import json
@@ -34,7 +34,7 @@ def template(*containers: Object) -> Object:
 
 
 class Cluster:
-    """One object, and those who write to it; each write happens a second after the last."""
+    """One object and its writers; each write happens a second after the last."""
 
     def __init__(self, schema: SchemaNode | None, api_version: str) -> None:
         self.schema = schema

@@ -319,7 +319,7 @@ async def test_a_pod_that_is_not_ready_may_go_where_enough_others_are(
 
 
 async def test_a_budget_stops_an_eviction(inside: ApiServer) -> None:
-    """Where nobody writes its status, as on the embedded server."""
+    """Without a controller that writes its status, as on the embedded server."""
     api = Api(inside.transport())
     for name in ("a", "b"):
         await api.create("pods", pod(name, labels={"app": "web"}))

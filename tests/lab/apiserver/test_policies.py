@@ -1,4 +1,4 @@
-"""Who may write what belongs to services: the same requests to the policies in CEL and to the embedded server's table.
+"""Policies for fields of services: the same requests to the CEL policies and to the embedded server's table.
 
 The people are a tenant, administrators, our services under their own roles, those of KAI Scheduler and of
 fake-gpu-operator under theirs, and the controllers that make pods of a tenant's template.  A verdict is the text of the
@@ -65,13 +65,13 @@ PEOPLE: dict[str, tuple[Grant, ...]] = {
         Grant(rules=(rule("pods", "create", "delete", "patch", "list", "watch"), rule("pods/binding", "create"))),
     ),
 }
-#: those who ask with the roles that `kai manifests` gives them
+#: users with the roles of `kai manifests`
 OURS = ("scheduler", "binder", "pod-grouper")
 HOLDERS = {"deputy", "admin", "scheduler", "binder", "kai-scheduler", "kai-binder"}
 
 
 class Asked(NamedTuple):
-    """A request, who sends it, and who of these may."""
+    """A request, its senders, and those that are allowed."""
 
     what: str
     method: str
@@ -79,7 +79,7 @@ class Asked(NamedTuple):
     body: Object
     by: frozenset[str]
     may: frozenset[str]
-    #: begins the message of those who may not
+    #: beginning of the message to refused users
     field: str = ""
     content_type: str = "application/json"
 
@@ -233,7 +233,7 @@ def others() -> Iterable[Asked]:
 
 
 class Cast(NamedTuple):
-    """Everybody, by name."""
+    """All users by name."""
 
     accounts: Accounts
     people: dict[str, Api]
@@ -269,7 +269,7 @@ MESSAGES = [guard.message for policy in guardedfields.field_policies() for guard
 
 
 def expected(asked: Asked, who: str) -> str:
-    """The text of the policy for those who may not."""
+    """The policy's message to refused users."""
     if who in asked.may:
         return ""
     (message,) = [text for text in MESSAGES if text.startswith(asked.field)] if asked.field else [""]

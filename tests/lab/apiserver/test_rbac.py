@@ -177,7 +177,7 @@ async def test_rights_come_and_go_with_their_binding(accounts: Accounts) -> None
 
 
 async def test_no_controller_that_makes_pods_of_a_template_writes_their_status(accounts: Accounts) -> None:
-    """`patch pods/status` tells services from tenants: who makes pods of a tenant's words must not hold it."""
+    """`patch pods/status` tells services from tenants: creators of a tenant's pods must not hold it."""
     listed = await accounts.admin.request("GET", f"{ROLES}/clusterroles")
     makers, keepers = set(), set()
     for role in listed.ok().body["items"]:

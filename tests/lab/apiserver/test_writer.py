@@ -303,7 +303,7 @@ async def test_quantities_come_back_in_their_shortest_form(api: Api) -> None:
     patch = {"spec": {"template": {"spec": {"containers": [same]}}}}
     unchanged = await api.patch("deployments", "web", patch, kind=STRATEGIC)
     assert unchanged.meta["resourceVersion"] == mine.meta["resourceVersion"]
-    # Who applies is compared by the letter, so that two who write the same differently are in each other's way.
+    # Applied values are compared literally, so two appliers that write the same value differently conflict.
     refused = await api.patch("deployments", "web", given, kind=APPLY, fieldManager="them")
     fields = [cause["field"].rpartition(".")[2] for cause in refused.body["details"]["causes"]]
     assert (refused.code, fields) == (409, ["cpu", "ephemeral-storage", "memory"])

@@ -1,4 +1,4 @@
-"""A new node is closed to pods; whoever looks after nodes opens it once it is ready."""
+"""A new node is tainted not-ready; the node lifecycle controller removes the taint once it is ready."""
 
 from __future__ import annotations
 

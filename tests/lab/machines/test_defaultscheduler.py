@@ -21,7 +21,7 @@ from tests.lab.simulatedcluster import TIMEOUT_S, Process, SimulatedCluster, sim
 
 
 class Between:
-    """A transport that counts what is written to pods, and does with bindings as it is told."""
+    """A transport that counts writes to pods and has configurable results for bindings."""
 
     _transport: Transport
 
@@ -125,7 +125,7 @@ async def test_two_pods_never_get_one_place_however_late_the_watch_is() -> None:
 async def test_a_pod_that_fits_nowhere_says_why_and_starts_when_there_is_room() -> None:
     async with scheduled() as w:
         await w.node("n1", gpus=1)
-        # Bound by somebody else: counts all the same.
+        # Bound by another scheduler: counts, too.
         await w.pod("first", node="n1", gpus=1, restart="Always", schedulerName=names.SCHEDULER_NAME)
         await w.phase("first", "Running")
         await w.pod("second", gpus=1, restart="Always")

@@ -1,4 +1,4 @@
-"""Devices handed to pods on the embedded API server: unique, told, and kept over restarts."""
+"""Devices assigned to pods on the embedded API server: unique, published, and kept over restarts."""
 
 from __future__ import annotations
 

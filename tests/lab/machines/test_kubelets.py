@@ -261,7 +261,7 @@ async def test_a_node_without_a_machine_becomes_one() -> None:
 
 
 async def test_a_node_that_was_given_up_before_there_were_machines_becomes_one() -> None:
-    """The node lifecycle controller of a real cluster says so of a node that nobody has spoken for yet."""
+    """The node lifecycle controller of a real cluster writes this for a node without a kubelet."""
     async with simulated_cluster() as w:
         unheard = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusNeverUpdated"}
         status: dict[str, Any] = {"capacity": {"cpu": "2"}, "conditions": [unheard]}
