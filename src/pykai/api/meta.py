@@ -1,7 +1,7 @@
 """What all wire types share: the Struct base, object metadata and label selectors.
 
 Structs carry only the fields a scheduler reads; unknown fields are skipped while decoding, so a newer API server does
-no harm. Enumerations are plain text, so that a value nobody knew yet survives. Every field has a default. Structs are
+no harm. Enumerations are plain text, so that newer values survive. Every field has a default. Structs are
 frozen, because the same object is shared by caches, snapshots and threads; `msgspec.structs.replace` makes a changed
 copy. They are pruned: never write one back over the object it came from.
 
@@ -10,7 +10,7 @@ it would walk over each list again and again (a full collection over 20,000 pods
 
 Nulls: Go writers emit `null` for empty maps, lists and objects, and Go readers take a null for "leave the zero
 value". The types here say what code wants to read (`labels` is always a map) and know of null only where absence has
-a meaning of its own. `decode` therefore retries an object that failed with its nulls mended by `leniency`; the usual
+a meaning of its own. `decode` therefore retries an object that failed with its nulls replaced by `leniency`; the usual
 object without nulls pays nothing. Timestamps admit null directly, because nearly every generated manifest says
 `creationTimestamp: null`.
 """
@@ -32,7 +32,7 @@ class Wire(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_def
 
 
 class OwnerReference(Wire):
-    """Who owns an object."""
+    """The owner of an object."""
 
     api_version: str = ""
     kind: str = ""

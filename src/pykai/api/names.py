@@ -98,7 +98,7 @@ GPU_GROUP_LABEL_PREFIX: Final = "runai-gpu-group/"
 # The value is the UUID of the GPU; only the key still speaks of an index.
 RESERVED_GPU_ANNOTATION: Final = "run.ai/reserve_for_gpu_index"
 FAKE_GPU_NODE_LABEL: Final = "run.ai/fake.gpu"
-# Stands for a whole GPU that nobody shares yet, in lists of GPU groups.
+# Stands for a whole GPU that is not shared yet, in lists of GPU groups.
 WHOLE_GPU_GROUP: Final = "-2"
 
 # NUMA placement of a pod: what the scheduler foresaw, and what the exporter saw.

@@ -1,4 +1,4 @@
-"""The slow path of decoding: mends nulls as Go would read them, and finds the exact field that is wrong.
+"""The slow path of decoding: replaces nulls as Go would read them, and finds the exact field that is wrong.
 
 `mend` walks a parsed document beside the types it should have. In: the document (dicts, lists, scalars) and a wire
 type. Out: the same document without the nulls that the types do not admit and without unknown fields, which msgspec
@@ -31,7 +31,7 @@ class FieldError(ValueError):
 def replace_nulls(document: object, wire_type: type[Wire]) -> dict[str, Any]:
     """The document with its nulls replaced, ready for conversion to the type."""
     replaced = _replace(document, _type_info(wire_type), "")
-    assert isinstance(replaced, dict)  # a struct type mends to an object or raises
+    assert isinstance(replaced, dict)  # a struct type gives an object or raises
     return replaced
 
 

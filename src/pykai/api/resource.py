@@ -142,7 +142,7 @@ class AllocationResult(Wire):
 
 
 class ConsumerReference(Wire):
-    """Who may use a claim; pods have resource `pods` and no API group."""
+    """A consumer of a claim; pods have resource `pods` and no API group."""
 
     api_group: str = ""
     resource: str = ""

@@ -17,7 +17,7 @@ from pykai.api.quantity import RawQuantity
 
 
 class ClaimReference(Wire):
-    """The claim a volume is bound to or kept for; without a uid it is kept for whoever takes the name."""
+    """The claim a volume is bound to or kept for; without a uid it is kept for any claim of that name."""
 
     name: str = ""
     namespace: str = ""

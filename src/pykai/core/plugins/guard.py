@@ -1,9 +1,9 @@
-"""Plugins of others must not stop a cycle: what their hooks raise is reported once and answered cautiously.
+"""Third-party plugins cannot stop a cycle: an exception in a hook is reported once and replaced by a safe result.
 
 Built-in rules run unguarded; a mistake there should be seen at once.  For a plugin that came through an entry point
-every hook is wrapped: a check that fails refuses the nodes it was asked about, a score that fails drops them
-(cycle:SCO-1), a key says nothing, a gate lets through.  An answer of the wrong kind or length would raise later, where
-nobody knows whose it was; it counts as a failure of the hook too.
+every hook is wrapped: a check that fails refuses the nodes in question, a score that fails excludes them (cycle:SCO-1),
+a key is empty, a gate lets through.  A result of the wrong type or length would raise later, where its origin is
+unknown; it counts as a failure of the hook too.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _HookGuard:
 
         def guarded_key(request: PlacementRequest) -> Hashable:
             assert key is not None
-            # Without a key an ask is equal only to itself.
+            # Without a key a request is equal only to itself.
             itself: Hashable = (self._name, request.task.key)
             return self.call(f"{hook}.key", key, itself, hookanswers.hashable)(request)
 
@@ -224,7 +224,7 @@ class _GuardedObserver:
 
 
 class _GuardedLedger:
-    """Someone else's books; what they cannot tell is not given out."""
+    """A third-party ledger; if it fails, it grants nothing."""
 
     def __init__(self, ledger: DiscreteLedger, guard: _HookGuard) -> None:
         self._ledger = ledger
@@ -243,7 +243,7 @@ class _GuardedLedger:
         return self._guard.call("discrete_ledger", lambda: self._ledger.grant(state, request, row, idle=idle), None)()
 
     def hold(self, task: Task, row: int, allocation: object, holding: int, sign: int) -> None:
-        """Book it."""
+        """Record or remove an allocation."""
         self._guard.call("discrete_ledger", lambda: self._ledger.hold(task, row, allocation, holding, sign), None)()
 
 

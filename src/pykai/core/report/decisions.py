@@ -274,7 +274,7 @@ class NoEviction(msgspec.Struct, frozen=True):
     #: what the queue would have, and what it may have
     would_have: float = 0.0
     bound: float = 0.0
-    #: the group that was tried in its stead, and the like
+    #: another group or plugin that the text names
     other: str = ""
 
 
