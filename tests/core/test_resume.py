@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.core.model.status import TaskStatus
-from pykai.core.resume import PlannedBind, ResumedBinds, UnfinishedBinds, resume
+from pykai.core.report.decisions import PlannedBind
+from pykai.core.resume import ResumedBinds, UnfinishedBinds, resume
 from tests.core.builders import NOW_NS, Cluster, cluster
 
 

@@ -1,4 +1,4 @@
-"""Draws a `View` for the terminal: queues, nodes with their GPUs, what waits and why, and the story so far."""
+"""Draws a `ClusterView` for the terminal: queues, nodes with their GPUs, what waits and why, and the story so far."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from pykai.cli.view import BoardView, GpuCell, NodeView, QueueView, short_name
+from pykai.cli.sentences import short_name
+from pykai.core.clusterview import ClusterView, GpuView, NodeView, QueueView
 
 #: colours of leaf queues, in order of appearance
 _COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red", "bright_green", "bright_cyan", "bright_magenta")
@@ -19,7 +20,7 @@ _USED, _SHARED, _RELEASING, _FREE = "■", "▣", "◪", "□"
 
 
 def draw(
-    view: BoardView,
+    view: ClusterView,
     *,
     heading: str,
     story_lines: Sequence[str] = (),
@@ -40,7 +41,7 @@ def draw(
     return Group(*parts)
 
 
-def summary(view: BoardView) -> str:
+def summary(view: ClusterView) -> str:
     """The board in one line, for logs and pipes."""
     use = ", ".join(
         f"{queue.name} {_format_number(queue.used)}/{_format_number(queue.fair_share)}"
@@ -48,7 +49,7 @@ def summary(view: BoardView) -> str:
         if queue.depth
     )
     return (
-        f"{view.gpus_used} of {view.gpus} GPUs used, {view.running} pods placed, {view.pending} waiting"
+        f"{view.gpus_used} of {view.gpus} GPUs used, {view.pods_placed} pods placed, {view.pods_waiting} waiting"
         f"{'; GPUs used/fair share: ' + use if use else ''}"
     )
 
@@ -105,6 +106,7 @@ def _nodes(nodes: tuple[NodeView, ...], colours: dict[str, str]) -> Table:
         table.add_column("node")
         table.add_column("GPUs", no_wrap=True)
         table.add_column("used", justify="right")
+    nodes = tuple(sorted(nodes, key=_reading_order))
     half = (len(nodes) + 1) // 2
     for left in range(half):
         row: list[RenderableType] = []
@@ -115,34 +117,43 @@ def _nodes(nodes: tuple[NodeView, ...], colours: dict[str, str]) -> Table:
 
 
 def _node(node: NodeView, colours: dict[str, str]) -> list[RenderableType]:
-    cells = Text()
-    for cell in node.cells:
-        cells += Text(_gpu_symbol(cell), style=colours.get(cell.queue, "white") if cell.queue else "dim")
-    used = sum(bool(cell.queue) for cell in node.cells)
-    return [node.name, cells, f"{used}/{len(node.cells)}"]
+    symbols = Text()
+    for gpu in node.gpus:
+        symbols += Text(_gpu_symbol(gpu), style=colours.get(gpu.queue, "white") if gpu.queue else "dim")
+    return [node.name, symbols, f"{node.gpus_used}/{len(node.gpus)}"]
 
 
-def _gpu_symbol(cell: GpuCell) -> str:
-    if not cell.queue:
+def _reading_order(node: NodeView) -> tuple[str, int, str]:
+    """`a100-2` before `a100-10`."""
+    stem, _, number = node.name.rpartition("-")
+    return (stem, int(number), "") if number.isdigit() else (node.name, 0, "")
+
+
+def _gpu_symbol(gpu: GpuView) -> str:
+    if not gpu.queue:
         return _FREE
-    if cell.terminating:
+    if gpu.terminating:
         return _RELEASING
-    return _SHARED if cell.pods > 1 else _USED
+    return _SHARED if gpu.pods > 1 else _USED
 
 
-def _waiting(view: BoardView, colours: dict[str, str], most: int) -> Table:
-    table = _table(f"Waiting: {len(view.waiting)} groups, {sum(each.pods for each in view.waiting)} pods")
+def _waiting(view: ClusterView, colours: dict[str, str], most: int) -> Table:
+    table = _table(f"Waiting: {len(view.waiting)} groups, {sum(each.waiting for each in view.waiting)} pods")
     table.add_column("group", no_wrap=True, max_width=32, overflow="ellipsis")
     table.add_column("queue")
     table.add_column("pods", justify="right")
     table.add_column("why", overflow="fold")
     for each in view.waiting[:most]:
-        table.add_row(
-            short_name(each.name), Text(each.queue, style=colours.get(each.queue, "")), str(each.pods), each.reason
-        )
+        queue = Text(each.queue, style=colours.get(each.queue, ""))
+        table.add_row(short_name(each.key), queue, str(each.waiting), _single_line(each.reason))
     if len(view.waiting) > most:
         table.add_row("...", "", "", f"and {len(view.waiting) - most} more groups")
     return table
+
+
+def _single_line(reason: str) -> str:
+    lines = (line.strip().rstrip(".") for line in reason.splitlines())
+    return ". ".join(line for line in lines if line).replace(":. ", ": ") + "."
 
 
 def _format_number(value: float) -> str:

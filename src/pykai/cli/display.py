@@ -13,14 +13,10 @@ import click
 from rich.console import Console, Group
 from rich.live import Live
 
-from pykai.api.core import Node, Pod
-from pykai.api.keys import object_key
-from pykai.api.scheduling import PodGroup
 from pykai.cli.board import draw, summary
 from pykai.cli.picture import save_picture
-from pykai.cli.view import BoardView, build_view, eviction_sentences
+from pykai.cli.sentences import eviction_sentences
 from pykai.core.report.decisions import Plan
-from pykai.kube import resources
 from pykai.lab.cluster import LabCluster
 
 _REDRAW_S = 0.25
@@ -40,10 +36,6 @@ class LiveDisplay:
         self._plain = plain
         self._picture = picture
         self._began_s = began_s
-        caches = cluster.runtime.caches
-        self._nodes = caches.store(resources.NODES, Node)
-        self._pods = caches.store(resources.PODS, Pod, field_selector="status.phase!=Failed")
-        self._groups = caches.store(resources.POD_GROUPS, PodGroup)
         self._kubectl_line = f"kubectl --kubeconfig {kubeconfig} get pods,podgroups,queues -A"
         self._endpoint_line = ""
         if cluster.endpoint is not None:
@@ -56,7 +48,8 @@ class LiveDisplay:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set."""
-        for store in (self._nodes, self._pods, self._groups):
+        intake = self._cluster.scheduler.intake
+        for store in (intake.nodes, intake.pods, intake.groups):
             await _wait_for_either(store.synced, stop)
         click.echo(f"Ready after {time.monotonic() - self._began_s:.1f} s. Try: {self._kubectl_line}")
         if self._endpoint_line:
@@ -84,7 +77,7 @@ class LiveDisplay:
                 click.echo(sentence)
             if time.monotonic() - said_s >= _LINE_S:
                 said_s = time.monotonic()
-                click.echo(summary(self._view()))
+                click.echo(summary(self._cluster.scheduler.loop.cluster_view()))
 
     async def _run_board(self, stop: asyncio.Event) -> None:
         console = Console(highlight=False)
@@ -94,13 +87,13 @@ class LiveDisplay:
         console.print(self._render(_TALL))
 
     def _render(self, lines: int) -> Group:
-        view = self._view()
+        view = self._cluster.scheduler.loop.cluster_view()
         player = self._cluster.player
         title = player.story.title or "A cluster"
         clock = self._cluster.runtime.clock
         heading = (
             f"{title}   {clock.now():%H:%M:%S}   {view.gpus_used} of {view.gpus} GPUs used, "
-            f"{view.running} pods placed, {view.pending} waiting"
+            f"{view.pods_placed} pods placed, {view.pods_waiting} waiting"
         )
         room = lines - 18 - _LATELY - len(view.queues) - (len(view.nodes) + 1) // 2
         return draw(
@@ -111,10 +104,6 @@ class LiveDisplay:
             footer="\n".join(filter(None, (self._kubectl_line, self._endpoint_line))),
             most_waiting=max(2, room),
         )
-
-    def _view(self) -> BoardView:
-        groups = {object_key(group.metadata.namespace, group.metadata.name): group for group in self._groups.values()}
-        return build_view(self._nodes.values(), self._pods.values(), groups, self._cluster.scheduler.loop.plan)
 
     def _new_sentences(self) -> list[str]:
         player = self._cluster.player

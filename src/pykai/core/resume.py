@@ -41,16 +41,8 @@ from pykai.core.placing.capacity import over_capacity
 from pykai.core.placing.reasons import count_refusals
 from pykai.core.placing.task import request_for_task, unmet_text
 from pykai.core.policy import Policy
-from pykai.core.report.decisions import Bind
+from pykai.core.report.decisions import Bind, PlannedBind
 from pykai.core.report.sentences import refusal_text
-
-
-class PlannedBind(NamedTuple):
-    """A pod and the node it was to be bound to."""
-
-    pod: str
-    uid: str
-    node: str
 
 
 class UnfinishedBinds(NamedTuple):

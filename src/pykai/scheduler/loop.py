@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from pykai.api.scheduling import PodGroup
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.clusterview import ClusterView, build_cluster_view
 from pykai.core.cycle.memory import CycleMemory
 from pykai.core.model.problems import Problem
 from pykai.core.policy import Policy
@@ -113,6 +114,9 @@ class Loop:
         self._memory = CycleMemory()
         #: of the last cycle
         self.plan: Plan | None = None
+        #: the last view that was asked for, and after how many cycles it was made
+        self._view = ClusterView()
+        self._view_cycles = -1
         #: told of every plan once it is being carried out
         self.plan_listeners = PlanListeners(metrics.count_failed_listener)
         self._status_tracker = StatusTracker()
@@ -246,6 +250,16 @@ class Loop:
         if plan.binds or plan.evictions:
             log.debug("%d binds, %d evictions", len(plan.binds), len(plan.evictions))
         return plan
+
+    def cluster_view(self) -> ClusterView:
+        """The cluster at the end of the last cycle; made when it is asked for, at most once a cycle.
+
+        While a cycle runs, its tables belong to the engine's thread, and the view before stands.
+        """
+        if self._view_cycles != self.cycles and not self.engine_lock.locked():
+            snapshot = self.intake.tables.snapshot(now_ns(self._clock))
+            self._view, self._view_cycles = build_cluster_view(snapshot, self.plan), self.cycles
+        return self._view
 
     @property
     def effective_policy(self) -> Policy:

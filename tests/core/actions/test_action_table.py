@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.cli.view import eviction_sentences
+from pykai.cli.sentences import eviction_sentences
 from pykai.core import actions
 from pykai.core.actions.action import Action
 from pykai.core.cycle.recording import EvictionCause, record_decisions

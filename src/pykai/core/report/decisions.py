@@ -6,6 +6,8 @@ refusals into sentences.  All are plain frozen structs: the same plan is the sam
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from pykai.api.resource import AllocationResult
@@ -34,6 +36,14 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
     extended_claim: ExtendedResourceClaimAllocation | None = None
     #: what it is expected to take of which NUMA zone: zone id, (resource, quantity) (gpu:N-18)
     numa_zones: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+
+
+class PlannedBind(NamedTuple):
+    """A pod and the node it was to be bound to."""
+
+    pod: str
+    uid: str
+    node: str
 
 
 class Evict(msgspec.Struct, frozen=True, gc=False):

@@ -22,7 +22,7 @@ import msgspec
 
 from pykai.api.scheduling import BindRequestSpec
 from pykai.core.model.groups import Branch, Leaf
-from pykai.core.resume import PlannedBind
+from pykai.core.report.decisions import PlannedBind
 from pykai.scheduler.dispatch.records import MAX_RECORD_CHARACTERS
 
 #: Characters of a plan that is not compressed, and of any plan: the record holds a few names besides.

@@ -15,8 +15,8 @@ from functools import partial
 import msgspec
 
 from pykai.api.keys import object_key
-from pykai.core.report.decisions import Bind
-from pykai.core.resume import PlannedBind, ResumedBinds, UnfinishedBinds, resume
+from pykai.core.report.decisions import Bind, PlannedBind
+from pykai.core.resume import ResumedBinds, UnfinishedBinds, resume
 from pykai.kube.yielding import yielding_to_loop
 from pykai.scheduler.dispatch.backgroundtasks import BackgroundTasks
 from pykai.scheduler.dispatch.bindplan import BindPlanError, PendingBind, decode_plan
