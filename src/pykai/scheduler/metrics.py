@@ -56,6 +56,10 @@ class SchedulerMetrics:
         self._task_bind = make.histogram(
             "task_bind_latency_milliseconds", "From the decision to bind a pod to the server's answer", _MILLISECONDS
         )
+        self._make_plan_metrics(make)
+        self._make_cycle_metrics(make)
+
+    def _make_plan_metrics(self, make: Metrics) -> None:
         self._scheduled = make.unsuffixed_counter(
             "podgroups_scheduled_by_action", "PodGroups that got places", ["action"]
         )
@@ -87,6 +91,9 @@ class SchedulerMetrics:
         self._exhausted = make.counter(
             "scenario_search_action_budget_exhausted", "Searches that the budget of their action ended", ["action"]
         )
+        self._waiting = make.gauge("unschedulable_podgroups", "PodGroups with pods that found no place")
+
+    def _make_cycle_metrics(self, make: Metrics) -> None:
         self._cycles = make.counter("scheduling_cycles", "Scheduling cycles", ["result"])
         self._changes = make.counter("intake_changes", "Changes of objects taken in")
         self._refused = make.counter("bind_failures", "Binds that the API server refused")
@@ -101,7 +108,6 @@ class SchedulerMetrics:
         self._shadow_comparisons = make.counter(
             "shadow_comparisons", "Decisions of a shadow held against what happened", ["kind", "outcome"]
         )
-        self._waiting = make.gauge("unschedulable_podgroups", "PodGroups with pods that found no place")
 
     def observe_cycle(self, *, open_s: float, total_s: float, changes: int) -> None:
         """A cycle ended well."""

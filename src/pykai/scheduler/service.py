@@ -31,6 +31,7 @@ from pykai.api import names
 from pykai.api.keys import object_key
 from pykai.kube.cachesync import wait_until_caught_up
 from pykai.kube.client import Client
+from pykai.kube.clock import Clock
 from pykai.kube.errors import KubeError
 from pykai.kube.events import EventRecorder
 from pykai.kube.lease import Fence, LeaderElection
@@ -114,19 +115,7 @@ class Scheduler:
         if self._shadowing:
             self.status_sink = self.dispatcher = Shadow(self.intake, self.metrics, shard, clock)
         else:
-            self.status_sink = status_events = StatusEvents(self.intake, self.writes, self.recorder, shard, clock)
-            self.dispatcher = Dispatcher(
-                client,
-                HandoverRecords(client, shard, flags.other["namespace"]),
-                self.intake,
-                status_events,
-                self.metrics,
-                shard,
-                clock,
-                fast_bind=flags.other["fast-bind"] if fast_bind is None else fast_bind,
-                mark_evicted=flags.other["update-pod-eviction-condition"],
-            )
-            self.forged_requests = ForgedRequests(client, self.intake, status_events, clock)
+            self._make_writing_sinks(client, clock, flags, fast_bind)
         self.problem_events = ProblemEvents(self.status_sink, self.metrics, self._own_object)
         configuration = ConfigurationFile(flags.other["scheduler-conf"], flags.profile, strict=flags.other["strict"])
         self.loop = Loop(
@@ -156,6 +145,22 @@ class Scheduler:
         self._subscribe_to_decode_errors(self.intake.stores)
         self._snapshots = CoalescedCall(self.snapshot_file)
         self._job_orders = CoalescedCall(partial(self.loop.query_engine, job_order))
+
+    def _make_writing_sinks(self, client: Client, clock: Clock, flags: Flags, fast_bind: bool | None) -> None:
+        shard = flags.shard
+        self.status_sink = status_events = StatusEvents(self.intake, self.writes, self.recorder, shard, clock)
+        self.dispatcher = Dispatcher(
+            client,
+            HandoverRecords(client, shard, flags.other["namespace"]),
+            self.intake,
+            status_events,
+            self.metrics,
+            shard,
+            clock,
+            fast_bind=flags.other["fast-bind"] if fast_bind is None else fast_bind,
+            mark_evicted=flags.other["update-pod-eviction-condition"],
+        )
+        self.forged_requests = ForgedRequests(client, self.intake, status_events, clock)
 
     def _subscribe_to_decode_errors(self, kinds: Iterable[str]) -> None:
         for kind in kinds:
@@ -294,8 +299,6 @@ class Scheduler:
             self.dispatcher.stop()
             if self.forged_requests is not None:
                 self.forged_requests.stop()
-
-    # -- looking at it ----------------------------------------------------------------------------------------------
 
     def _servers(self) -> list[Endpoint]:
         servers = []

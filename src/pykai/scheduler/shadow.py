@@ -96,8 +96,6 @@ class Shadow:
         intake.requests.subscribe(self._on_request)
         intake.group_feed.subscribe(GroupStage.DISPATCH, self._on_group)
 
-    # -- decisions --------------------------------------------------------------------------------------------------
-
     async def dispatch(self, plan: Plan, seen_generation: int = 0) -> None:
         """Assume what was decided, and log what is new about it."""
         async for bind in yielding_to_loop(plan.binds):
@@ -183,8 +181,6 @@ class Shadow:
     def stop(self) -> None:
         """Nothing is under way."""
 
-    # -- what is told -----------------------------------------------------------------------------------------------
-
     async def publish(self, diff: StatusDiff) -> None:
         """Who waits, and for what."""
         async for group in yielding_to_loop(diff.groups):
@@ -208,8 +204,6 @@ class Shadow:
 
     def object_event(self, kind: str, key: str, type_: str, reason: str, text: str) -> None:
         """Whoever complains has logged it already."""
-
-    # -- what others do ---------------------------------------------------------------------------------------------
 
     def _on_pod(self, change: Change[Pod]) -> None:
         key, old, pod = change.key, change.old, change.new

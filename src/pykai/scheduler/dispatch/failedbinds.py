@@ -195,8 +195,6 @@ class FailedBinds:
         failing = self._failing.get(group_key)
         return max((each.count for each in failing.record.failures), default=0) if failing is not None else 0
 
-    # -- what ends it -----------------------------------------------------------------------------------------------
-
     def on_pod_change(self, change: Change[Pod], group_key: str) -> None:
         """News of a pod of a group: bound, made again, changed or gone."""
         failing = self._failing.get(group_key)
@@ -260,8 +258,6 @@ class FailedBinds:
     def _count_and_fingerprint(self, pod: Pod) -> str:
         self.pods_read += 1
         return pod_fingerprint(pod)
-
-    # -- the record -------------------------------------------------------------------------------------------------
 
     def _start_write(self, failing: _FailingGroup) -> None:
         failing.version += 1

@@ -20,7 +20,7 @@ All times here are those of the cluster's clock, as the cycle has it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -231,23 +231,11 @@ class StatusTracker:
         published = self._published.get(key)
         overdue = published is not None and now_ns - published.event_ns >= REPEAT_EVENT_NS
         ready = not any(isinstance(refusal, NotReady) for refusal in record.refusals)
-        if ready:
-            self._incomplete.pop(key, None)
-        gathered_ns = now_ns if ready else self._incomplete.setdefault(key, now_ns) + GATHERING_GRACE_NS
-        publishes_pods = now_ns >= gathered_ns
-        if not publishes_pods:
-            self._next_gathered_ns = min(self._next_gathered_ns, gathered_ns)
+        publishes_pods = self._publishes_pods(key, ready, now_ns)
         condition = ready and _may_have_condition(entry)
-        same_subjects = published is not None and (published.uids, published.condition, published.pods_published) == (
-            uids,
-            condition,
-            publishes_pods,
-        )
-        if published is not None and same_subjects and not overdue:
-            if published.record is record or published.record == record:
-                return
-            if now_ns - published.at_ns < MIN_TEXT_INTERVAL_NS and _have_same_reasons(published.record, record):
-                return
+        subjects = (uids, condition, publishes_pods)
+        if published is not None and not overdue and _is_published(published, record, subjects, now_ns):
+            return
         group = entry.group
         assert group is not None
         prefix = ""
@@ -257,9 +245,6 @@ class StatusTracker:
         detailed = any(isinstance(refusal, NoPlace) and refusal.details for refusal in record.refusals)
         text = prefix + (detailed_group_text(record) if detailed else group_text(record))
         pod_texts = tuple(_pod_texts(record, tasks, ready, prefix, publishes_pods))
-        published_pod_texts = (
-            dict(zip(published.uids, published.pod_texts, strict=True)) if published is not None else {}
-        )
         text_is_new = overdue or published is None or published.text != text
         self._published[key] = _PublishedStatus(
             record,
@@ -271,6 +256,7 @@ class StatusTracker:
             now_ns,
             now_ns if text_is_new or published is None else published.event_ns,
         )
+        known = published if published is not None and not overdue else None
         strays = {refusal.pod for refusal in record.refusals if isinstance(refusal, StrayPod)}
         pods = tuple(
             PodStatusDiff(task.key, task.uid, said, group.mark_unschedulable, event=True)
@@ -278,8 +264,7 @@ class StatusTracker:
             else PodStatusDiff(
                 task.key, task.uid, said, group.mark_unschedulable, False, names.CONDITION_REASON_NOT_READY
             )
-            for task, said in zip(tasks, pod_texts, strict=True)
-            if said and (overdue or published_pod_texts.get(task.uid) != said)
+            for task, said in _new_pod_texts(tasks, pod_texts, known)
         )
         if not text_is_new and not pods and published is not None and published.condition == condition:
             return
@@ -294,6 +279,17 @@ class StatusTracker:
                 pods=pods,
             )
         )
+
+    def _publishes_pods(self, key: str, ready: bool, now_ns: int) -> bool:
+        """Whether the pods of a group are told why they wait: an incomplete gang has some time to gather."""
+        if ready:
+            self._incomplete.pop(key, None)
+            return True
+        gathered_ns = self._incomplete.setdefault(key, now_ns) + GATHERING_GRACE_NS
+        if now_ns >= gathered_ns:
+            return True
+        self._next_gathered_ns = min(self._next_gathered_ns, gathered_ns)
+        return False
 
     def _diff_annotations(self, plan: Plan, snapshot: Snapshot, diff: StatusDiff, protected_ns: int) -> None:
         """Annotations that remember when things happened (cycle:EXP-8); starts where somebody may ask for them."""
@@ -397,6 +393,27 @@ def _may_have_condition(entry: GroupEntry) -> bool:
     if group is None or group.scheduling_backoff == names.BACKOFF_NONE:
         return True
     return not any(ACTIVE_ALLOCATED[task.status] for task in entry.tasks.values())
+
+
+def _is_published(
+    published: _PublishedStatus, record: Unscheduled, subjects: tuple[tuple[str, ...], bool, bool], now_ns: int
+) -> bool:
+    """Whether a group was told the same, or so lately that other figures for the same reasons can wait."""
+    if (published.uids, published.condition, published.pods_published) != subjects:
+        return False
+    if published.record is record or published.record == record:
+        return True
+    return now_ns - published.at_ns < MIN_TEXT_INTERVAL_NS and _have_same_reasons(published.record, record)
+
+
+def _new_pod_texts(
+    tasks: Iterable[Task], pod_texts: Iterable[str], published: _PublishedStatus | None
+) -> Iterator[tuple[Task, str]]:
+    """The texts that were not published, with their pods."""
+    known = dict(zip(published.uids, published.pod_texts, strict=True)) if published is not None else {}
+    for task, text in zip(tasks, pod_texts, strict=True):
+        if text and known.get(task.uid) != text:
+            yield task, text
 
 
 def _have_same_reasons(one: Unscheduled, other: Unscheduled) -> bool:

@@ -82,8 +82,6 @@ class StatusEvents:
         async for key in yielding_to_loop(diff.cleared):
             self._clear_conditions(key)
 
-    # -- pods -------------------------------------------------------------------------------------------------------
-
     def _publish_waiting_pod(self, diff: PodStatusDiff) -> None:
         if diff.event:
             self.pod_event(diff.key, diff.uid, WARNING, names.EVENT_UNSCHEDULABLE, diff.text)
@@ -132,8 +130,6 @@ class StatusEvents:
         text = f"Failed to bind pod {key} to node {node}. {error}"
         self.pod_event(key, uid, WARNING, names.EVENT_FAILED_BINDING, text)
         self.pod_condition(key, uid, names.CONDITION_REASON_BINDING_ERROR, text)
-
-    # -- PodGroups --------------------------------------------------------------------------------------------------
 
     def _publish_waiting_group(self, diff: GroupStatusDiff) -> None:
         for pod in diff.pods:
@@ -226,8 +222,6 @@ class StatusEvents:
     def _group_patch(self, group: PodGroup, content: Mapping[str, object], subresource: str) -> StatusPatch:
         meta = group.metadata
         return StatusPatch(resources.POD_GROUPS, meta.namespace, meta.name, content, PatchKind.MERGE, subresource)
-
-    # -- evictions and events ---------------------------------------------------------------------------------------
 
     def pod_evicted(self, eviction: Evict) -> None:
         """A pod is taken off its node (cycle:OUT-5)."""
