@@ -1,14 +1,14 @@
 """One cycle after the other, for as long as the scheduler leads.
 
-    changes --(thread) digest, snapshot, schedule--> plan --(event loop) assume, write--> --(thread) news--> announce
+    changes --(thread) apply, snapshot, schedule--> plan --(event loop) assume, write--> --(thread) diff--> publish
 
 `--schedule-period` is the longest wait between two cycles; a change that matters starts one earlier, after
 `--min-cycle-interval`, or after as long as the last cycle took if that was longer, so that cycles never take more than
-half of a core.  Binds go out before anybody is told why he waits.
+half of a core.  Binds go out before reasons are published.
 
 The engine works in a thread of its own.  Its tables are touched there only, and only inside a cycle, so nothing needs
-locks; what arrives meanwhile is written down by the intake.  A cycle that raises is logged and counted; the next comes
-after a pause, and after a few in a row the tables are built anew from the caches.
+locks; changes that arrive meanwhile are queued by the intake.  A cycle that raises is logged and counted.  The next one
+starts after a pause, and after a few failures in a row the tables are rebuilt from the caches.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from pykai.scheduler.status.statusevents import now_ns
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: failed cycles in a row before the tables are built anew
+#: failed cycles in a row before the tables are rebuilt
 _MAX_FAILED_CYCLES = 3
 _LONGEST_PAUSE_S = 30.0
 #: a cycle is followed by a pause of so many times what it took, at most the period
 _REST_FACTOR = 4.0
-#: waiting groups above which their news are found in the engine's thread
+#: waiting groups from which the status diff is computed in the engine's thread
 _DIFF_IN_THREAD_FROM = 20
 
 
@@ -68,7 +68,7 @@ class EngineResult:
 
     plan: Plan
     snapshot: Snapshot
-    #: BindRequests that nobody waits for
+    #: BindRequests that lead nowhere
     dead_requests: list[str]
     problems: tuple[Problem, ...]
     operation_count: int
@@ -101,7 +101,7 @@ class Loop:
         self.cycles = 0
         #: monotonic seconds when the last one did, None before the first
         self.last_cycle_s: float | None = None
-        #: held by whoever uses the tables
+        #: held while the tables are in use
         self.engine_lock = asyncio.Lock()
         self._plan_sink = plan_sink
         self._status_sink = status_sink
@@ -166,7 +166,7 @@ class Loop:
         self.intake.tables.refresh_indexes()
 
     def close(self) -> None:
-        """Give up the thread."""
+        """Release the thread."""
         self._thread.shutdown(wait=False)
 
     async def _wait_for_next_cycle(self, stop: asyncio.Event) -> None:
@@ -179,14 +179,14 @@ class Loop:
             return
         await _wait_for_event(stop, self._cycle_requested, period_s)
         if self.last_cycle_s is not None:
-            # A stream of changes is taken in batches: most of the time is left to those who carry decisions out.
+            # A stream of changes is taken in batches: most of the time is left to dispatch.
             # At least half of it is, however fast the cluster's clock runs.
             took_s = self._last_duration_s
             min_wait_s = max(self._min_interval_s, min(took_s, self._period_s), min(_REST_FACTOR * took_s, period_s))
             await _wait_for_event(stop, None, self.last_cycle_s + min_wait_s - loop.time())
 
     async def cycle(self) -> Plan | None:
-        """One cycle: take changes in, decide, start the writes, find out what to tell.  None when it failed.
+        """One cycle: apply changes, decide, start the writes, publish reasons.  None when it failed.
 
         Statements: cycle:CYC-2, CYC-5.
         """
@@ -202,9 +202,9 @@ class Loop:
                     self._failures += 1
                     self._memory = CycleMemory()
                     self._metrics.count_failed_cycle()
-                    log.exception("the cycle failed, for the %d. time in a row", self._failures)
+                    log.exception("the cycle failed %d times in a row", self._failures)
                     if self._failures >= _MAX_FAILED_CYCLES:
-                        log.error("the tables are built anew from the caches")
+                        log.error("the tables are rebuilt from the caches")
                         self.intake.rebuild_tables()
                     return None
 
@@ -263,7 +263,7 @@ class Loop:
 
     @property
     def effective_policy(self) -> Policy:
-        """The policy, and whose turn it is."""
+        """The policy, with the groups whose turn it is."""
         if not self._resume and not self._promised:
             return self.policy
         return replace(self.policy, resume=self._resume, nominated_groups=self._promised)

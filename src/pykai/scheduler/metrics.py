@@ -99,7 +99,7 @@ class SchedulerMetrics:
         self._refused = make.counter("bind_failures", "Binds that the API server refused")
         self._overtaken = make.counter("binds_overtaken", "Binds not written because others had taken the place")
         self._broken = make.counter("gangs_broken", "Gangs that gave their nodes back because a bind was refused")
-        self._failed_listeners = make.counter("plan_listener_failures", "Failures of those who are told of plans")
+        self._failed_listeners = make.counter("plan_listener_failures", "Failures of listeners to plans")
         self._problems = make.gauge("invalid_objects", "Objects with a part that cannot be used", ["kind"])
         self._configuration = make.gauge(
             "configuration_problems", "Parts of the configuration file that are not in use"

@@ -1,4 +1,4 @@
-"""Who is told of every plan: displays, recorders.  A listener that fails costs the scheduler nothing but a log line."""
+"""Listeners to plans, such as displays and recorders.  A listener that fails costs a log line and no cycle."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ class PlanListeners:
                 failure = (listener, type(error))
                 if failure not in self._logged:
                     self._logged.add(failure)
-                    log.exception("a plan listener failed; the next failures of this kind are counted only")
+                    log.exception("a plan listener failed; further failures of this kind are only counted")

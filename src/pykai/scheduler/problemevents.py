@@ -1,7 +1,7 @@
 """Objects that cannot be used as they stand: said once, as an event on the object, a log line and a metric.
 
 Problems come from two sides: the caches, about objects that cannot be decoded, and the tables, about fields that mean
-nothing.  Both serve everybody else meanwhile.  A problem is told when it appears or changes; a mended one is forgotten,
+nothing.  Other objects are served meanwhile.  A problem is told when it appears or changes; a mended one is forgotten,
 so that it would be told again.
 
 The configuration file of the scheduler is one more source.  It is no object, so its event is about the scheduler's own
@@ -30,7 +30,7 @@ _MAX_AT_ONCE = 200
 
 
 class ProblemEvents:
-    """What was told about whom."""
+    """The problems that were published, by object."""
 
     def __init__(self, sink: StatusSink, metrics: SchedulerMetrics, own_object: Callable[[], tuple[str, str]]) -> None:
         self._sink = sink

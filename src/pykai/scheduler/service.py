@@ -1,14 +1,14 @@
-"""The scheduler as a service: its parts put together, started, stopped and looked at.
+"""The scheduler as a service: assembles its parts, starts and stops them, and serves their endpoints.
 
     Caches -> Intake -> Loop (engine) -> Dispatcher -> API server
-                          |-> StatusBook -> Announcer -> StatusWrites, Recorder -> API server
+                          |-> StatusTracker -> StatusEvents -> StatusWrites, EventRecorder -> API server
 
 With `--leader-elect` several instances run and one leads.  The others keep caches and tables warm and take over within
-a lease.  Whoever begins to lead first goes on with the gangs that are half-way to their nodes, then runs cycles.
+a lease.  A new leader first resumes the gangs that are half bound, then runs cycles.
 
-On the way out the cycle under way and the writes it started are finished, statuses are flushed, the lease is released.
+On shutdown the current cycle and its writes are finished, statuses are flushed, and the lease is released.
 
-With `--shadow` a `Shadow` stands in the place of Dispatcher and Announcer, and the client cannot write.
+With `--shadow` a `Shadow` takes the place of Dispatcher and StatusEvents, and the client cannot write.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Scheduler:
         self._runtime = runtime
         self._flags = flags
         self._endpoints = endpoints
-        #: what its endpoints show, for those who serve it elsewhere
+        #: what its endpoints show, for a server that hosts several services
         self.readiness: Mapping[str, HealthCheck] = {"scheduler": self._why_not_ready}
         self.notices: Mapping[str, Notice] = {"configuration": lambda: self.loop.configuration.problems}
         self.pages: Mapping[str, PageHandler] = {
@@ -247,7 +247,7 @@ class Scheduler:
     # A standby keeps its caches and tables warm (operations:O-42, OD-20).
     async def _lead_or_stand_by(self, stop: asyncio.Event) -> None:
         if self._shadowing:
-            log.info("a shadow: what is decided is logged, nothing is written, no lease is taken")
+            log.info("shadow mode: decisions are logged, nothing is written, no lease is taken")
         if self._shadowing or not self._flags.other["leader-elect"]:
             await self._lead(stop)
             return
@@ -291,7 +291,7 @@ class Scheduler:
             await self.dispatcher.take_over(self.loop.query_engine_up_to_date)
             await self.loop.run(stop)
             if not await self.dispatcher.drain():
-                log.warning("some writes were still going out; whoever leads next will find them")
+                log.warning("some writes were still going out; the next leader will find them")
             await self.writes.flush()
             await self.recorder.flush()
         finally:

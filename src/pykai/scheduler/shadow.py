@@ -5,8 +5,8 @@
 
 A shadow runs beside the scheduler that works.  Its decisions are assumed like those of any scheduler, so that it does
 not promise one GPU twice, but only until the cluster says otherwise: a pod that another scheduler sends somewhere is
-there, whatever the shadow chose, and what nobody has carried out for a while (`PATIENCE_S`) is no longer assumed.  Then
-it is decided again; the log tells it again only if the decision is another one.
+there, whatever the shadow chose, and a decision that is not carried out within `ASSUMPTION_TIMEOUT_S` is no longer
+assumed.  Then it is made again; the log repeats it only if it differs.
 
 One line for each decision, made to be searched for:
 
@@ -42,7 +42,7 @@ from pykai.scheduler.status.statusdiff import StatusDiff
 
 log = logging.getLogger(__name__)
 
-#: cluster seconds that a decision is believed though nobody carries it out
+#: cluster seconds that a decision is assumed although it is not carried out
 ASSUMPTION_TIMEOUT_S = 60.0
 
 AGREED = "agreed"
@@ -66,7 +66,7 @@ class _ShadowDecision:
 
 
 class Shadow:
-    """Where everything ends that a shadow decides.  Lives on the event loop."""
+    """The sink of a shadow's decisions.  Lives on the event loop."""
 
     #: nothing is ever under way
     has_binds_in_flight = False
@@ -126,7 +126,7 @@ class Shadow:
             return
         own_bind = self._binds.get(key)
         if eviction.unbound and own_bind is not None and own_bind.assumed:
-            # It is on its way in the shadow's mind only.
+            # Only the shadow assumes that it is on its way.
             del self._binds[key]
             self._intake.binds.give_up(key)
             log.info("would no longer bind %s to %s because %s", key, own_bind.node, _single_line(eviction.message))
@@ -148,7 +148,7 @@ class Shadow:
         return True
 
     def _expire(self) -> None:
-        """Believe no longer what nobody carries out."""
+        """Stop assuming decisions that are not carried out."""
         late_s = self._now_s() - self.assumption_timeout_s
         for kind, choices in (("bind", self._binds), ("evict", self._victims)):
             for key, choice in choices.items():
@@ -161,18 +161,18 @@ class Shadow:
                     self._intake.statuses.forget(key)
                 if not choice.was_compared:
                     choice.was_compared = True
-                    log.debug("nobody has carried out: %s %s, %s", kind, key, choice.node)
+                    log.debug("not carried out: %s %s, %s", kind, key, choice.node)
                     self._metrics.count_shadow_comparison(kind, EXPIRED)
 
     def delete_dead_requests(self, keys: Iterable[str]) -> None:
         """BindRequests that lead nowhere are those of another; their scheduler sees to them."""
 
     def groups_backing_off(self) -> set[str]:
-        """Nobody pauses."""
+        """No pod backs off."""
         return set()
 
     async def take_over(self, query_engine: EngineQuery) -> None:
-        """What others began is theirs."""
+        """A shadow takes nothing over."""
 
     async def drain(self, timeout_s: float = 10.0) -> bool:
         """Nothing goes out."""
@@ -182,7 +182,7 @@ class Shadow:
         """Nothing is under way."""
 
     async def publish(self, diff: StatusDiff) -> None:
-        """Who waits, and for what."""
+        """Log which groups wait, and why."""
         async for group in yielding_to_loop(diff.groups):
             if group.key in self._intake.groups:
                 self._cannot_place(group.key, group.text)
@@ -203,7 +203,7 @@ class Shadow:
             self._metrics.count_shadow_decision("cannot place")
 
     def object_event(self, kind: str, key: str, type_: str, reason: str, text: str) -> None:
-        """Whoever complains has logged it already."""
+        """The problem is in the log already."""
 
     def _on_pod(self, change: Change[Pod]) -> None:
         key, old, pod = change.key, change.old, change.new

@@ -1,7 +1,7 @@
-"""Where the decisions of a cycle go, and what is told about them.
+"""Where the decisions of a cycle go, and where their reasons are published.
 
-The loop knows these two faces only.  A scheduler that works has `Dispatcher` and `StatusEvents` behind them, which
-write; one that only watches has `Shadow` behind both, which logs.
+The loop knows these two protocols only.  `Dispatcher` and `StatusEvents` write; in shadow mode `Shadow` implements both
+and logs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PlanSink(Protocol):
         ...
 
     async def take_over(self, query_engine: EngineQuery) -> None:
-        """Become responsible for what others began; `consult` asks the engine whether it still holds."""
+        """Take over what the last leader began; `query_engine` says whether it still holds."""
         ...
 
     async def dispatch(self, plan: Plan, seen_generation: int = 0) -> None:
@@ -40,7 +40,7 @@ class PlanSink(Protocol):
         ...
 
     def groups_backing_off(self) -> set[str]:
-        """Groups that need not be told why they wait."""
+        """Groups whose reasons are published already."""
         ...
 
     async def drain(self, timeout_s: float = 10.0) -> bool:
@@ -53,7 +53,7 @@ class PlanSink(Protocol):
 
 
 class StatusSink(Protocol):
-    """Tells the cluster, or whoever reads the log."""
+    """Publishes reasons to the cluster, or to the log."""
 
     async def publish(self, diff: StatusDiff) -> None:
         """Everything that changed with a plan."""

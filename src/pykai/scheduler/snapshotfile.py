@@ -126,7 +126,7 @@ class RecordedCluster:
     unreadable: list[DecodeError] = field(default_factory=list)
     #: groups that may use free resources only
     confined: dict[str, FreeRoomOnly] = field(default_factory=dict)
-    #: whose turn it is (`Policy.resume`)
+    #: the groups whose turn it is (`Policy.resume`)
     resume: dict[str, str] = field(default_factory=dict)
     #: groups with promises (`Policy.nominated_groups`)
     promised: frozenset[str] = frozenset()
@@ -156,7 +156,7 @@ def snapshot_zip(
     resume: Mapping[str, str] | None = None,
     promised: Iterable[str] = (),
 ) -> bytes:
-    """The file for a cluster; `resume` and `promised` say whose turn it is, as in `Policy`."""
+    """The file for a cluster; `resume` and `promised` name the groups whose turn it is, as in `Policy`."""
     kinds = {kind: key for key, kind in OBJECT_LISTS.items()}
     lists: dict[str, list[WireObject]] = {key: [] for key in OBJECT_LISTS}
     for item in objects:

@@ -201,7 +201,7 @@ def _queue_depth(
 
 
 def _profile(value: object, refuse: ProblemReporter) -> str:
-    """Whose plugins stand where the file lists none."""
+    """The profile whose plugins are used where the file lists none."""
     if value is None or value == "":
         return DEFAULT_PROFILE
     if not isinstance(value, str) or value not in PROFILES:

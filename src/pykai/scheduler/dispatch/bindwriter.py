@@ -9,7 +9,7 @@ BindRequest, and the binder goes on from there.  Both end in an `Outcome`:
 - REFUSED: it will not come about this way, and `why` says so.
 
 Subtle: an answer that never came, or that the server failed, leaves open whether the write was carried out, so the
-object is looked at before the write is repeated or given up, as often as it takes: as long as that is open nobody else
+object is read before the write is repeated or given up, as often as it takes: until the outcome is known, no other pod
 may have the place.  A conflict may be the echo of our own write that was carried out unanswered.
 """
 
@@ -53,7 +53,7 @@ _BACKOFF = Backoff(0.05, 5.0)
 _MAX_SERVER_FAILURES = 8
 #: the same of answers that the server has too much to do now
 _MAX_THROTTLED = 48
-#: answers that say nothing about the pod: who we are is not known, there is too much to do, the server is not up
+#: answers that say nothing about the pod: unauthenticated, throttled, or the server is down
 _NOT_ABOUT_THE_POD = frozenset((401, 429, 502, 503, 504))
 
 
@@ -179,7 +179,7 @@ class BindWriter:
                 if doubt is None:
                     return _refused(error)
                 # A server that has just started knows no roles yet and forbids to look. That is no answer.
-                log.warning("what became of a bind cannot be seen: %s", error)
+                log.warning("the outcome of a bind cannot be read: %s", error)
             tries += 1
             await self._pause(max(min_pause_s, _BACKOFF.delay_s(tries)))
 

@@ -1,7 +1,7 @@
-"""Objects taken away for good: pods that are evicted, BindRequests that nobody waits for.
+"""Deletions: pods that are evicted, and BindRequests that lead nowhere.
 
 Both are deleted by their uid, as often as it takes within reason.  What cannot be deleted stays, and counts again.
-`look` is for those who must know what the server has before they go on.
+`read_live` reads what the server has, for callers that cannot rely on the cache.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def retry_delay_s(tries: int) -> float:
 
 
 class Deletions:
-    """Deletes at the server.  `mark`: a condition says why before a pod goes.  A pod that takes longer
-    to go than `stuck_after_ns` gets one that says for which group, so that the next leader knows."""
+    """Deletes at the server.  With `mark_disruption` a condition gives the reason before a pod is deleted.  A pod
+    with a grace period beyond `stuck_after_ns` gets a condition that names the group, so that the next leader knows."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Deletions:
             except NotFound:
                 return None
             except (KubeError, DecodeError) as error:
-                log.warning("%s %s cannot be seen: %s", resource.kind, key, error)
+                log.warning("%s %s cannot be read: %s", resource.kind, key, error)
             tries += 1
             await asyncio.sleep(retry_delay_s(tries))
 

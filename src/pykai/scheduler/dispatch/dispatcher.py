@@ -119,7 +119,7 @@ class Dispatcher:
         return await self._tasks.drain(timeout_s)
 
     def stop(self) -> None:
-        """Start nothing more, and end what is under way: whoever leads now will find it."""
+        """Start nothing more, and cancel what is under way: the next leader will find it."""
         self._failed_requests.leading = False
         self._backoff.stop()
         # The watches go on for a while; what they bring is for the next leader to answer.
@@ -167,7 +167,7 @@ class Dispatcher:
         return groups, incomplete
 
     def delete_dead_requests(self, keys: Iterable[str]) -> None:
-        """Delete BindRequests that nobody waits for."""
+        """Delete BindRequests that lead nowhere."""
         self._failed_requests.delete_dead(keys)
 
     def _on_pod(self, change: Change[Pod]) -> None:

@@ -11,8 +11,8 @@ PodGroup's spec changes; it does not hold while none of the waiting pods is like
 
 Subtle:
 
-- Pods are alike by what scheduling and binding read of them, not by name (`likeness`); causes are compared without the
-  names of pods and nodes (`normalise_cause`).
+- Pods are alike by what scheduling and binding read of them, not by name (`pod_fingerprint`); causes are compared
+  without the names of pods and nodes (`normalise_cause`).
 - All pods of a gang may fail for one cause: that is one failure of one attempt, not a hundred.
 - A group keeps a few different causes and pods; what comes beyond shares one count, so nothing grows without end.
 - The waiting pods of such a group are counted by likeness as they come and go: to read them all at every change would
@@ -123,7 +123,7 @@ class FailedBinds:
         self._tasks = tasks
         #: PodGroup key -> its failures
         self._failing: dict[str, _FailingGroup] = {}
-        #: pods read so far to tell whom they are like
+        #: pods fingerprinted so far
         self.pods_read = 0
 
     def stop(self) -> None:

@@ -71,7 +71,7 @@ class FailedRequests:
             self._pod_binding.back_off(key, uid)
 
     def delete_dead(self, keys: Iterable[str]) -> None:
-        """Delete BindRequests that nobody waits for (cycle:SNP-8); their pods pause before they are tried again.
+        """Delete BindRequests that lead nowhere (cycle:SNP-8); their pods back off before they are tried again.
 
         Statements: gpu:B-5.
         """

@@ -61,7 +61,7 @@ class ForgedRequests:
             self._delete_if_forged(change.new)
 
     def _on_pod(self, change: Change[Pod]) -> None:
-        """A pod may come after the request that somebody wrote for it."""
+        """A pod may come after a request that was forged for it."""
         if self._leading and change.old is None:
             request = self._intake.requests.get(change.key)
             if request is not None:

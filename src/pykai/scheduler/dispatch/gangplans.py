@@ -5,7 +5,7 @@ node, gone, or refused for good.  Its text is kept in a record all that time (`b
 takes over finds it.  When all are settled and the group has its minimum, the plan is done; if the minimum is missing,
 what was bound is evicted again.
 
-This module is bookkeeping only: what is open, who is settled, what is left.  `gangbinding` does the writing.
+This module only keeps track of what is open, settled and left; `gangbinding` writes.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class GangTakeover:
                 self._tasks.start(self._records.remove(record.name), f"end of record {record.name}")
                 continue
             plan, places = plan_and_places
-            log.info("gang %s: going on with a plan of %d pods", plan.key, len(plan.in_flight))
+            log.info("gang %s: resuming a plan of %d pods", plan.key, len(plan.in_flight))
             plans.append(plan)
             # At once, so that what happens while the engine is asked is not missed.
             self._gang_binding.adopt(plan)
@@ -70,7 +70,7 @@ class GangTakeover:
             try:
                 resumed, seen_generation = await query_engine(partial(resume, unfinished=unfinished))
             except Exception:
-                log.exception("the plans that were left behind cannot be checked; none of their binds is made")
+                log.exception("the plans that were left behind cannot be checked; none of their pods is bound")
         binds: dict[str, list[Bind]] = {}
         for bind in resumed.binds:
             binds.setdefault(bind.group, []).append(bind)

@@ -6,8 +6,8 @@ longer fits would be refused by the kubelet, and the pod would have failed throu
 known.  So each bind is looked at right before it goes out.
 
 That is cheap, because hardly ever did anything happen: the intake counts what came to a node without us, and a node to
-which nothing came since the decision has the room that the engine saw.  Otherwise the requests of everybody who is
-there or on the way are added up (`core.placing.nodeload`), and `obstacle` says what is missing.
+which nothing came since the decision has the room that the engine saw.  Otherwise the requests of all pods that are
+there or on the way are added up (`core.placing.nodeload`), and `fit_error` says what is missing.
 
 Subtle: a pod that shares a GPU of which no reservation pod is known yet needs a whole one of the node.
 """
@@ -50,7 +50,7 @@ class NodeRecheck:
             return ""
         pod = self._intake.pods.get(object_key(namespace, entry.pod))
         if pod is None:
-            # Whoever binds will be told.
+            # The bind itself will fail.
             return ""
         return self._shortage(entry, pod, sanitise_node(node)[0])
 

@@ -161,7 +161,7 @@ class HandoverRecords:
                 # Nothing else can be done without the server either.
                 log.warning("the records of the last leader cannot be read yet: %s", error)
             except KubeError as error:
-                log.error("the records of the last leader cannot be read, gangs it left are not finished: %s", error)
+                log.error("the records of the last leader cannot be read; its gangs are not finished: %s", error)
                 return []
             tries += 1
             await asyncio.sleep(retry_delay_s(tries))

@@ -1,6 +1,6 @@
 """Changes on their way into the tables, and those that have to wait for a later cycle.
 
-    Intake --operations--> Backlog.admit --> digest (engine's thread) --> Tables
+    Intake --operations--> Backlog.admit --> apply_operations (engine's thread) --> Tables
 
 Taking a pod in costs what it says: every term of affinity and every name of a resource is read once.  A tenant may
 write hundreds of either into one pod, and thousands of such pods at once.  So a namespace has an allowance for each

@@ -1,7 +1,7 @@
-"""Changes of PodGroups, told to each part of the scheduler in turn.
+"""Changes of PodGroups, passed to each part of the scheduler in turn.
 
-The store has one subscriber, this feed.  Its stages say who hears of a change first, whatever the order in which the
-parts were made: the tables, then what is being carried out, then what is published.
+The store has one subscriber, this feed.  Its stages fix the order, whatever the order in which the parts were made: the
+tables, then what is being carried out, then what is published.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GroupHandler = Callable[[Change[PodGroup]], None]
 
 
 class GroupStage(IntEnum):
-    """Who hears of a change, first to last."""
+    """The parts that receive a change, first to last."""
 
     INTAKE = 0
     DISPATCH = 1

@@ -1,10 +1,10 @@
-"""Whom this scheduler evicts, and for which PodGroup, until the pods have gone.
+"""The pods that this scheduler evicts, and for which PodGroup, until they have gone.
 
 A victim may take ten minutes to leave.  Meanwhile the engine must know that it leaves for the sake of a certain group,
 or that group would be charged for it and evict another (ADR 20).  The engine reads that from a condition of the pod.
 The role `edit` cannot write it: it is part of the status.
 
-    decision --note--> laid over the pod at once --(where it takes long) Removals--> written on the pod before it goes
+    decision --> laid over the pod at once --(long grace period) Deletions--> written on the pod before it is deleted
 
 The condition is written only on pods with a grace period longer than the threshold for stuck pods.  For the others the
 next leader needs to know nothing, because they will have gone soon.  Until a pod has gone, what was noted is laid over

@@ -7,7 +7,7 @@ create pods, so before the engine sees a pod:
 - one that is marked as a reservation without being one (`api.sharing.ReservationRule`) is an ordinary pod, which pays
   for what it asks;
 - one of another scheduler never got a share from us: it counts with its requests, without group or share;
-- one of ours is in the group of its label if a reservation pod of that node and group exists.  Otherwise somebody else
+- one of ours is in the group of its label if a reservation pod of that node and group exists.  Otherwise another user
   labelled it, or the reservation is lost.  New pods sent into such a group would be refused by the binder again and
   again, while other GPUs stand by.
 

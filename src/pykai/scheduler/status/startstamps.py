@@ -1,7 +1,7 @@
-"""When groups started, written down where somebody may ask (queues:Q-300).
+"""When groups started, recorded where a minimum run time needs it (queues:Q-300).
 
-The start of a group protects it for a minimum run time.  Where no queue and no default has one, nobody ever reads the
-annotation, and a write per group is saved: a fifth of all writes of a cluster of small jobs.  When a minimum run time
+The start of a group protects it for a minimum run time.  Where no queue and no default has one, the annotation is never
+read, and a write per group is saved: a fifth of all writes of a cluster of small jobs.  When a minimum run time
 is set later, or becomes longer, the groups that run already get theirs after all: the earliest time at which one of
 their pods was bound, which the API server has noted in the pod.
 
@@ -23,7 +23,7 @@ from pykai.core.policy import Policy
 
 
 def longest_min_runtime_ns(policy: Policy, snapshot: Snapshot) -> int:
-    """The longest minimum run time of anybody; 0 when nobody has one."""
+    """The longest minimum run time of any queue or default; 0 when there is none."""
     spans = [each.plugin.longest_ns(snapshot.tree) for each in policy.plugins if isinstance(each.plugin, MinRuntime)]
     return max(spans, default=0)
 

@@ -1,19 +1,19 @@
-"""What the cluster is told about work that waits, starts, breaks or goes (cycle:17), and only when it is news.
+"""What is published about work that waits, starts, breaks or goes (cycle:17), and only when it changed.
 
-    Plan --digest (engine's thread)--> News --announce (event loop)--> conditions, stamps, events
+    Plan --diff (engine's thread)--> StatusDiff --publish (event loop)--> conditions, stamps, events
 
-`digest` compares a plan with what was told before.  A plan whose refusals are the very same objects as last time costs
-nothing; equal refusals cost a comparison; texts are made for changed ones only.  `announce` hands conditions and stamps
-to `StatusWrites`, which compares them with the cached object once more, so that a restarted scheduler repeats nothing.
+`diff` compares a plan with what was published before.  A plan whose refusals are the very same objects as last time
+costs nothing; equal refusals cost a comparison; texts are made for changed ones only.  `publish` hands conditions and
+stamps to `StatusWrites`, which compares them with the cached object, so that a restarted scheduler repeats nothing.
 
 Rules that keep it quiet:
 
 - events come with a changed text, and again every ten minutes while nothing changes;
-- a text that changes while the reason stays (figures that move in a busy cluster) is told every few seconds at most;
+- a text that changes while the reason stays (figures in a busy cluster) is published every few seconds at most;
 - pods of a gang of which too few exist get their condition when that has lasted a moment: most gangs arrive in one go,
   and a write for each pod that came early would be one too many;
-- a pod without a PodGroup is given some time, because the pod grouper needs some; while it works off a crowd, pods are
-  told only when others that came later have their groups already.
+- a pod without a PodGroup is given some time, because the pod grouper needs some; while it works off a backlog, only
+  pods are told that later ones have overtaken.
 
 All times here are those of the cluster's clock, as the cycle has it.
 """
@@ -159,7 +159,7 @@ class StatusTracker:
         self._change_tokens: ChangeTokens | None = None
 
     def forget(self) -> None:
-        """Nothing is known to have been told; whoever takes over the lease starts so."""
+        """Forget what was published; a new leader starts this way."""
         self.__init__()  # type: ignore[misc]
 
     def diff(
@@ -174,7 +174,7 @@ class StatusTracker:
         """What is new in a plan.
 
         `conditioned` are the groups that have scheduling conditions, `held_back` those that pause after a failed bind:
-        they were told why already.  `protected_ns` is the longest minimum run time of anybody.
+        their reasons are published already.  `protected_ns` is the longest minimum run time of any queue.
         """
         diff = StatusDiff()
         now_ns = plan.now_ns
@@ -292,7 +292,7 @@ class StatusTracker:
         return False
 
     def _diff_annotations(self, plan: Plan, snapshot: Snapshot, diff: StatusDiff, protected_ns: int) -> None:
-        """Annotations that remember when things happened (cycle:EXP-8); starts where somebody may ask for them."""
+        """Annotations that remember when things happened (cycle:EXP-8); starts where they are needed."""
         now = format_timestamp(plan.now_ns)
         timestamp_annotations = diff.timestamp_annotations
         if protected_ns:
@@ -343,7 +343,7 @@ class StatusTracker:
                 diff.cleared.append(key)
 
     def _diff_orphans(self, plan: Plan, snapshot: Snapshot, diff: StatusDiff) -> None:
-        """Pods that are overdue for a group: nobody gets one at present, or pods that came later have theirs."""
+        """Pods that are overdue for a group: no pod gets one at present, or later pods have theirs."""
         waiting: dict[str, tuple[str, int]] = {}
         for orphan in plan.orphans:
             key = object_key(orphan.namespace, orphan.pod)
@@ -356,7 +356,7 @@ class StatusTracker:
                 self._grouped_ns = now_ns
                 self._newest_grouped_ns = max(self._newest_grouped_ns, creation_ns)
         if self._grouped_ns is None:
-            # Who has just begun to look does not know yet how fast groups are made.
+            # A scheduler that has just started does not know yet how fast groups are made.
             self._grouped_ns = now_ns
         stalled = now_ns - self._grouped_ns >= GROUPING_GRACE_NS
         published: dict[str, int] = {}

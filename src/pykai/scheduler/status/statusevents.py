@@ -1,4 +1,4 @@
-"""Tells the cluster what was decided: events, conditions and stamps, in the words of cycle:16 and cycle:17.
+"""Publishes what was decided: events, conditions and stamps, in the words of cycle:16 and cycle:17.
 
 `StatusEvents` runs on the event loop.  Events go to the recorder, which returns at once; conditions, stamps and labels
 go to `StatusWrites`, each with a callable that looks at the object again right before it is written.
@@ -34,7 +34,7 @@ from pykai.scheduler.status.statuswrites import StatusPatch, StatusWrites
 NORMAL = "Normal"
 WARNING = "Warning"
 _MAX_EVENT_LENGTH = 1000
-#: each of them tells its pods
+#: each of them publishes for its pods
 _GROUPS_AT_A_TIME = 20
 
 _ANNOTATIONS = "annotations"
@@ -212,7 +212,7 @@ class StatusEvents:
         self._writes.put(f"group annotations {key}", make_patch, on_written)
 
     def _annotate_start_times(self, diff: StatusDiff) -> None:
-        """Starts that nobody asked for so far, as the pods tell them."""
+        """Starts that were not needed so far, read from the pods."""
         since_ns = now_ns(self._clock) - diff.protected_ns
         for key, pods in diff.without_start_time.items():
             started_ns = earliest_bind_ns(pod for pod in map(self._intake.pods.get, pods) if pod is not None)

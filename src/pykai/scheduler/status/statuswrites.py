@@ -173,7 +173,7 @@ class StatusWrites:
         try:
             entry.on_written(entry.written_version)
         except Exception:
-            log.exception("after writing %s", key)
+            log.exception("the callback after writing %s failed", key)
         if not self._pending:
             self._idle.set()
 
@@ -182,7 +182,7 @@ class StatusWrites:
         try:
             patch = entry.make()
         except Exception:
-            log.exception("a status could not be made")
+            log.exception("the content of a status could not be made")
             return None
         if patch is None:
             return None
