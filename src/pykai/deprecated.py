@@ -61,8 +61,11 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     },
     "pykai.plugin:Snapshot": {
         "confined": "restricted_to_free",
+        "groups": "group_entries",
         "kind_preemptible": "is_kind_preemptible",
         "preemptible": "is_preemptible",
+        "tasks": "task_records",
+        "tasks_on": "tasks_by_node",
         "totals": "cluster_totals",
         "ungrouped": "ungrouped_tasks",
     },

@@ -133,7 +133,7 @@ def test_a_bind_that_was_decided_is_not_on_its_node_yet() -> None:
     tables = Tables(Shard(), [node("n-1", 1), pod("p", gpus=1, group="g", phase="Pending"), group("g", "a")])
     tables.apply(assumed_request("d", "p", BindRequestSpec(pod_name="p", selected_node="n-1")))
     snapshot = tables.snapshot(0)
-    assert snapshot.tasks["d/p"].status is TaskStatus.BINDING
+    assert snapshot.task_records["d/p"].status is TaskStatus.BINDING
     view = build_cluster_view(snapshot, None)
     assert (view.gpus_used, view.pods_placed, view.pods_waiting) == (0, 0, 1)
 

@@ -899,8 +899,8 @@ def cluster(nodes: int = 0, **node: Any) -> Cluster:
 
 def placement_request_of(cycle: Cycle, pod: str, namespace: str = "default") -> PlacementRequest:
     """A waiting pod as the placement hooks of a cycle see it."""
-    task = cycle.context.snapshot.tasks[f"{namespace}/{pod}"]
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
+    task = cycle.context.snapshot.task_records[f"{namespace}/{pod}"]
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries[task.group_key])
     return PlacementRequest(
         task, gang, gang.leaves[gang.group.leaf_index[task.subgroup]], cycle.context.snapshot.vectors[task.shape]
     )

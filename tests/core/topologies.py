@@ -90,7 +90,7 @@ def subgroup(gang: Gang, name: str) -> BranchState | LeafState:
 
 def node_sets(cycle: Cycle, group: str, name: str = "", only: Iterable[str] = ()) -> list[NodeSet]:
     """The node sets a subgroup would be tried on, in order, if it may be on `only` some nodes."""
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{group}"])
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries[f"default/{group}"])
     node = subgroup(gang, name)
     below = {leaf.name for leaf in leaves_of(node)}
     tasks = [task for batch in cycle.gangs.next_tasks(gang) if batch.leaf.name in below for task in batch.tasks]

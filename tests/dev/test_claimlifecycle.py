@@ -56,7 +56,7 @@ def test_devices_come_back_with_the_last_user() -> None:
     running = run_of(world.gang("x", on="node-0", shares=("c",), deleted=-30).gang("y", on="node-0", shares=("c",)))
     running.apply_decisions(running.open())
     assert claims_of(running) == {"c": (["gpu-0"], ["y-0"])}
-    assert running.tables.snapshot(NOW_NS).tasks["default/y-0"].node == "node-0"
+    assert running.tables.snapshot(NOW_NS).task_records["default/y-0"].node == "node-0"
     running.tables.assume("default/y-0", TaskStatus.RELEASING)
     running.apply_decisions(running.open())
     assert claims_of(running) == {"c": ([], [])}

@@ -234,7 +234,7 @@ def test_a_pod_that_comes_back_has_its_class_but_no_zones() -> None:
     run.step()
     run.tables.assume("default/train-0", TaskStatus.RELEASING)
     run.apply_decisions(run.cycle())
-    back, stayed = (run.tables.snapshot(run.now_ns).tasks[f"default/train-{index}"] for index in (0, 1))
+    back, stayed = (run.tables.snapshot(run.now_ns).task_records[f"default/train-{index}"] for index in (0, 1))
     assert back.shape is stayed.shape
     assert back.numa_record == ()
     assert stayed.numa_record == (("zone-1", (("cpu", 3000),)),)

@@ -107,12 +107,12 @@ def test_undo_restores_the_books(random: Random) -> None:
         check_books(cycle)
 
     place_all()
-    for key, task in cycle.context.snapshot.tasks.items():
+    for key, task in cycle.context.snapshot.task_records.items():
         here = state.placements.get(key)
         status = task.status if here is None else here.status
         if status not in (TaskStatus.RUNNING, TaskStatus.PIPELINED) or not task.group_key:
             continue
-        gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
+        gang = cycle.gangs.gang(cycle.context.snapshot.group_entries[task.group_key])
         leaf = gang.leaves[0]
         state.evict(gang, leaf, task)
         if key in state.evicted_from and random.randrange(2):
@@ -130,7 +130,7 @@ def test_undo_restores_the_books(random: Random) -> None:
 def decided(snapshot: Snapshot, world: Cluster) -> tuple[Plan, object]:
     cycle = open_cycle(snapshot, replace(world.policy(), reuse_failures=bool(world.policy_changes)))
     run_actions(cycle)
-    asks = {key: (task.shape.claims, task.claim_keys, task.extended_key) for key, task in snapshot.tasks.items()}
+    asks = {key: (task.shape.claims, task.claim_keys, task.extended_key) for key, task in snapshot.task_records.items()}
     return build_plan(cycle), asks
 
 
@@ -255,7 +255,7 @@ def test_what_is_being_bound_is_given_to_nobody_else(random: Random) -> None:
     for number in range(3):
         cycle = running.cycle()
         for bind in cycle.decisions.binds.values():
-            task = cycle.context.snapshot.tasks[f"{bind.namespace}/{bind.pod}"]
+            task = cycle.context.snapshot.task_records[f"{bind.namespace}/{bind.pod}"]
             keys = dict(zip((claim.name for claim in task.shape.claims), task.claim_keys, strict=True))
             written = [(keys[name], allocation) for name, allocation in bind.claims]
             if bind.extended_claim is not None and bind.extended_claim.allocation is not None:
@@ -267,7 +267,7 @@ def test_what_is_being_bound_is_given_to_nobody_else(random: Random) -> None:
         if cycle.decisions.evictions:
             return
         for bind in list(cycle.decisions.binds.values()):
-            task = cycle.context.snapshot.tasks[f"{bind.namespace}/{bind.pod}"]
+            task = cycle.context.snapshot.task_records[f"{bind.namespace}/{bind.pod}"]
             tables.apply(request_of(bind))
             if random.randrange(2):
                 allocate_claims(tables, task, bind)

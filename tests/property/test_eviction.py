@@ -202,7 +202,9 @@ def test_the_order_of_the_objects_is_irrelevant(built: Cluster, data: st.DataObj
 def _content(cycle: Cycle) -> tuple[Any, ...]:
     """Everything a trial changes, in a form that compares byte by byte."""
     state = cycle.state
-    gangs = [cycle.gangs.gang(entry) for entry in cycle.context.snapshot.groups.values() if entry.group is not None]
+    gangs = [
+        cycle.gangs.gang(entry) for entry in cycle.context.snapshot.group_entries.values() if entry.group is not None
+    ]
     counters = [
         (gang.key, gang.unplaced, gang.pipelined, leaf.name)
         + (leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.unplaced, leaf.alive)
@@ -230,7 +232,9 @@ def _content(cycle: Cycle) -> tuple[Any, ...]:
 def _disturb(cycle: Cycle, dice: Random, steps: int) -> None:
     """Evict, keep, move and place at random, as trials do."""
     state = cycle.state
-    gangs = [cycle.gangs.gang(entry) for entry in cycle.context.snapshot.groups.values() if entry.group is not None]
+    gangs = [
+        cycle.gangs.gang(entry) for entry in cycle.context.snapshot.group_entries.values() if entry.group is not None
+    ]
     for _ in range(steps):
         gang = dice.choice(gangs)
         active = [task for tasks in gang.active_tasks(state.status_of).values() for task in tasks]

@@ -30,7 +30,7 @@ ALL = slice(None)
 
 def ask_of(cycle: Cycle, group: str = "default/job") -> PlacementRequest:
     """The first task of a group, as it looks for a place."""
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups[group])
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries[group])
     (leaf,) = gang.leaves
     return PlacementRequest(leaf.tasks[0], gang, leaf, cycle.context.snapshot.vectors[leaf.tasks[0].shape])
 

@@ -422,7 +422,7 @@ def planted(root: SubgroupSpec, gpus: int = 500) -> Cluster:
 def next_pods(built: Cluster) -> dict[str, int]:
     """Leaf -> how many of its pods the group would place next."""
     cycle = built.cycle()
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups["default/job"])
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries["default/job"])
     return {batch.leaf.name: len(batch.tasks) for batch in cycle.gangs.next_tasks(gang)}
 
 

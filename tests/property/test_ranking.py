@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykai.core.caching import Memo
 from pykai.core.hooks import ALL_NODES
 from pykai.core.opencycle import Cycle
 from pykai.core.placing.ranking import Rankings
@@ -429,7 +430,7 @@ def ranked(cycle: Cycle, pod: str, *, anew: bool) -> list[float]:
     ask = placement_request_of(cycle, pod)
     if not anew:
         return list(cycle.rankings.ranking_for(cycle.state, ask, ALL_NODES).scores.tolist())
-    kept, cycle.context.snapshot.memo = cycle.context.snapshot.memo, {}
+    kept, cycle.context.snapshot.memo = cycle.context.snapshot.memo, Memo()
     try:
         return list(Rankings(cycle.context.rules).ranking_for(cycle.state, ask, ALL_NODES).scores.tolist())
     finally:

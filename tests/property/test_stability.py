@@ -34,7 +34,7 @@ def _run(built: Cluster) -> CaseRun:
 
 
 def _places(run: CaseRun) -> Places:
-    tasks = run.tables.snapshot(run.now_ns).tasks
+    tasks = run.tables.snapshot(run.now_ns).task_records
     return {key: (task.status, task.node, task.gpu_groups) for key, task in tasks.items()}
 
 

@@ -87,10 +87,10 @@ def canonical(snapshot: Snapshot) -> dict[str, object]:
                 if field.name not in ("version", "load")
             }
             | {"tasks": sorted(entry.tasks)}
-            for key, entry in sorted(snapshot.groups.items())
+            for key, entry in sorted(snapshot.group_entries.items())
         },
-        "tasks": {key: _task(task) for key, task in sorted(snapshot.tasks.items())},
-        "tasks on": {name: sorted(tasks) for name, tasks in sorted(snapshot.tasks_on.items())},
+        "tasks": {key: _task(task) for key, task in sorted(snapshot.task_records.items())},
+        "tasks on": {name: sorted(tasks) for name, tasks in sorted(snapshot.tasks_by_node.items())},
         "with affinity": sorted(snapshot.tasks_with_affinity),
         "without group": sorted(snapshot.tasks_without_group),
         "legacy MIG": sorted(snapshot.legacy_mig_tasks),
@@ -136,7 +136,7 @@ def recounted(snapshot: Snapshot) -> dict[str, object]:
     tenants: dict[tuple[str, str], list[tuple[TaskStatus, int]]] = {}
     reservations: dict[tuple[str, str], list[bool]] = {}
     holders = ("ALLOCATED", "PIPELINED", "BINDING", "BOUND", "RUNNING", "RELEASING", "STUCK_IN_RELEASING")
-    for task in snapshot.tasks.values():
+    for task in snapshot.task_records.values():
         facts = nodes.get(task.node)
         if facts is None or not (task.status.name in holders or task.status is TaskStatus.UNKNOWN):
             continue
@@ -210,7 +210,7 @@ def recounted(snapshot: Snapshot) -> dict[str, object]:
 def _group_sums(snapshot: Snapshot) -> dict[str, dict[str, object]]:
     nodes = {facts.name: facts for facts in snapshot.nodes.facts}
     sums: dict[str, dict[str, Any]] = {}
-    for task in snapshot.tasks.values():
+    for task in snapshot.task_records.values():
         if not task.group_key:
             continue
         mine = sums.setdefault(
@@ -225,7 +225,7 @@ def _group_sums(snapshot: Snapshot) -> dict[str, dict[str, object]]:
         into: list[list[int]]
         if task.status is TaskStatus.PENDING:
             into = [mine["requested"]]
-            group = snapshot.groups[task.group_key].group
+            group = snapshot.group_entries[task.group_key].group
             if group is not None and task.subgroup not in group.leaf_index:
                 continue
             mine["requested_mib"] += gpu.devices * gpu.memory_mib if gpu.kind is GpuKind.MEMORY else 0

@@ -196,8 +196,8 @@ def twin_points(every: list[TwinNode], own: list[TwinConstraint], usable: list[b
 
 
 def ask_for(cycle: Cycle, pod: str) -> PlacementRequest:
-    task = cycle.context.snapshot.tasks[f"default/{pod}"]
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups["default/job"])
+    task = cycle.context.snapshot.task_records[f"default/{pod}"]
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries["default/job"])
     (leaf,) = gang.leaves
     return PlacementRequest(task, gang, leaf, cycle.context.snapshot.vectors[task.shape])
 

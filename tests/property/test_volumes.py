@@ -113,7 +113,7 @@ def books_of(cycle: Cycle) -> tuple[VolumeLedger | None, AttachmentLedger | None
 def holders(cycle: Cycle) -> Iterator[tuple[Task, Placement]]:
     """Every task on every node it holds, with its grants: one that is moved holds two."""
     state = cycle.state
-    for key, task in cycle.context.snapshot.tasks.items():
+    for key, task in cycle.context.snapshot.task_records.items():
         moved, leaving = state.placements.get(key), state.evicted_from.get(key)
         if leaving is not None:
             yield task, leaving._replace(status=TaskStatus.RELEASING)
@@ -209,7 +209,7 @@ def test_undo_restores_the_books(random: Random) -> None:
             cycle.placer.place_gang(gang)
     middle, between = state.mark(), figures(cycle)
     for task, here in list(holders(cycle)):
-        entry = cycle.context.snapshot.groups.get(task.group_key)
+        entry = cycle.context.snapshot.group_entries.get(task.group_key)
         if (
             entry is None
             or entry.group is None
@@ -259,7 +259,7 @@ def test_tables_with_storage_kept_up_to_date_equal_tables_built_at_once(random: 
         snapshot = each.snapshot(NOW_NS)
         cycle = open_cycle(snapshot, policy)
         run_actions(cycle)
-        asks = {key: task.shape.volumes for key, task in snapshot.tasks.items()}
+        asks = {key: task.shape.volumes for key, task in snapshot.task_records.items()}
         plans.append((asks, build_plan(cycle).encoded()))
     assert plans[0] == plans[1]
 

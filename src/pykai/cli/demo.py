@@ -115,7 +115,7 @@ def _nodes(cycle: Cycle, plan: Plan, before: IntArray, marks: str) -> Table:
     snapshot, after = cycle.context.snapshot, cycle.state.columns
     promises = Counter[str]()
     for item in plan.nominations:
-        promises[item.node] += snapshot.tasks[object_key(item.namespace, item.pod)].shape.gpu.devices
+        promises[item.node] += snapshot.task_records[object_key(item.namespace, item.pod)].shape.gpu.devices
     table = _table(
         "Cluster",
         ("node", ""),
@@ -208,7 +208,7 @@ def _placed(cycle: Cycle, plan: Plan) -> Table:
     jobs: dict[str, _PlacedJob] = {}
     items: list[Bind | Nominate] = [*plan.binds, *_promised(plan)]
     for item in items:
-        shape = cycle.context.snapshot.tasks[object_key(item.namespace, item.pod)].shape
+        shape = cycle.context.snapshot.task_records[object_key(item.namespace, item.pod)].shape
         job = jobs.setdefault(item.group, _PlacedJob(_request_text(shape)))
         (job.bound if isinstance(item, Bind) else job.promised)[item.node] += 1
         job.devices.update((item.node, device) for device in item.gpu_groups)

@@ -93,8 +93,8 @@ def state_fingerprint(snapshot: Snapshot) -> str:
     digest.update("\0".join(snapshot.nodes.names).encode())
     digest.update(snapshot.allocatable.tobytes())
     digest.update(snapshot.columns.tobytes())
-    for key in sorted(snapshot.tasks):
-        task = snapshot.tasks[key]
+    for key in sorted(snapshot.task_records):
+        task = snapshot.task_records[key]
         digest.update(f"{key}\0{task.uid}\0{task.status.name}\0{task.node}\0{','.join(task.gpu_groups)}\n".encode())
     digest.update("\0".join(snapshot.tree.names).encode())
     return digest.hexdigest()

@@ -52,6 +52,7 @@ class Cycle:
         """
         self.rankings.clear()
         self.context.snapshot.memo.clear()
+        self.context.snapshot.shared.clear()
 
 
 def open_cycle(
@@ -77,8 +78,8 @@ def open_cycle(
 def _hooks(snapshot: Snapshot, policy: Policy, problems: list[Problem]) -> list[Hooks]:
     """The hooks of all plugins, in configured order."""
     if any(named.third_party for named in policy.plugins):
-        # Nobody knows what they read.
-        snapshot.inspected_running = True
+        # What they read is not known.
+        snapshot.read_running()
     hooks = [
         prepare_guarded(named.name, named.plugin, snapshot, problems.append)
         if named.third_party
@@ -114,7 +115,7 @@ def _open_state(context: CycleContext, rankings: Rankings) -> State:
 def _unenforced_topology_constraints(snapshot: Snapshot) -> Iterator[Problem]:
     """Groups that wait and ask for a topology while the plugin is off (topo:TD-22)."""
     for key in sorted(snapshot.group_index.topology_constrained):
-        if snapshot.groups[key].pending:
+        if snapshot.read_running().groups[key].pending:
             text = "not kept, because the plugin topology is switched off"
             yield Problem(f"PodGroup/{key}", "spec.topologyConstraint", text)
 

@@ -101,7 +101,7 @@ class CaseRun:
 
     def apply_decisions(self, cycle: Cycle) -> None:
         """Do what the rest of the cluster does between two cycles."""
-        for key, task in list(cycle.context.snapshot.tasks.items()):
+        for key, task in list(cycle.context.snapshot.task_records.items()):
             placement = cycle.state.placements.get(key)
             status = task.status if placement is None else placement.status
             if status is TaskStatus.BINDING and placement is not None:
@@ -235,8 +235,8 @@ def case_outcome(case_run: CaseRun, cycle: Cycle, *, after_cycle: bool) -> CaseO
     state = cycle.state
     snapshot = case_run.open().context.snapshot if after_cycle else cycle.context.snapshot
     columns = snapshot.columns if after_cycle else state.columns
-    outcome = CaseOutcome(groups={key for key, entry in snapshot.groups.items() if entry.group is not None})
-    for key, task in snapshot.tasks.items():
+    outcome = CaseOutcome(groups={key for key, entry in snapshot.group_entries.items() if entry.group is not None})
+    for key, task in snapshot.task_records.items():
         placement = None if after_cycle else state.placements.get(key)
         if placement is None:
             status, node, gpu_groups = task.status, task.node, task.gpu_groups
@@ -262,7 +262,7 @@ def case_outcome(case_run: CaseRun, cycle: Cycle, *, after_cycle: bool) -> CaseO
 
 
 def _gpus_accepted(cycle: Cycle, snapshot: Snapshot, key: str, node: str) -> float:
-    shape = snapshot.tasks[key].shape
+    shape = snapshot.task_records[key].shape
     row = cycle.context.snapshot.nodes.rows.get(node)
     if row is None or shape.gpu.kind is GpuKind.MIG:
         return 0.0
@@ -284,7 +284,7 @@ def _numa_zones(snapshot: Snapshot, task: Task, placement: Placement | None) -> 
 def _messages(cycle: Cycle) -> dict[str, str]:
     messages: dict[str, str] = {}
     for key, refusals in cycle.decisions.refusals.items():
-        facts = cycle.context.snapshot.groups[key].group
+        facts = cycle.context.snapshot.group_entries[key].group
         if facts is not None:
             record = Unscheduled(facts.namespace, facts.name, facts.queue, 0, tuple(refusals))
             messages[key] = detailed_group_text(record)

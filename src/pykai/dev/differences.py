@@ -122,7 +122,7 @@ def _format_amounts(amounts: tuple[float, ...]) -> str:
 def _running_pods(cycle: Cycle) -> dict[str, int]:
     """Running pods by group once the decisions of the cycle are carried out."""
     counts: dict[str, int] = {}
-    for key, entry in cycle.context.snapshot.groups.items():
+    for key, entry in cycle.context.snapshot.group_entries.items():
         _, name = split_key(key)
         counts.setdefault(name, 0)
         for task in entry.tasks.values():
@@ -134,7 +134,7 @@ def _by_queue(cycle: Cycle, running: Mapping[str, int]) -> list[OutcomeAmounts]:
     """Allocation by queue for these numbers of running pods; pods of a group count in task order."""
     tree = cycle.context.snapshot.tree
     sums = [[0.0] * RESOURCES for _ in tree.names]
-    for key, entry in cycle.context.snapshot.groups.items():
+    for key, entry in cycle.context.snapshot.group_entries.items():
         group = entry.group
         if group is None or group.queue not in tree.rows:
             continue

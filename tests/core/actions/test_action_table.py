@@ -23,7 +23,7 @@ def sweep(cycle: Cycle, action: Action) -> None:
     assert action.texts is not None
     state = cycle.state
     mark = state.mark()
-    for entry in cycle.context.snapshot.groups.values():
+    for entry in cycle.context.snapshot.group_entries.values():
         gang = cycle.gangs.gang(entry)
         for leaf in gang.leaves:
             for task in gang.active_tasks(state.status_of).get(leaf.name, ()):

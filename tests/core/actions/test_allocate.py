@@ -508,9 +508,9 @@ def test_alc6_a_promise_is_forgotten_by_the_next_cycle() -> None:
     built = with_leaving_pod(cluster(nodes=1, gpus=1).queue("q"), gpu=1)
     built.gang("first", gpu=1).gang("second", gpu=1)
     tables = built.tables()
-    assert tables.snapshot(1).tasks["default/first-0"].status is TaskStatus.PENDING
+    assert tables.snapshot(1).task_records["default/first-0"].status is TaskStatus.PENDING
     built.schedule()
-    assert tables.snapshot(2).tasks["default/first-0"].status is TaskStatus.PENDING
+    assert tables.snapshot(2).task_records["default/first-0"].status is TaskStatus.PENDING
 
 
 def test_alc6_a_nominated_pod_goes_where_it_was_promised_a_place() -> None:

@@ -38,7 +38,7 @@ def last(made: Cluster) -> dict[str, Any]:
 
 
 def asks(made: Cluster, key: str = KEY) -> tuple[VolumeRequest, ...]:
-    return made.tables().snapshot(0).tasks[key].shape.volumes
+    return made.tables().snapshot(0).task_records[key].shape.volumes
 
 
 def test_a_claim_touches_the_pods_that_use_it() -> None:
@@ -91,7 +91,7 @@ def test_a_second_user_makes_a_claim_shared_and_going_makes_it_private_again() -
     tables = made.tables()
 
     def shared() -> str:
-        (ask,) = tables.snapshot(0).tasks[KEY].shape.volumes
+        (ask,) = tables.snapshot(0).task_records[KEY].shape.volumes
         return ask.shared_key
 
     assert shared() == ""
@@ -114,7 +114,7 @@ def test_a_claim_mounted_twice_is_one_ask() -> None:
 
 def test_the_order_of_claims_means_nothing() -> None:
     made = cluster().storage_class().claim("a").claim("b", size="9Gi").claim("c").claim("d", size="9Gi")
-    tasks = made.pod("p", claims=("a", "b")).pod("q", claims=("d", "c")).tables().snapshot(0).tasks
+    tasks = made.pod("p", claims=("a", "b")).pod("q", claims=("d", "c")).tables().snapshot(0).task_records
     assert tasks["default/p"].shape is tasks["default/q"].shape
 
 
@@ -147,11 +147,11 @@ def test_a_capacity_that_moves_to_another_class_leaves_the_first() -> None:
 def test_tables_read_only_pods_whose_asks_changed() -> None:
     made = world().claim("data").volume("pv")
     tables = made.tables()
-    before = tables.snapshot(0).tasks[KEY]
+    before = tables.snapshot(0).task_records[KEY]
     tables.apply(decode_object(last(made.claim("data", annotations={"note": "1"}))))
-    assert tables.snapshot(0).tasks[KEY] is before
+    assert tables.snapshot(0).task_records[KEY] is before
     tables.apply(decode_object(last(made.claim("data", size="8Gi"))))
-    assert tables.snapshot(0).tasks[KEY] is not before
+    assert tables.snapshot(0).task_records[KEY] is not before
 
 
 def test_a_storage_object_that_is_not_there_can_be_removed() -> None:

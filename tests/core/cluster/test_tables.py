@@ -27,7 +27,7 @@ def seen(tables: Tables) -> Snapshot:
 
 
 def state_in(tables: Tables, pod: str = "pod") -> TaskStatus:
-    return seen(tables).tasks[f"default/{pod}"].status
+    return seen(tables).task_records[f"default/{pod}"].status
 
 
 def amounts(snapshot: Snapshot, resource: str, node: str = "node-0") -> dict[str, int]:
@@ -111,11 +111,11 @@ def test_memory_shares_follow_the_memory_of_their_node() -> None:
     built.pod("pod", group="g", gpu_memory=400, on="node-0", device="d")
     tables = built.tables()
     assert seen(tables).devices[0]["d"].used_mib == 400
-    assert seen(tables).groups["default/g"].allocated[2] == 40
+    assert seen(tables).group_entries["default/g"].allocated[2] == 40
     apply(tables, cluster(nodes=1, gpus=1, gpu_memory=800))
-    assert seen(tables).groups["default/g"].allocated[2] == 50
+    assert seen(tables).group_entries["default/g"].allocated[2] == 50
     apply(tables, cluster(nodes=1, gpus=1, gpu_memory=None))
-    assert seen(tables).groups["default/g"].allocated[2] == 400
+    assert seen(tables).group_entries["default/g"].allocated[2] == 400
     half = cluster(nodes=1, gpus=1, gpu_memory=1000).pod("half", fraction=0.5, on="node-0", device="d").tables()
     apply(half, cluster(nodes=1, gpus=1, gpu_memory=300))
     assert seen(half).devices[0]["d"].used_mib == 150
@@ -298,9 +298,9 @@ def test_of_several_bind_requests_the_one_of_the_pods_name_counts() -> None:
     for name in names:
         built.bind_request("pod", "node-0" if name == "a0" else "node-2", name=name)
     tables = built.tables()
-    assert seen(tables).tasks["default/pod"].node == "node-1"
+    assert seen(tables).task_records["default/pod"].node == "node-1"
     apply(tables, cluster().bind_request("pod", "node-1", phase="Failed"))
-    assert seen(tables).tasks["default/pod"].node == "node-0"
+    assert seen(tables).task_records["default/pod"].node == "node-0"
 
 
 # -- states that are assumed, and time: cycle:SNP-17, TSK-3 -----------------------------------------------------------
@@ -374,7 +374,7 @@ def test_a_terminating_pod_gets_stuck_as_time_passes_and_stays_so() -> None:
     assert amounts(seen(tables), "nvidia.com/gpu")["releasing"] == 1
     assert amounts(tables.snapshot(after), "nvidia.com/gpu") == {"idle": 3, "releasing": 0, "free": 3, "used": 1}
     apply(tables, cluster(nodes=1, gpus=5))
-    assert tables.snapshot(after).tasks["default/pod"].status is TaskStatus.STUCK_IN_RELEASING
+    assert tables.snapshot(after).task_records["default/pod"].status is TaskStatus.STUCK_IN_RELEASING
     assert amounts(seen(tables), "nvidia.com/gpu")["releasing"] == 1
 
 
@@ -433,7 +433,7 @@ def priority(class_name: str, *classes: tuple[str, int, bool]) -> int:
     for name, value, default in classes:
         built.priority_class(name, value, default=default)
     snapshot = seen(built.tables())
-    group = snapshot.groups["default/g"].group
+    group = snapshot.group_entries["default/g"].group
     assert group is not None
     return snapshot.priority_of(group)
 
@@ -463,14 +463,14 @@ def test_the_priority_is_that_of_the_class_else_of_the_default_class_else_fifty(
 def test_what_is_preemptible(said: str, value: int, preemptible: bool) -> None:
     """cycle:SNP-12, queues:Q-415: what the group says wins, else the priority decides."""
     snapshot = seen(cluster().group("g", preemptibility=said).tables())
-    group = snapshot.groups["default/g"].group
+    group = snapshot.group_entries["default/g"].group
     assert group is not None
     assert snapshot.is_preemptible(group, value) is preemptible
 
 
 def test_a_priority_class_that_changes_counts_at_once() -> None:
     tables = cluster().group("g", priorityClassName="high").priority_class("high", 125).tables()
-    group = seen(tables).groups["default/g"].group
+    group = seen(tables).group_entries["default/g"].group
     assert group is not None
     apply(tables, cluster().priority_class("high", 60))
     assert seen(tables).priority_of(group) == 60
@@ -486,7 +486,7 @@ def test_what_a_scheduler_remembered_on_a_group_is_read_back() -> None:
         "kai.scheduler/last-eviction-timestamp": "in the morning",
     }
     snapshot = seen(cluster().group("g", annotations=stamps).tables())
-    group = snapshot.groups["default/g"].group
+    group = snapshot.group_entries["default/g"].group
     assert group is not None
     assert (group.stale_since_ns, group.last_start_ns, group.last_eviction_ns) == (10**9, 2 * 10**9, None)
     assert [problem.field for problem in snapshot.problems] == [
@@ -499,17 +499,17 @@ def test_what_a_group_uses_and_wants_follows_its_pods() -> None:
     built = cluster(nodes=1, gpus=4).group("g")
     built.pod("runs", group="g", cpu=1, memory=7, gpu=1, on="node-0").pod("waits", group="g", cpu=2, memory=9, gpu=2)
     tables = built.pod("goes", group="g", cpu=4, gpu=1, on="node-0", deleted=1).tables()
-    entry = seen(tables).groups["default/g"]
+    entry = seen(tables).group_entries["default/g"]
     assert (entry.allocated, entry.requested, entry.pending) == ([1000, 7, 100], [2000, 9, 200], 1)
     apply(tables, cluster().pod("waits", group="g", cpu=2, memory=9, gpu=2, on="node-0"))
-    entry = seen(tables).groups["default/g"]
+    entry = seen(tables).group_entries["default/g"]
     assert (entry.allocated, entry.requested, entry.pending) == ([3000, 16, 300], [0, 0, 0], 0)
     apply(tables, cluster().pod("runs", group="other", cpu=1, memory=7, gpu=1, on="node-0"))
-    assert seen(tables).groups["default/g"].allocated == [2000, 9, 200]
+    assert seen(tables).group_entries["default/g"].allocated == [2000, 9, 200]
     for pod in ("runs", "waits", "goes"):
         tables.remove("Pod", "default", pod)
-    assert set(seen(tables).groups) == {"default/g"}
-    assert seen(tables).groups["default/g"].allocated == [0, 0, 0]
+    assert set(seen(tables).group_entries) == {"default/g"}
+    assert seen(tables).group_entries["default/g"].allocated == [0, 0, 0]
 
 
 # -- queues, and what is wrong: cycle:SNP-10 --------------------------------------------------------------------------
@@ -593,7 +593,7 @@ def test_what_is_remembered_with_the_nodes_is_bounded() -> None:
 
 def test_what_nobody_asks_for_any_more_is_forgotten_and_what_somebody_does_is_not() -> None:
     tables = cluster(nodes=1, gpus=8).gang("stays", pods=1, gpu=1).tables()
-    kept = seen(tables).tasks["default/stays-0"].shape
+    kept = seen(tables).task_records["default/stays-0"].shape
     for number in range(6000):
         # No two of them ask for the same.
         apply(tables, Cluster().group("comes").pod("comes", group="comes", cpu=f"{1000 + number}m"))
@@ -604,9 +604,9 @@ def test_what_nobody_asks_for_any_more_is_forgotten_and_what_somebody_does_is_no
     snapshot = seen(tables)
     assert len(snapshot.shapes.shapes) < 5000
     assert len(snapshot.vectors) < 5000
-    assert snapshot.tasks["default/stays-0"].shape is kept
+    assert snapshot.task_records["default/stays-0"].shape is kept
     apply(tables, cluster().gang("equal", pods=1, gpu=1))
-    assert seen(tables).tasks["default/equal-0"].shape is kept
+    assert seen(tables).task_records["default/equal-0"].shape is kept
 
 
 def test_groups_that_come_and_go_leave_nothing_behind_where_no_snapshot_is_taken() -> None:

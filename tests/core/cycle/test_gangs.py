@@ -25,7 +25,7 @@ def job(*parts: SubgroupSpec, needs: int | None = None, gpus: int = 100) -> Clus
 def chosen(built: Cluster, group: str = "job") -> list[str]:
     """The pods a group would place in its first turn, without the name of the group."""
     cycle = built.cycle()
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{group}"])
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries[f"default/{group}"])
     return [task.name.removeprefix(f"{group}-") for batch in cycle.gangs.next_tasks(gang) for task in batch.tasks]
 
 
@@ -114,7 +114,7 @@ def test_a_group_that_grows_in_its_first_cycle_starts_once() -> None:
 def test_the_choice_is_kept_until_a_task_changes() -> None:
     """cycle:PG-9"""
     cycle = job(leaf("a", 1, pending=2), leaf("b", 1, pending=1)).cycle()
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups["default/job"])
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries["default/job"])
     batches = cycle.gangs.next_tasks(gang)
     assert cycle.gangs.next_tasks(gang) is batches
     for batch in batches:
@@ -126,7 +126,7 @@ def test_the_choice_is_kept_until_a_task_changes() -> None:
 def test_the_choice_is_made_anew_when_a_placement_is_taken_back() -> None:
     """cycle:PG-9"""
     cycle = job(leaf("a", 1, pending=2)).cycle()
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups["default/job"])
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries["default/job"])
     (batch,) = cycle.gangs.next_tasks(gang)
     mark = cycle.state.mark()
     cycle.state.place(gang, batch.leaf, batch.tasks[0], 0, (), pipelined=False)

@@ -356,7 +356,9 @@ def test_a_session_knows_nothing_of_the_memory() -> None:
     first = service.cycle().encoded()
     cycle = open_cycle(service.tables.snapshot(NOW_NS), service.policy)
     gang: Gang = next(
-        gang for gang in map(cycle.gangs.gang, cycle.context.snapshot.groups.values()) if gang.key.endswith("running")
+        gang
+        for gang in map(cycle.gangs.gang, cycle.context.snapshot.group_entries.values())
+        if gang.key.endswith("running")
     )
     cycle.state.evict(gang, gang.leaves[0], next(iter(gang.entry.tasks.values())))
     assert service.cycle().encoded() == first

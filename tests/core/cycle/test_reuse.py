@@ -242,19 +242,18 @@ def test_a_cycle_that_looked_at_running_work_is_worked_out_when_that_changes() -
     service.cycle(1)
 
 
-def test_a_snapshot_knows_who_looked() -> None:
+def test_a_snapshot_knows_that_running_work_was_read() -> None:
     snapshot = lab().tables().snapshot(NOW_NS)
+    assert snapshot.group_entries
+    assert snapshot.task_records
+    assert snapshot.tasks_by_node
     assert not snapshot.inspected_running
-    for look in ("groups", "tasks", "tasks_on"):
-        snapshot.inspected_running = False
-        assert getattr(snapshot, look)
-        assert snapshot.inspected_running, look
-    snapshot.inspected_running = False
+    running = snapshot.read_running()
+    assert snapshot.inspected_running
     (count,) = snapshot.group_index.queues.values()
     assert [
-        entry.group.name for entry in snapshot.running_groups(count, PriorityKind("", "non-preemptible")) if entry.group
+        entry.group.name for entry in running.of_kind(count, PriorityKind("", "non-preemptible")) if entry.group
     ] == ["running"]
-    assert snapshot.inspected_running
 
 
 class Reader:

@@ -39,7 +39,7 @@ KINDS = pytest.mark.parametrize(
 def gangs_of(cycle: Cycle) -> dict[str, Gang]:
     return {
         entry.group.name: cycle.gangs.gang(entry)
-        for entry in cycle.context.snapshot.groups.values()
+        for entry in cycle.context.snapshot.group_entries.values()
         if entry.group is not None
     }
 
@@ -85,8 +85,8 @@ def two_nodes(device: str | tuple[str, ...] = (), **pod: Any) -> Cluster:
 
 
 def find(cycle: Cycle, pod: str) -> tuple[Gang, LeafState, Task]:
-    task = cycle.context.snapshot.tasks[f"default/{pod}"]
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
+    task = cycle.context.snapshot.task_records[f"default/{pod}"]
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries[task.group_key])
     return gang, gang.leaves[gang.group.leaf_index[task.subgroup]], task
 
 

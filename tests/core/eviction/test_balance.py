@@ -23,7 +23,7 @@ def crowded(*, quota: float = -1, free: int = 0, gpus: int = 4, **wanted: Any) -
 
 
 def asked(cycle: Cycle) -> list[Batch]:
-    return cycle.gangs.next_tasks(cycle.gangs.gang(cycle.context.snapshot.groups["default/new"]))
+    return cycle.gangs.next_tasks(cycle.gangs.gang(cycle.context.snapshot.group_entries["default/new"]))
 
 
 def balance_of(built: Cluster, losing: frozenset[int] | None) -> ResourceBalance:

@@ -15,7 +15,7 @@ GPU = "nvidia.com/gpu"
 
 
 def bounds_of(cycle: Cycle, group: str = "a") -> CapacityBounds:
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{group}"])
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries[f"default/{group}"])
     return cycle.victims.bounds_of(gang, cycle.gangs.next_tasks(gang))
 
 
@@ -102,5 +102,5 @@ def test_what_is_listed_anew_after_a_change_adds_up() -> None:
     before = victims.evictable.copy()
     axis = cycle.context.snapshot.axes.index["resource.k8s.io/gpu"]
     assert before[axis].tolist() == [2, 2]
-    victims.refresh(cycle.gangs.gang(cycle.context.snapshot.groups["default/old-0-0"]))
+    victims.refresh(cycle.gangs.gang(cycle.context.snapshot.group_entries["default/old-0-0"]))
     assert (victims.evictable == before).all()

@@ -199,8 +199,8 @@ def said(cycle: Cycle) -> Any:
 
 
 def gang_of(cycle: Cycle, pod: str) -> tuple[Gang, LeafState, Task]:
-    task = cycle.context.snapshot.tasks[f"default/{pod}"]
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
+    task = cycle.context.snapshot.task_records[f"default/{pod}"]
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries[task.group_key])
     return gang, gang.leaves[0], task
 
 

@@ -44,7 +44,7 @@ def new(built: Cluster, pods: int = 1, name: str = "new", **job: Any) -> Cluster
 
 
 def gang_of(cycle: Cycle, name: str) -> Gang:
-    return cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{name}"])
+    return cycle.gangs.gang(cycle.context.snapshot.group_entries[f"default/{name}"])
 
 
 def sets_of(

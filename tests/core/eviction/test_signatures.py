@@ -32,7 +32,7 @@ def skipped(built: Cluster, *failed: str, by_queue: bool = True) -> bool:
     """Whether `job` is skipped after these failed, one after the other."""
     cycle = built.cycle()
     memory = FailedGangs(cycle.state, cycle.gangs, by_queue=by_queue)
-    groups = cycle.context.snapshot.groups
+    groups = cycle.context.snapshot.group_entries
     for name in failed:
         memory.add(cycle.gangs.gang(groups[f"default/{name}"]))
     return memory.failed_alike(cycle.gangs.gang(groups["default/job"])) is not None
@@ -101,7 +101,7 @@ def test_the_name_of_the_one_that_failed_is_told() -> None:
     """cycle:14: so that people see why a job was not even tried."""
     cycle = job(job(ground(), "failed", cpu("1")), "job", cpu("1")).cycle()
     memory = FailedGangs(cycle.state, cycle.gangs, by_queue=True)
-    gangs = [cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{name}"]) for name in ("failed", "job")]
+    gangs = [cycle.gangs.gang(cycle.context.snapshot.group_entries[f"default/{name}"]) for name in ("failed", "job")]
     memory.add(gangs[0])
     assert memory.failed_alike(gangs[1]) == "default/failed"
 
@@ -229,8 +229,8 @@ def test_sig1_config_maps_of_another_namespace_are_others() -> None:
     built.pod("job-0", group="job", namespace="elsewhere", spec={"containers": [container]})
     cycle = built.cycle()
     memory = FailedGangs(cycle.state, cycle.gangs, by_queue=True)
-    memory.add(cycle.gangs.gang(cycle.context.snapshot.groups["default/failed"]))
-    assert memory.failed_alike(cycle.gangs.gang(cycle.context.snapshot.groups["elsewhere/job"])) is None
+    memory.add(cycle.gangs.gang(cycle.context.snapshot.group_entries["default/failed"]))
+    assert memory.failed_alike(cycle.gangs.gang(cycle.context.snapshot.group_entries["elsewhere/job"])) is None
 
 
 def test_sig1_subgroups_are_compared_as_a_set() -> None:

@@ -233,7 +233,7 @@ def test_victims_must_free_enough_of_one_rack(nodes: str, enough: bool) -> None:
     """topo:T-54: half of two racks is not a rack."""
     found = low(racks(("rack",), ("r1", 1), ("r1", 1), ("r2", 1), ("r2", 1)), n0=1, n1=1, n2=1, n3=1)
     cycle = found.gang("j", 2, gpu=1, group_spec=inside("rack")).cycle()
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups["default/j"])
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries["default/j"])
     freed = FreedCapacity(cycle.context.snapshot, cycle.victims.bounds_of(gang, cycle.gangs.next_tasks(gang)))
     units = [unit for line in cycle.tables.victims().units_by_leaf_queue.values() for _, _, unit in line]
     names = cycle.context.snapshot.nodes.names

@@ -30,7 +30,7 @@ def running(pods: int, *, min: int, **more: Any) -> Cluster:
 
 
 def gang_of(cycle: Cycle, group: str = "job") -> Gang:
-    return cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{group}"])
+    return cycle.gangs.gang(cycle.context.snapshot.group_entries[f"default/{group}"])
 
 
 def line_of(cycle: Cycle, queue: str = "q") -> list[EvictionUnit]:
@@ -393,7 +393,7 @@ def test_a_gang_that_changed_is_listed_anew() -> None:
     table, gang, state = cycle.tables.victims(), gang_of(cycle), cycle.state
     assert len(table.units_by_leaf_queue[gang.queue]) == 4
     assert table.evictable[cycle.context.snapshot.axes.index["nvidia.com/gpu"]].tolist() == [4]
-    state.evict(gang, gang.leaves[0], cycle.context.snapshot.tasks["default/job-2"])
+    state.evict(gang, gang.leaves[0], cycle.context.snapshot.task_records["default/job-2"])
     state.commit(0)
     table.refresh(gang)
     line = [(unit.gang.group.name, names_of(unit)) for _, _, unit in reversed(table.units_by_leaf_queue[gang.queue])]
@@ -408,7 +408,7 @@ def test_a_gang_without_anything_left_leaves_the_table() -> None:
     table, gang = cycle.tables.victims(), gang_of(cycle)
     assert table.units_by_leaf_queue[gang.queue]
     assert table.evictable.any()
-    cycle.state.evict(gang, gang.leaves[0], cycle.context.snapshot.tasks["default/job-0"])
+    cycle.state.evict(gang, gang.leaves[0], cycle.context.snapshot.task_records["default/job-0"])
     cycle.state.commit(0)
     table.refresh(gang)
     assert table.units_by_leaf_queue[gang.queue] == []

@@ -17,7 +17,7 @@ SEMI: dict[str, Any] = {"preemptibility": "semi-preemptible"}
 def core(built: Cluster, group: str = "job") -> list[str]:
     """Pods of a group that may not be taken back, without the name of the group."""
     cycle = built.cycle()
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups[f"default/{group}"])
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries[f"default/{group}"])
     return sorted(key.removeprefix(f"default/{group}-") for key in gang.protected_keys)
 
 
@@ -184,8 +184,8 @@ def moving() -> tuple[Cycle, Callable[[str], None], Callable[[str], None]]:
     cycle = built.cycle()
 
     def find(pod: str) -> tuple[Gang, LeafState, Task]:
-        task = cycle.context.snapshot.tasks[f"default/{pod}"]
-        gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
+        task = cycle.context.snapshot.task_records[f"default/{pod}"]
+        gang = cycle.gangs.gang(cycle.context.snapshot.group_entries[task.group_key])
         return gang, gang.leaves[0], task
 
     return (

@@ -62,7 +62,7 @@ def test_a_group_that_leaves_the_shard_leaves_its_pods_to_the_other() -> None:
     moved = next(raw for raw in two_pools().objects if raw["metadata"]["name"] == "job")
     tables.apply(decode_object({**moved, "metadata": {**moved["metadata"], "labels": {POOL: "red"}}}))
     snapshot = tables.snapshot(NOW_NS)
-    assert snapshot.groups["default/job"].group is None
+    assert snapshot.group_entries["default/job"].group is None
     assert list(snapshot.ungrouped_tasks()) == []
     tables.remove("PodGroup", "default", "job")
     assert [task.name for task in tables.snapshot(NOW_NS).ungrouped_tasks()] == ["job-0"]

@@ -13,7 +13,7 @@ from tests.core.builders import NOW_NS, Cluster, cluster
 
 
 def task_of(built: Cluster, pod: str = "pod", namespace: str = "default") -> Task:
-    return built.tables().snapshot(NOW_NS).tasks[f"{namespace}/{pod}"]
+    return built.tables().snapshot(NOW_NS).task_records[f"{namespace}/{pod}"]
 
 
 def state_of(**pod: Any) -> TaskStatus:
@@ -180,7 +180,7 @@ def test_an_accepted_share_is_reckoned_by_its_node() -> None:
         .pod("b", group="g", gpu_memory=400, devices=2, on="odd", device=("y", "z"))
         .pod("c", group="g", fraction=0.25, on="large", device="x")
     )
-    entry = built.tables().snapshot(NOW_NS).groups["default/g"]
+    entry = built.tables().snapshot(NOW_NS).group_entries["default/g"]
     assert entry.allocated[2] == 40 + 2 * 67 + 25
 
 

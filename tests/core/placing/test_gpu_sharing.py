@@ -83,7 +83,7 @@ def bind_request(pod: str, *devices: str, **status: Any) -> Raw:
 
 def seated(of: Cluster, pod: str) -> tuple[tuple[str, ...], TaskStatus]:
     """Devices and state of a pod as the tables see it."""
-    task = of.tables().snapshot(0).tasks[f"default/{pod}"]
+    task = of.tables().snapshot(0).task_records[f"default/{pod}"]
     return task.gpu_groups, task.status
 
 

@@ -132,7 +132,7 @@ def test_a_pod_on_its_way_to_a_node_holds_its_port_there() -> None:
         .pod("coming", on="node-0", phase="Pending", spec=serving(port(80)))
         .gang("job", spec=serving(port(80)))
     )
-    assert coming.cycle().context.snapshot.tasks["default/coming"].status is TaskStatus.BOUND
+    assert coming.cycle().context.snapshot.task_records["default/coming"].status is TaskStatus.BOUND
     assert coming.schedule().bound("job") == 0
 
 

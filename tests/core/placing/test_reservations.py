@@ -225,8 +225,8 @@ def test_it_is_untouched_where_shares_are_spread() -> None:
 
 def member(cycle: Cycle, key: str) -> tuple[Gang, LeafState]:
     """The gang of a pod, and its leaf."""
-    task = cycle.context.snapshot.tasks[key]
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
+    task = cycle.context.snapshot.task_records[key]
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries[task.group_key])
     return gang, gang.leaves[0]
 
 
@@ -249,7 +249,7 @@ def test_looking_ahead_the_reservation_goes_with_the_last_tenant() -> None:
     before, whole = state.columns.copy(), device_of(cycle)
     gpu = cycle.context.snapshot.axes.index["nvidia.com/gpu"]
     for pod, idle in (("default/old-0", 0), ("default/old-1", 1)):
-        task = cycle.context.snapshot.tasks[pod]
+        task = cycle.context.snapshot.task_records[pod]
         gang, leaf = member(cycle, pod)
         state.evict(gang, leaf, task)
         state.assume_gone(gang, leaf, task)
@@ -264,7 +264,7 @@ def test_looking_ahead_the_reservation_goes_with_the_last_tenant() -> None:
 def test_joining_is_undone_exactly() -> None:
     built = lone(1).gang("job", fraction=0.5)
     cycle = open_cycle(built.tables().snapshot(NOW_NS), built.policy())
-    state, task = cycle.state, cycle.context.snapshot.tasks["default/job-0"]
+    state, task = cycle.state, cycle.context.snapshot.task_records["default/job-0"]
     before, vacant = state.columns.copy(), device_of(cycle)
     for pipelined in (False, True):
         state.place(*member(cycle, "default/job-0"), task, 0, ("g",), pipelined=pipelined)

@@ -321,7 +321,7 @@ def test_pods_placed_earlier_in_the_cycle_count_though_they_have_no_constraint()
 
 def test_a_pod_that_comes_before_anyone_asked_for_its_constraints_counts_once() -> None:
     made = zones(a=1, b=1).gang("job", labels=WEB, spec=over(spread())).cycle()
-    task = made.context.snapshot.tasks["default/job-0"]
+    task = made.context.snapshot.task_records["default/job-0"]
     index = SpreadIndex(made.context.snapshot)
     index.task_added(task, 0)
     (rule,) = index._constraints_of(task, HARD_SPREAD)

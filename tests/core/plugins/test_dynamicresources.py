@@ -112,7 +112,7 @@ def test_a_node_whose_devices_are_given_is_no_candidate_any_more() -> None:
     world = queued(devices(nodes=3, each=1)).gang("old", on="node-2", template=1, given=("gpu-0",), cpu=50)
     cycle = world.gang("a", template=1).gang("b", template=1).cycle()
     assert scores_of(cycle, "b-0").keys() == {"node-0", "node-1"}
-    assert cycle.placer.place_gang(cycle.gangs.gang(cycle.context.snapshot.groups["default/a"]))
+    assert cycle.placer.place_gang(cycle.gangs.gang(cycle.context.snapshot.group_entries["default/a"]))
     assert scores_of(cycle, "b-0").keys() == {"node-1"}
 
 
@@ -476,7 +476,7 @@ def test_an_unknown_pod_still_holds_its_devices() -> None:
 def test_a_stuck_leaver_promises_nothing() -> None:
     world = queued(devices(each=1)).gang("old", on="node-0", template=1, given=("gpu-0",), deleted=100_000)
     result = world.gang("a", template=1).schedule()
-    assert result.cycle.context.snapshot.tasks["default/old-0"].status is TaskStatus.STUCK_IN_RELEASING
+    assert result.cycle.context.snapshot.task_records["default/old-0"].status is TaskStatus.STUCK_IN_RELEASING
     assert result.node_of("a-0") == ""
 
 

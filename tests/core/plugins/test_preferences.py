@@ -166,7 +166,7 @@ def test_jobs_that_differ_in_their_preference_do_not_stand_for_each_other() -> N
     """cycle:SIG-1"""
     made = nodes(a={}).gang("one").gang("two", spec=prefers((1, label("disk", "ssd"))))
     made.gang("three", spec=prefers((2, label("disk", "ssd")))).gang("four")
-    tasks = made.cycle().context.snapshot.tasks
+    tasks = made.cycle().context.snapshot.task_records
     shapes = [tasks[f"default/{name}-0"].shape for name in ("one", "two", "three", "four")]
     assert len({shape.id for shape in shapes}) == 3
     assert shapes[0] is shapes[3]

@@ -580,6 +580,6 @@ def test_pods_with_equal_claims_are_one_shape() -> None:
     for n in range(3):
         world.volume(f"pv-{n}").claim(f"data-{n}").pod(f"p-{n}", claims=(f"data-{n}",))
     world.volume("pv-3").claim("other", size="6Gi").pod("p-3", claims=("other",))
-    tasks = world.tables().snapshot(0).tasks
+    tasks = world.tables().snapshot(0).task_records
     assert len({tasks[f"default/p-{n}"].shape.id for n in range(3)}) == 1
     assert tasks["default/p-3"].shape.id != tasks["default/p-0"].shape.id

@@ -249,3 +249,17 @@ def test_the_openb_trace_is_not_cut(trace: str) -> None:
         made.gang(pod["name"], cpu=f"{pod['cpu_milli']}m", memory=f"{pod['memory_mib']}Mi", spec=spec, **wanted)
     tables = _with_another(made.objects)
     assert not select_groups(tables.snapshot(NOW_NS), NAMESPACE_UNITS, {}).postponed
+
+
+def test_costs_that_are_kept_with_a_group_are_those_counted_anew() -> None:
+    """docs/caches.md: `GroupEntry.load`."""
+    tables = crowd(two_nodes(), 5).gang("mine", namespace="honest").tables()
+    first, again = (select_groups(tables.snapshot(NOW_NS), 13, {}) for _ in range(2))
+    snapshot = tables.snapshot(NOW_NS)
+    assert any(entry.load is not None for entry in snapshot.group_entries.values())
+    for entry in snapshot.group_entries.values():
+        entry.load = None
+    counted = select_groups(snapshot, 13, {})
+    assert first.postponed
+    for kept in (first, again):
+        assert (kept.postponed, kept.resume) == (counted.postponed, counted.resume)

@@ -348,7 +348,7 @@ def test_q210_the_quota_of_a_parent_caps_the_non_preemptible_work_below_it() -> 
 def facts(built: Cluster, group: str = "job") -> tuple[int, bool]:
     """Priority of a group and whether it is preemptible."""
     snapshot = built.tables().snapshot(0)
-    found = snapshot.groups[f"default/{group}"].group
+    found = snapshot.group_entries[f"default/{group}"].group
     assert found is not None
     priority = snapshot.priority_of(found)
     return priority, snapshot.is_preemptible(found, priority)

@@ -83,7 +83,7 @@ class Feed:
     def state(self) -> tuple[str, str]:
         """State and node of the pod, as the tables have it."""
         self.digest()
-        task = self.intake.tables.snapshot(0).tasks["default/p"]
+        task = self.intake.tables.snapshot(0).task_records["default/p"]
         return task.status.name, task.node
 
     def assume(self, node: str = "a", uid: str = "p") -> None:
@@ -195,7 +195,7 @@ async def test_an_evicted_pod_says_for_whom_until_it_has_gone(feed: Feed) -> Non
         feed.digest()
         tables = feed.intake.tables
         again = Tables(None, feed.intake.objects())
-        (found,) = {made.snapshot(0).tasks["default/p"].evicted_for for made in (tables, again)}
+        (found,) = {made.snapshot(0).task_records["default/p"].evicted_for for made in (tables, again)}
         return found
 
     feed.pod(node="a", phase="Running")
@@ -215,7 +215,7 @@ async def test_an_evicted_pod_says_for_whom_until_it_has_gone(feed: Feed) -> Non
 async def test_an_evicted_pod_without_a_pod_group_keeps_what_stands_in_for_it(feed: Feed) -> None:
     def group_of() -> str:
         feed.digest()
-        return feed.intake.tables.snapshot(0).tasks["default/p"].group_key
+        return feed.intake.tables.snapshot(0).task_records["default/p"].group_key
 
     feed.pod(node="a", phase="Running")
     feed.intake.pod_intake.charge_ungrouped()

@@ -52,7 +52,7 @@ class Diary(Feed):
     def start(self) -> str | None:
         """The start that the engine sees."""
         self.digest()
-        group = self.intake.tables.snapshot(0).groups["default/g"].group
+        group = self.intake.tables.snapshot(0).group_entries["default/g"].group
         assert group is not None
         return format_timestamp(group.last_start_ns) if group.last_start_ns is not None else None
 
@@ -203,7 +203,7 @@ async def test_a_snapshot_holds_the_start_that_counts(diary: Diary) -> None:
     diary.starts("p", TEN)
     diary.says(FAR)
     tables = Tables(None, diary.intake.objects())
-    group = tables.snapshot(0).groups["default/g"].group
+    group = tables.snapshot(0).group_entries["default/g"].group
     assert group is not None
     assert group.last_start_ns == parse_timestamp(TEN)
 
@@ -262,6 +262,6 @@ async def test_a_snapshot_file_is_replayed_as_it_was_decided() -> None:
             objects = list(scheduler.intake.objects())
             data = snapshot_zip(objects, scheduler.loop._flags, {}, now_ns(lab.clock))
         recording = read_snapshot(data)
-        group = recording.tables().snapshot(recording.now_ns).groups["default/greedy"].group
+        group = recording.tables().snapshot(recording.now_ns).group_entries["default/greedy"].group
         assert group is not None
         assert group.last_start_ns == parse_timestamp("2020-01-01T00:00:00Z")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pykai.core.actions.action import Action
 from pykai.core.actions.evictionaction import EvictionAction, no_eviction_over_quota, run_eviction_action
+from pykai.core.caching import VersionedValue
 from pykai.core.cycle.gangs import Gang
 from pykai.core.eviction.freegpus import total_free_gpus
 from pykai.core.eviction.search import VictimPolicy
@@ -27,18 +28,17 @@ def consolidate(cycle: Cycle, action: Action) -> None:
     max_gangs = cycle.context.policy.max_consolidation_preemptees
     if max_gangs == 0:
         return
-    free: dict[int, float] = {}
+    free_gpus: VersionedValue[float] = VersionedValue()
 
     def precheck(gang: Gang) -> tuple[NoEviction, bool] | None:
         if not gang.preemptible:
             return NoEviction(action.name, "not_preemptible"), False
-        version = state.version
-        if version not in free:
-            free.clear()
-            free[version] = total_free_gpus(state)
+        free = free_gpus.current(state.version)
+        if free is None:
+            free = free_gpus.store(state.version, total_free_gpus(state))
         requested = cycle.gangs.least_amounts(gang)[2]
-        if requested > free[version] + 1e-6:
-            return NoEviction(action.name, "too_little_free", "", "GPU", requested / 100.0, free[version] / 100.0), True
+        if requested > free + 1e-6:
+            return NoEviction(action.name, "too_little_free", "", "GPU", requested / 100.0, free / 100.0), True
         return _limit_stays_exceeded(cycle, action, gang)
 
     def victim_policy(gang: Gang) -> VictimPolicy:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pykai.core.cluster.memo import Made, Memo
+from pykai.core.caching import Memo, Value
 from pykai.core.model.axes import BoolArray, IntArray
 from pykai.core.model.nodes import NodeFacts
 
@@ -57,7 +57,7 @@ class NodeTable:
     def __len__(self) -> int:
         return len(self.names)
 
-    def remember(self, key: object, make: Callable[[], Made]) -> Made:
+    def remember(self, key: object, make: Callable[[], Value]) -> Value:
         """A value that depends on the nodes alone, made on first use."""
         return self.memo.remember(key, make)
 

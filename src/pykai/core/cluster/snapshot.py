@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from pykai.api import names
 from pykai.api.core import PriorityClass
 from pykai.api.topology import Topology
+from pykai.core.caching import Memo
 from pykai.core.cluster.changetokens import ChangeTokens
 from pykai.core.cluster.claims.index import ClaimIndex
 from pykai.core.cluster.groupindex import GroupEntry, GroupIndex, PriorityKind, QueueGroups
@@ -34,6 +36,20 @@ from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import Vectors
 from pykai.core.model.zones import NodeZones
 from pykai.core.report.decisions import FreeRoomOnly
+
+
+class RunningWork(NamedTuple):
+    """Work as it is, beyond its sums."""
+
+    groups: Mapping[str, GroupEntry]
+    tasks: Mapping[str, Task]
+    #: node name -> the tasks on it
+    tasks_on: Mapping[str, Mapping[str, Task]]
+
+    @staticmethod
+    def of_kind(queue_groups: QueueGroups, kind: PriorityKind) -> Iterable[GroupEntry]:
+        """The groups of a queue that run, of one kind."""
+        return queue_groups.running.get(kind, {}).values()
 
 
 @dataclass(slots=True)
@@ -60,11 +76,11 @@ class Snapshot:
     #: node row -> cpu, memory, GPU hundredths used by pods of other schedulers
     foreign_usage: dict[int, tuple[int, ...]]
     tree: QueueTree
-    #: all groups, for lookups by key; anything that iterates uses `groups`
+    #: all groups, for readers that know which waiting one they look for; for others see `read_running`
     group_entries: Mapping[str, GroupEntry]
     #: the same, counted
     group_index: GroupIndex
-    #: all tasks, and tasks by node, for lookups that no plan depends on; everything else uses `tasks` and `tasks_on`
+    #: all tasks and those on each node, for sums and records of the cycle's own; for others see `read_running`
     task_records: Mapping[str, Task]
     tasks_by_node: Mapping[str, Mapping[str, Task]]
     tasks_with_affinity: Mapping[str, Task]
@@ -91,33 +107,17 @@ class Snapshot:
     problems: tuple[Problem, ...]
     #: groups that may use free resources only, and why
     restricted_to_free: Mapping[str, FreeRoomOnly]
-    #: values that plugins share within a cycle
-    memo: dict[Hashable, object] = field(default_factory=dict)
-    #: whether the cycle has read more of running work than its sums
+    #: indexes that plugins share within a cycle, by what they are: one object serves all who ask
+    shared: dict[Hashable, object] = field(default_factory=dict)
+    #: what depends on the cycle alone, made on first use
+    memo: Memo = field(default_factory=Memo)
+    #: whether `read_running` was called
     inspected_running: bool = False
 
-    @property
-    def groups(self) -> Mapping[str, GroupEntry]:
-        """All groups."""
+    def read_running(self) -> RunningWork:
+        """All groups and tasks, those that run included: the plan then holds only while none of them changes."""
         self.inspected_running = True
-        return self.group_entries
-
-    @property
-    def tasks(self) -> Mapping[str, Task]:
-        """All tasks."""
-        self.inspected_running = True
-        return self.task_records
-
-    @property
-    def tasks_on(self) -> Mapping[str, Mapping[str, Task]]:
-        """Node name -> the tasks on it."""
-        self.inspected_running = True
-        return self.tasks_by_node
-
-    def running_groups(self, queue_groups: QueueGroups, kind: PriorityKind) -> Iterable[GroupEntry]:
-        """The running groups of a queue, of one kind."""
-        self.inspected_running = True
-        return queue_groups.running.get(kind, {}).values()
+        return RunningWork(self.group_entries, self.task_records, self.tasks_by_node)
 
     def ungrouped_tasks(self) -> Iterator[Task]:
         """Pending tasks of this scheduler whose PodGroup is known neither here nor in another shard."""
@@ -143,10 +143,7 @@ class Snapshot:
     @property
     def default_priority(self) -> int:
         """Priority of groups whose class is not known."""
-        cached = self.memo.get("default priority")
-        if not isinstance(cached, int):
-            cached = self.memo["default priority"] = default_priority(self.priority_classes)
-        return cached
+        return self.memo.remember("default priority", lambda: default_priority(self.priority_classes))
 
     def is_preemptible(self, group: Group, priority: int) -> bool:
         """Whether the group is preemptible (queues:Q-81, Q-82, Q-85; cycle:POL-2)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from pykai.core.caching import caches_enabled
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.cycle.context import CycleContext
 from pykai.core.cycle.gangs import Batch, Gang, TaskKey
@@ -99,9 +100,12 @@ class CycleGangs:
 
     def order_key_of(self, gang: Gang) -> tuple[object, ...]:
         """`compute_order_key` of a gang as it stands, worked out anew after a task of it was placed or taken back."""
-        if gang.order_key is None:
-            gang.order_key = self.compute_order_key(gang)
-        return gang.order_key
+        if gang.order_key is not None:
+            return gang.order_key
+        order_key = self.compute_order_key(gang)
+        if caches_enabled():
+            gang.order_key = order_key
+        return order_key
 
     def queue_walk(self, lines: Mapping[int, GangLine], subtree_root: int = -1) -> QueueWalk:
         """The fair order over lines of gangs."""
@@ -136,7 +140,8 @@ class CycleGangs:
         amounts = gang.requested_by_gpu_mib.get(gpu_mib)
         if amounts is None:
             vectors = self._context.snapshot.vectors
-            amounts = gang.requested_by_gpu_mib[gpu_mib] = total_amounts(vectors, self.next_tasks(gang), gpu_mib)
+            amounts = total_amounts(vectors, self.next_tasks(gang), gpu_mib)
+            gang.requested_by_gpu_mib.store(gpu_mib, amounts)
         return amounts
 
 

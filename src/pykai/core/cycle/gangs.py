@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from pykai.api import names
+from pykai.core.caching import Cache, caches_enabled
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.model.groups import Branch, Group, Leaf
 from pykai.core.model.queuetree import QueueAmounts
@@ -236,7 +237,7 @@ class Gang:
         #: what makes it like others (`eviction/signatures.py`); once it was touched only for this version of the state
         self.signature: Any = None
         #: what the selected tasks ask of their queue, by the MiB that converts gpu-memory requests
-        self.requested_by_gpu_mib: dict[int, QueueAmounts] = {}
+        self.requested_by_gpu_mib: Cache[int, QueueAmounts] = Cache()
 
     @property
     def root(self) -> BranchState:
@@ -314,20 +315,24 @@ class Gang:
 
     def select_tasks(self, is_unplaced: Callable[[Task], bool], subgroup_key: SubgroupKey) -> list[Batch]:
         """Which tasks to place next, leaf by leaf in placing order (cycle:6.2)."""
-        if self._selection is None:
-            only_leaf = self._only_leaf
-            statuses: dict[int, SubgroupStatus] = {}
-            if not (only_leaf.ready if only_leaf is not None else evaluate_subgroups(self.root, statuses).ready):
-                # Nothing of a gang that cannot be complete is started (cycle:PG-6).
-                self._selection = []
-            elif only_leaf is None:
-                self._selection = list(
-                    _collect_batches(self.root, _TaskPicker(is_unplaced, self.task_key, statuses), subgroup_key)
-                )
-            else:
-                tasks = _pick_tasks(only_leaf, is_unplaced, self.task_key)
-                self._selection = [Batch(only_leaf, tasks)] if tasks else []
-        return self._selection
+        if self._selection is not None:
+            return self._selection
+        selection = self._select(is_unplaced, subgroup_key)
+        if caches_enabled():
+            self._selection = selection
+        return selection
+
+    def _select(self, is_unplaced: Callable[[Task], bool], subgroup_key: SubgroupKey) -> list[Batch]:
+        only_leaf = self._only_leaf
+        statuses: dict[int, SubgroupStatus] = {}
+        if not (only_leaf.ready if only_leaf is not None else evaluate_subgroups(self.root, statuses).ready):
+            # Nothing of a gang that cannot be complete is started (cycle:PG-6).
+            return []
+        if only_leaf is None:
+            picker = _TaskPicker(is_unplaced, self.task_key, statuses)
+            return list(_collect_batches(self.root, picker, subgroup_key))
+        tasks = _pick_tasks(only_leaf, is_unplaced, self.task_key)
+        return [Batch(only_leaf, tasks)] if tasks else []
 
 
 def by_subgroup_order(children: list[LeafState | BranchState], key: SubgroupKey) -> list[LeafState | BranchState]:

@@ -4,14 +4,15 @@ A gang is made from its group and tasks, the tree of queues, the priority classe
 none of those has changed, and no task of it was placed or taken back, the next cycle would make the same gang again; so
 it takes the one there is.  A thousand gangs that wait for weeks are then made once, and not in every cycle.
 
-`Known.reuse_or_create` decides what is still good.  It holds on to nothing of the cycle that made it: the order of
-tasks comes from plugins of our own, which need nothing of a snapshot, and with plugins of others nothing is kept.
+`ReusableState.reuse_or_create` decides what is still good.  It refers to nothing of the cycle that made it: the order
+of tasks comes from built-in plugins, which need nothing of a snapshot, and with third-party plugins nothing is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
+from pykai.core.caching import Cache
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang
 from pykai.core.policy import NamedPlugin, Policy
@@ -32,7 +33,7 @@ class SignatureNumbers:
         self.constraint_numbers: dict[Hashable, int] = {}
         self.numbers_by_constraint: dict[Hashable, int] = {}
         #: shape -> what it asks for
-        self.requests_by_shape: dict[int, dict[str, int]] = {}
+        self.requests_by_shape: Cache[int, dict[str, int]] = Cache(_MAX_CONSTRAINT_NUMBERS)
 
 
 class ReusableState:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from pykai.core.caching import caches_enabled
 from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import Batch, Gang
 from pykai.core.cycle.reuse import SignatureNumbers
@@ -69,7 +70,9 @@ class FailedGangs:
             or signature.numbers is not self._numbers
             or (gang.touched and signature.version != state.version)
         ):
-            signature = gang.signature = GangSignature(self._numbers, state.version, *self._compute_signature(gang))
+            signature = GangSignature(self._numbers, state.version, *self._compute_signature(gang))
+            if caches_enabled():
+                gang.signature = signature
         return (gang.queue if self._by_queue else -1, signature.kind), signature.requests
 
     def _compute_signature(self, gang: Gang) -> tuple[Hashable, list[dict[str, int]]]:
@@ -113,7 +116,7 @@ class FailedGangs:
     def _request_of_shape(self, shape: Shape) -> dict[str, int]:
         request = self._numbers.requests_by_shape.get(shape.id)
         if request is None:
-            request = self._numbers.requests_by_shape[shape.id] = dict(shape.requests)
+            request = self._numbers.requests_by_shape.store(shape.id, dict(shape.requests))
             request["gpus"] = shape.gpu_hundredths
         return request
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
+from pykai.core.caching import VersionedValue
 from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import Gang, SubgroupKey
 from pykai.core.cycle.state import State
@@ -13,11 +13,6 @@ from pykai.core.eviction.waitinglines import WaitingLines
 
 #: Leaf queue -> gangs with their order keys, best first.
 GangsByLeafQueue = dict[int, list[tuple[tuple[object, ...], Gang]]]
-
-
-class _Candidates(NamedTuple):
-    version: int
-    by_leaf: GangsByLeafQueue
 
 
 class EvictionTables:
@@ -29,36 +24,42 @@ class EvictionTables:
         self.state = state
         self._gangs = gangs
         self._subgroup_key = subgroup_key
-        self._victims: VictimTable | None = None
-        self._waiting_lines: WaitingLines | None = None
-        self._candidates: _Candidates | None = None
+        self._victims: VersionedValue[VictimTable] = VersionedValue()
+        self._waiting_lines: VersionedValue[WaitingLines] = VersionedValue()
+        self._candidates: VersionedValue[GangsByLeafQueue] = VersionedValue()
 
     def victims(self) -> VictimTable:
         """What can be evicted."""
-        table = self._victims
-        if table is None or table.version != self.state.version:
-            table = self._victims = VictimTable(self.state, self._gangs, self._subgroup_key)
+        version = self.state.version
+        table = self._victims.current(version)
+        if table is None:
+            table = self._victims.store(version, VictimTable(self.state, self._gangs, self._subgroup_key))
         return table
 
     def waiting_lines(self) -> WaitingLines:
         """Waiting gangs by leaf queue."""
-        lines = self._waiting_lines
-        if lines is None or lines.version != self.state.version:
-            lines = self._waiting_lines = WaitingLines(self.state, self._gangs)
+        version = self.state.version
+        lines = self._waiting_lines.current(version)
+        if lines is None:
+            lines = self._waiting_lines.store(version, WaitingLines(self.state, self._gangs))
         return lines
 
     def candidates(self, make: Callable[[], GangsByLeafQueue]) -> GangsByLeafQueue:
         """Gangs that may trigger evictions: the same for one action after the other while none of them evicts."""
-        cached = self._candidates
-        if cached is None or cached.version != self.state.version:
-            cached = self._candidates = _Candidates(self.state.version, make())
-        return cached.by_leaf
+        version = self.state.version
+        candidates = self._candidates.current(version)
+        if candidates is None:
+            candidates = self._candidates.store(version, make())
+        return candidates
 
     def refresh(self, changed: Iterable[Gang]) -> None:
         """A search was committed: list the gangs anew that it changed."""
-        gangs = list(changed)
-        for table in (self._victims, self._waiting_lines):
-            if table is not None:
-                for gang in gangs:
-                    table.refresh(gang)
-                table.version = self.state.version
+        gangs, version = list(changed), self.state.version
+        if (victims := self._victims.latest) is not None:
+            for gang in gangs:
+                victims.refresh(gang)
+            self._victims.store(version, victims)
+        if (lines := self._waiting_lines.latest) is not None:
+            for gang in gangs:
+                lines.refresh(gang)
+            self._waiting_lines.store(version, lines)

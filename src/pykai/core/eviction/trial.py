@@ -81,7 +81,7 @@ class TrialRunner:
         moving = sum(victim.member.amounts[2] for victim in victims)
         for key, placement in state.placements.items():
             if placement.status is TaskStatus.PIPELINED:
-                moving += state.amounts_on(state.snapshot.tasks[key].shape, placement.row)[2]
+                moving += state.amounts_on(state.snapshot.read_running().tasks[key].shape, placement.row)[2]
         return {
             gang.key: gang
             for line in lines.lines.values()
@@ -99,8 +99,9 @@ class TrialRunner:
         for key, placement in list(state.placements.items()):
             if key in victims or (placement.status is not TaskStatus.PIPELINED and key not in state.evicted_from):
                 continue
-            task = snapshot.tasks[key]
-            entry = snapshot.groups[task.group_key]
+            running = snapshot.read_running()
+            task = running.tasks[key]
+            entry = running.groups[task.group_key]
             gang = self._gangs.gang(entry)
             leaf = gang.leaves[gang.group.leaf_index[task.subgroup]]
             if placement.status is TaskStatus.PIPELINED:

@@ -136,8 +136,6 @@ class VictimTable:
         self._listed_queues: set[int] = set()
         self._items_by_gang: dict[str, list[tuple[UnitKey, int, EvictionUnit]]] = {}
         self._evictable: IntArray | None = None
-        #: the state for which everything here holds
-        self.version = state.version
 
     def leaf_queues(self) -> list[int]:
         """Leaf queues that may have victims, in order of their rows."""
@@ -163,7 +161,7 @@ class VictimTable:
         count = snapshot.group_index.queues.get(snapshot.tree.names[queue], _NO_GROUPS)
         for kind in count.running:
             if kind.preemptibility == names.SEMI_PREEMPTIBLE or snapshot.is_kind_preemptible(kind):
-                yield from (gangs.gang(entry) for entry in snapshot.running_groups(count, kind))
+                yield from (gangs.gang(entry) for entry in snapshot.read_running().of_kind(count, kind))
         if self._state.placements:
             yield from (
                 gang for gang in gangs.waiting() if gang.queue == queue and (gang.preemptible or gang.semi_preemptible)
@@ -188,7 +186,7 @@ class VictimTable:
         return self._evictable
 
     def refresh(self, gang: Gang) -> None:
-        """List a gang anew; `version` says for which state the table holds."""
+        """List a gang anew."""
         if gang.queue not in self._listed_queues:
             return
         for item in self._items_by_gang.pop(gang.key, ()):

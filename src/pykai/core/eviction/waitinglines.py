@@ -77,8 +77,6 @@ class WaitingLines:
             line.keys.append(key)
             line.gangs.append(gang)
             line.requests.append(gangs.requested_amounts(gang))
-        #: the state for which the lines hold
-        self.version = state.version
 
     def largest_gpu_request(self) -> float:
         """The most GPUs (hundredths) that anyone asks for at once."""

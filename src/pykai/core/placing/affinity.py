@@ -209,7 +209,7 @@ class AffinityIndex:
         """Tasks on nodes as the cycle began, by label."""
         if self._initial_pods_by_anchor is None:
             placed_pods: list[tuple[Task, int]] = []
-            for name, tasks in self._snapshot.tasks_on.items():
+            for name, tasks in self._snapshot.read_running().tasks_on.items():
                 row = self._nodes.rows.get(name)
                 if row is not None:
                     placed_pods.extend((task, row) for task in tasks.values() if task.holds_node)
@@ -467,7 +467,7 @@ def _selections(relevant: _RelevantTerms) -> Iterator[_SelectedPods]:
 
 def affinity_index(snapshot: Snapshot) -> AffinityIndex:
     """The index of a snapshot; the plugins that need it share one."""
-    index = snapshot.memo.get("affinity")
+    index = snapshot.shared.get("affinity")
     if not isinstance(index, AffinityIndex):
-        index = snapshot.memo["affinity"] = AffinityIndex(snapshot)
+        index = snapshot.shared["affinity"] = AffinityIndex(snapshot)
     return index

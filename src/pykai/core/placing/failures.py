@@ -1,4 +1,4 @@
-"""Why an attempt to place tasks failed, and the failures that equal attempts need not repeat."""
+"""Why an attempt to place tasks failed, without names, so that equal attempts share it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pykai.core.report.decisions import Refusal
 class PlacementFailure(NamedTuple):
     """Where an attempt failed and why, without the names of the pods (see `placing/gang.py`)."""
 
-    version: int
     batch: int
     position: int
     base: str

@@ -109,10 +109,7 @@ class _SharedGpuRoom:
 
 
 def _shared_gpu_room(state: State) -> _SharedGpuRoom:
-    shared_gpu_room = state.snapshot.memo.get(_SharedGpuRoom)
-    if not isinstance(shared_gpu_room, _SharedGpuRoom):
-        shared_gpu_room = state.snapshot.memo[_SharedGpuRoom] = _SharedGpuRoom()
-    return shared_gpu_room.refresh(state)
+    return state.snapshot.memo.remember(_SharedGpuRoom, _SharedGpuRoom).refresh(state)
 
 
 def devices_with_room(state: State, shape: Shape, rows: Rows) -> IntArray:

@@ -11,6 +11,7 @@ from collections.abc import Hashable
 
 from msgspec.structs import replace
 
+from pykai.core.caching import VersionedCache
 from pykai.core.cycle.context import CycleContext
 from pykai.core.cycle.cyclegangs import CycleGangs, total_amounts
 from pykai.core.cycle.gangs import Batch, Gang
@@ -36,7 +37,7 @@ class GangPlacer:
         self._tasks = tasks
         self._decisions = decisions
         #: equal attempts that failed, by what they ask for
-        self._failures: dict[Hashable, PlacementFailure] = {}
+        self._failures: VersionedCache[Hashable, PlacementFailure] = VersionedCache()
 
     def place_gang(self, gang: Gang) -> bool:
         """Place the next tasks of a gang, or nothing; a failure is recorded as the gang's refusal (queues:Q-203)."""
@@ -104,17 +105,14 @@ class GangPlacer:
             if self._place_batches(gang, batches, nodes, PlacementMode(pipeline_only, most_free_first=True)) is None:
                 return None
             state.rollback(mark)
-        failure = failure._replace(version=state.version)
-        self._failures[self._attempt_key(gang, batches, nodes, pipeline_only)] = failure
-        return failure
+        return self._failures.store(self._attempt_key(gang, batches, nodes, pipeline_only), state.version, failure)
 
     def _seen_failure(
         self, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
     ) -> PlacementFailure | None:
         if not self._failures or not self._context.policy.reuse_failures:
             return None
-        seen = self._failures.get(self._attempt_key(gang, batches, nodes, pipeline_only))
-        return seen if seen is not None and seen.version == self._state.version else None
+        return self._failures.current(self._attempt_key(gang, batches, nodes, pipeline_only), self._state.version)
 
     def _attempt_key(self, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool) -> Hashable:
         """Everything an attempt depends on besides the state."""

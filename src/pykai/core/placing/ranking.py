@@ -13,6 +13,7 @@ from math import inf
 
 import numpy as np
 
+from pykai.core.caching import Cache
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
 from pykai.core.hooks import ALL_NODES, NodeSet, Planes, Rules, Scope
@@ -138,7 +139,7 @@ class Rankings:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._rankings: dict[Hashable, Ranking] = {}
+        self._rankings: Cache[Hashable, Ranking] = Cache(_MAX_RANKINGS)
 
     def request_key(self, request: PlacementRequest) -> tuple[Hashable, ...]:
         """What tells one kind of ask from another."""
@@ -154,9 +155,9 @@ class Rankings:
         key = (nodes, self.request_key(request))
         ranking = self._rankings.get(key)
         if ranking is None:
-            if len(self._rankings) >= min(_MAX_RANKINGS, 1 + _MAX_ROWS // max(1, len(state.snapshot.nodes))):
+            if len(self._rankings) * len(state.snapshot.nodes) > _MAX_ROWS:
                 self._rankings.clear()
-            ranking = self._rankings[key] = Ranking(state, self._rules, request, nodes)
+            ranking = self._rankings.store(key, Ranking(state, self._rules, request, nodes))
         else:
             ranking.refresh(state)
         return ranking

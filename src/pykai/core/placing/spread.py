@@ -188,7 +188,7 @@ class SpreadIndex:
         if self._initial_pods is None:
             self._initial_pods = {}
             for node, row in self._nodes.rows.items():
-                for task in self._snapshot.tasks_on.get(node, {}).values():
+                for task in self._snapshot.read_running().tasks_on.get(node, {}).values():
                     if _is_counted(task):
                         self._initial_pods.setdefault(task.namespace, []).append((task, row))
         by_value = self._labelled.get((namespace, label))
@@ -364,7 +364,7 @@ def _domain_loads(constraints: tuple[_SpreadConstraint, ...], weights: tuple[flo
 
 def spread_index(snapshot: Snapshot) -> SpreadIndex:
     """The index of a snapshot; the plugins that need it share one."""
-    index = snapshot.memo.get("spread")
+    index = snapshot.shared.get("spread")
     if not isinstance(index, SpreadIndex):
-        index = snapshot.memo["spread"] = SpreadIndex(snapshot)
+        index = snapshot.shared["spread"] = SpreadIndex(snapshot)
     return index

@@ -61,7 +61,7 @@ class _SubgroupSearch:
         #: some subgroup had more sets to try when the budget was spent
         self.budget_spent = False
         #: the last one
-        self.failure = PlacementFailure(0, 0, 0, "", {}, False)
+        self.failure = PlacementFailure(0, 0, "", {}, False)
 
     def place_all(self, nodes: NodeSet) -> bool:
         """Whether all could be placed; if not, nothing is left behind."""
@@ -149,7 +149,7 @@ class _SubgroupSearch:
             return
         offered = set_makers[position](self._state, self._gang, node, tasks, nodes)
         if isinstance(offered, NoNodeSets):
-            self.failure = PlacementFailure(0, self._first_batch(tasks), 0, "", {}, False, offered.refusals)
+            self.failure = PlacementFailure(self._first_batch(tasks), 0, "", {}, False, offered.refusals)
             return
         is_empty = True
         for node_set in offered:
@@ -157,7 +157,7 @@ class _SubgroupSearch:
             yield from self._node_sets(node, tasks, node_set, position + 1)
         if is_empty:
             text = "no set of nodes can hold the subgroup"
-            self.failure = PlacementFailure(0, self._first_batch(tasks), 0, text, {}, False)
+            self.failure = PlacementFailure(self._first_batch(tasks), 0, text, {}, False)
 
     def _first_batch(self, tasks: list[Task]) -> int:
         return min(index for index, batch in self._batches.values() if batch.tasks[0] in tasks)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pykai.core.caching import VersionedCache
 from pykai.core.cycle.gangs import Batch, Gang, LeafState
 from pykai.core.cycle.journal import Grant, Placement
 from pykai.core.cycle.recording import Decisions
@@ -51,8 +52,8 @@ class TaskPlacer:
         self.rules = rules
         self.rankings = rankings
         self._decisions = decisions
-        #: node refusals by kind of request, valid for one version of the state
-        self._node_refusal_counts: dict[Hashable, tuple[int, dict[str, int]]] = {}
+        #: node refusals by kind of request
+        self._node_refusal_counts: VersionedCache[Hashable, dict[str, int]] = VersionedCache()
 
     def place_batch(
         self, gang: Gang, batch: Batch, index: int, nodes: NodeSet, mode: PlacementMode
@@ -74,9 +75,9 @@ class TaskPlacer:
             if (failure := check(state, request)) is not None:
                 failures.append(failure)
         if failures:
-            return PlacementFailure(0, 0, 0, unmet_text(failures), {}, any(found.unresolvable for found in failures))
+            return PlacementFailure(0, 0, unmet_text(failures), {}, any(found.unresolvable for found in failures))
         if not len(state.snapshot.nodes):
-            return PlacementFailure(0, 0, 0, "", {}, False)
+            return PlacementFailure(0, 0, "", {}, False)
 
         scores = self.rankings.ranking_for(state, request, nodes).scores
         barred_nodes = self._barred_nodes(request)
@@ -87,7 +88,7 @@ class TaskPlacer:
             row = int(scores.argmax())
             if scores.item(row) == -inf:
                 return PlacementFailure(
-                    0, 0, 0, "", {} if mode.pipeline_only else self._cached_refusals(request, nodes), False
+                    0, 0, "", {} if mode.pipeline_only else self._cached_refusals(request, nodes), False
                 )
             if evicted_from is not None and scores.item(evicted_from.row) == scores.item(row):
                 # Nothing is gained by moving it elsewhere (cycle:SCO-5, Do better).
@@ -132,13 +133,11 @@ class TaskPlacer:
         check_keys = tuple(check.key(request) for check in checks if check.key is not None)
         key = (nodes, self.rankings.request_key(request), check_keys)
         version = self.state.version
-        cached = self._node_refusal_counts.get(key)
-        if cached is None or cached[0] != version:
-            cached = self._node_refusal_counts[key] = (
-                version,
-                count_refusals(self.state, self.rules, request, nodes),
-            )
-        return cached[1]
+        cached = self._node_refusal_counts.current(key, version)
+        if cached is None:
+            counts = count_refusals(self.state, self.rules, request, nodes)
+            cached = self._node_refusal_counts.store(key, version, counts)
+        return cached
 
 
 def _place_on_node(

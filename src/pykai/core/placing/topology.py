@@ -170,23 +170,25 @@ def narrowing_of(snapshot: Snapshot, node: BranchState | LeafState) -> tuple[str
 def enclosing_required_level(snapshot: Snapshot, gang: Gang, node: BranchState | LeafState, topology: str) -> str:
     """The level of a topology that a subgroup or the nearest one around it requires; "" where none does."""
     key = ("required around", gang.key, topology)
-    levels_by_subgroup = snapshot.memo.get(key)
-    if not isinstance(levels_by_subgroup, dict):
-        tree = topology_tree(snapshot, topology)
-        levels: dict[str, str] = {}
-        levels_by_subgroup = snapshot.memo[key] = levels
-        # Names tell subgroups apart: a tree where two have the same is not used (cycle:PG-2).
-        stack: list[tuple[BranchState | LeafState, str]] = [(gang.root, "")]
-        while stack and tree is not None:
-            subgroup, level = stack.pop()
-            constraint = subgroup.topology
-            named = tree.levels.get(constraint.required_topology_level or "", ROOT) if constraint is not None else ROOT
-            if constraint is not None and constraint.topology == topology and named != ROOT:
-                level = tree.label(named)
-            levels[subgroup.name] = level
-            if isinstance(subgroup, BranchState):
-                stack += [(child, level) for child in subgroup.children]
-    return str(levels_by_subgroup.get(node.name, ""))
+    return snapshot.memo.remember(key, lambda: _enclosing_levels(snapshot, gang, topology)).get(node.name, "")
+
+
+def _enclosing_levels(snapshot: Snapshot, gang: Gang, topology: str) -> dict[str, str]:
+    """Subgroup -> the level that it or the nearest one around it requires."""
+    tree = topology_tree(snapshot, topology)
+    levels: dict[str, str] = {}
+    # Names tell subgroups apart: a tree where two have the same is not used (cycle:PG-2).
+    stack: list[tuple[BranchState | LeafState, str]] = [(gang.root, "")]
+    while stack and tree is not None:
+        subgroup, level = stack.pop()
+        constraint = subgroup.topology
+        named = tree.levels.get(constraint.required_topology_level or "", ROOT) if constraint is not None else ROOT
+        if constraint is not None and constraint.topology == topology and named != ROOT:
+            level = tree.label(named)
+        levels[subgroup.name] = level
+        if isinstance(subgroup, BranchState):
+            stack += [(child, level) for child in subgroup.children]
+    return levels
 
 
 def active_rows(state: State, gang: Gang, node: BranchState | LeafState) -> list[int] | None:

@@ -255,16 +255,15 @@ class FreeAmountRange:
 
 def _free_range(state: State, request: PlacementRequest, nodes: NodeSet) -> Callable[[], tuple[int, int]]:
     """Least and most free amount over the candidate nodes that offer the resource at all."""
-    memo = state.snapshot.memo
-    key = ("free range", request.shape.cpu_only, nodes)
-    free_range = memo.get(key)
-    if not isinstance(free_range, FreeAmountRange):
+
+    def make() -> FreeAmountRange:
         offering = _offered(state, request, slice(None)) > 0
         if nodes.mask is not None:
             offering &= nodes.mask
         axes = _CPU_AXES if request.shape.cpu_only else state.snapshot.axes.gpu_axes
-        free_range = memo[key] = FreeAmountRange(state, axes, offering)
-    return free_range.current
+        return FreeAmountRange(state, axes, offering)
+
+    return state.snapshot.memo.remember(("free range", request.shape.cpu_only, nodes), make).current
 
 
 def _density(free: Amount, least: int, most: int) -> Amount:

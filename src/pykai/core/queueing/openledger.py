@@ -128,6 +128,6 @@ def _protected_tasks_of(
     snapshot: Snapshot, queue_groups: QueueGroups, kind: PriorityKind, task_key: TaskOrderKey
 ) -> Iterator[Task]:
     """The protected tasks of the groups of a kind."""
-    for entry in snapshot.running_groups(queue_groups, kind):
+    for entry in snapshot.read_running().of_kind(queue_groups, kind):
         if entry.group is not None and any(entry.allocated):
             yield from protected_tasks(entry.group, entry.tasks.values(), task_key)

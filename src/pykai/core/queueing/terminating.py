@@ -66,7 +66,7 @@ def _add_protected_parts(
 ) -> None:
     """Of a semi-preemptible group the quota counts the protected part (queues:Q-418): with its terminating pods, less
     without them."""
-    for entry in snapshot.running_groups(count, kind):
+    for entry in snapshot.read_running().of_kind(count, kind):
         group = entry.group
         if group is None or not any(entry.terminating):
             continue

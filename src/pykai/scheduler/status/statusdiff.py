@@ -204,7 +204,7 @@ class StatusTracker:
             for record in plan.unscheduled:
                 key = object_key(record.namespace, record.group)
                 waiting.add(key)
-                entry = snapshot.groups.get(key)
+                entry = snapshot.group_entries.get(key)
                 if entry is not None and entry.group is not None and key not in groups_backing_off:
                     self._diff_waiting_group(key, record, entry, queues, snapshot, now_ns, diff)
             for key in self._published.keys() - waiting:
@@ -311,7 +311,7 @@ class StatusTracker:
         stale: dict[str, tuple[str, int]] = {}
         for gang in plan.stale:
             key = object_key(gang.namespace, gang.group)
-            entry = snapshot.groups.get(key)
+            entry = snapshot.group_entries.get(key)
             stale_since_ns = entry.group.stale_since_ns if entry is not None and entry.group is not None else None
             if stale_since_ns is None or stale_since_ns > plan.now_ns:
                 timestamp_annotations.setdefault(key, {})[names.STALE_TIMESTAMP_ANNOTATION] = format_timestamp(
@@ -336,7 +336,7 @@ class StatusTracker:
             return
         moving = {item.group for item in plan.binds} | {item.group for item in plan.nominations}
         for key in conditioned:
-            entry = snapshot.groups.get(key)
+            entry = snapshot.group_entries.get(key)
             if entry is None or entry.group is None or entry.pending or entry.gated or key in moving:
                 continue
             if not any(task.status is TaskStatus.BINDING for task in entry.tasks.values()):

@@ -151,7 +151,7 @@ def test_shared_gpus_are_not_for_nodes_with_gpus_in_slices_gpu_p3() -> None:
 
 def test_pods_with_claims_of_gpus_are_no_cpu_pods() -> None:
     tables = devices().queue("q").gang("a", template=1).gang("b").tables()
-    tasks = tables.snapshot(NOW_NS).tasks
+    tasks = tables.snapshot(NOW_NS).task_records
     shapes: dict[str, Any] = {key: task.shape for key, task in tasks.items()}
     assert not shapes["default/a-0"].cpu_only
     assert shapes["default/b-0"].cpu_only
@@ -161,25 +161,30 @@ def test_pods_with_claims_of_gpus_are_no_cpu_pods() -> None:
 def test_a_leaver_stays_stuck_when_the_slices_of_its_node_change() -> None:
     """Nodes are read before the clock is."""
     world = devices().queue("q").gang("a", on="node-0", template=1, given=("gpu-0",), deleted=100_000)
-    assert world.tables().snapshot(NOW_NS).tasks["default/a-0"].status.name == "STUCK_IN_RELEASING"
+    assert world.tables().snapshot(NOW_NS).task_records["default/a-0"].status.name == "STUCK_IN_RELEASING"
 
 
 def test_pods_from_one_template_share_one_shape_whether_they_run_or_wait() -> None:
     world = devices().queue("q").gang("a", on="node-0", template=1, given=("gpu-0",)).gang("b", 2, template=1)
-    shapes = {task.shape.id for task in world.tables().snapshot(NOW_NS).tasks.values()}
+    shapes = {task.shape.id for task in world.tables().snapshot(NOW_NS).task_records.values()}
     assert len(shapes) == 1
 
 
 def test_a_class_that_changes_changes_what_claims_mean() -> None:
     world = devices(each=1).queue("q").gang("a", template=1)
     tables = world.tables()
-    before = tables.snapshot(NOW_NS).tasks["default/a-0"].shape
+    before = tables.snapshot(NOW_NS).task_records["default/a-0"].shape
     other = Cluster().device_class("gpu", 'device.driver == "none"').objects[0]
     tables.apply(decode_object(other))
-    after = tables.snapshot(NOW_NS).tasks["default/a-0"].shape
+    after = tables.snapshot(NOW_NS).task_records["default/a-0"].shape
     assert before.claims[0].request != after.claims[0].request
     tables.remove("DeviceClass", "", "gpu")
-    assert tables.snapshot(NOW_NS).tasks["default/a-0"].shape.claims[0].problem.startswith("device class gpu does not")
+    assert (
+        tables.snapshot(NOW_NS)
+        .task_records["default/a-0"]
+        .shape.claims[0]
+        .problem.startswith("device class gpu does not")
+    )
 
 
 # -- objects in any order ---------------------------------------------------------------------------------------------
@@ -191,7 +196,7 @@ def shape_after(objects: list[Raw], order: tuple[int, ...]) -> Any:
     for number in order:
         tables.apply(decode_object(objects[number]))
         tables.snapshot(NOW_NS)
-    task = tables.snapshot(NOW_NS).tasks["default/a-0"]
+    task = tables.snapshot(NOW_NS).task_records["default/a-0"]
     return task.shape.claims, task.claim_keys, task.shape.dra_backed, task.extended_key
 
 

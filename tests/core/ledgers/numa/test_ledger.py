@@ -116,8 +116,8 @@ def two_victims() -> Cluster:
 
 
 def member(cycle: Cycle, name: str) -> tuple[Gang, LeafState, Task]:
-    task = cycle.context.snapshot.tasks[f"default/{name}-0"]
-    gang = cycle.gangs.gang(cycle.context.snapshot.groups[task.group_key])
+    task = cycle.context.snapshot.task_records[f"default/{name}-0"]
+    gang = cycle.gangs.gang(cycle.context.snapshot.group_entries[task.group_key])
     return gang, gang.leaves[0], task
 
 

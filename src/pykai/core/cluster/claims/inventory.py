@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from pykai.api.core import NodeSelector, Toleration
 from pykai.api.quantity import QuantityError, nano_value
 from pykai.api.resource import Device, ResourceSlice, ResourceSliceSpec
+from pykai.core.caching import Memo, Value
 from pykai.core.cluster.claims.counting import names_gpu
 from pykai.core.cluster.claims.selectors import SelectorError, compile_selector, find_entry, typed_value
-from pykai.core.cluster.memo import Made, Memo
 from pykai.core.cluster.nodematching import matches_any_term, tolerates
 from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.model.axes import BoolArray, IntArray
@@ -133,7 +133,7 @@ class Inventory:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def remember(self, key: object, make: Callable[[], Made]) -> Made:
+    def remember(self, key: object, make: Callable[[], Value]) -> Value:
         """A value that depends on the inventory alone, made on first use."""
         return self.memo.remember(key, make)
 

@@ -215,7 +215,7 @@ class ZoneLedger:
             holders = [
                 (task, row, allocation)
                 for row in self._zones_by_row
-                for task in self._snapshot.tasks_on.get(self._snapshot.nodes.names[row], {}).values()
+                for task in self._snapshot.read_running().tasks_on.get(self._snapshot.nodes.names[row], {}).values()
                 if task.numa_record and self.concerns(task.shape) and (allocation := self.held(task))
             ]
             if not self._reconstruct:
