@@ -197,9 +197,29 @@ class Gang:
         self.strays: list[Task] = []
         #: what its tasks ask for that the engine cannot honour
         self.unsupported: set[str] = set()
-        index = group.leaf_index
+        #: whether some task was allocated before this cycle
+        self.started_before = False
+        self._count_tasks()
+        #: tasks that wait to be placed, and tasks pipelined
+        self.unplaced = 0
+        self.pipelined = 0
+        for leaf in leaves:
+            leaf.unplaced = len(leaf.tasks)
+            self.unplaced += leaf.unplaced
+            self.pipelined += leaf.pipelined
+        self._selection: list[Batch] | None = None
+        #: its sort key among the gangs of its queue, None = to be asked anew
+        self.order_key: tuple[object, ...] | None = None
+        #: what makes it like others (`eviction/signatures.py`); once it was touched only for this version of the state
+        self.signature: Any = None
+        #: what the selected tasks ask of their queue, by the MiB that converts gpu-memory requests
+        self.requested_by_gpu_mib: Cache[int, QueueAmounts] = Cache()
+
+    def _count_tasks(self) -> None:
+        """Count the tasks of all leaves as they were when the cycle began."""
+        leaves, index = self.leaves, self.group.leaf_index
         started = False
-        for task in entry.tasks.values():
+        for task in self.entry.tasks.values():
             position = index.get(task.subgroup)
             if position is None:
                 self.strays.append(task)
@@ -222,22 +242,7 @@ class Gang:
                     leaf.active_allocated += 1
                     if status is TaskStatus.PIPELINED:
                         leaf.pipelined += 1
-        #: whether some task was allocated before this cycle
         self.started_before = started
-        #: tasks that wait to be placed, and tasks pipelined
-        self.unplaced = 0
-        self.pipelined = 0
-        for leaf in leaves:
-            leaf.unplaced = len(leaf.tasks)
-            self.unplaced += leaf.unplaced
-            self.pipelined += leaf.pipelined
-        self._selection: list[Batch] | None = None
-        #: its sort key among the gangs of its queue, None = to be asked anew
-        self.order_key: tuple[object, ...] | None = None
-        #: what makes it like others (`eviction/signatures.py`); once it was touched only for this version of the state
-        self.signature: Any = None
-        #: what the selected tasks ask of their queue, by the MiB that converts gpu-memory requests
-        self.requested_by_gpu_mib: Cache[int, QueueAmounts] = Cache()
 
     @property
     def root(self) -> BranchState:

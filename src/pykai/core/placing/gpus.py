@@ -55,14 +55,13 @@ def choose_devices(
 ) -> DeviceAssignment | None:
     """Devices for a shared request on one node, None when there are too few.
 
-    Without `may_stay` the answer is that of any task of the shape, wherever it was.  `roomiest` takes the devices with
-    most room instead of those the plugins prefer.
+    Without `allow_stay` the answer is that of any task of the shape, wherever it was.  `most_free_first` takes the
+    devices with most room instead of those the plugins prefer.
     """
     facts = state.snapshot.nodes.facts[row]
     axis = int(shared_axes(state.snapshot)[row])
     if axis < 0:
         return None
-    count = request.shape.gpu.devices
     mib = tenant_mib(request.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
     devices = state.devices.get(row, {})
 
@@ -75,25 +74,64 @@ def choose_devices(
         (-score(device), group) for group, device in devices.items() if device.fits_tenant(mib, facts.gpu_mib)
     )
     whole_gpus = max(int(state.free[axis, row]), 0)
-    whole_score = -score(None) if whole_gpus else 0.0
-    idle_whole = int(state.idle[axis, row])
-    can_start_now = not pipeline_only and fits_idle_row(state, request, row)
+    candidates = _DeviceCandidates(
+        ranked,
+        whole_gpus,
+        whole_score=-score(None) if whole_gpus else 0.0,
+        idle_whole=int(state.idle[axis, row]),
+        keepable=_devices_to_keep(state, request, row, devices) if allow_stay else [],
+        only_reserved=sorted((group for group, device in devices.items() if device.is_only_reserved), reverse=True),
+    )
+    assignment = _pick_devices(state, request, row, candidates, mib)
+    if assignment is None:
+        return None
+    slots = 1 + assignment.new_groups
+    if most_free_first and state.free.item(PODS, row) < slots:
+        # The check of slots looked at the devices the plugins prefer.
+        return None
+    # Every device that is not shared yet needs a reservation pod, and that a slot beside the pod's own.
+    pipelined = (
+        assignment.pipelined
+        or state.idle.item(PODS, row) < slots
+        or pipeline_only
+        or not fits_idle_row(state, request, row)
+    )
+    return assignment._replace(pipelined=pipelined)
 
+
+class _DeviceCandidates(NamedTuple):
+    """What a node has for a shared request."""
+
+    #: shared GPUs with room by score, best first
+    ranked: list[tuple[float, str]]
+    #: whole GPUs, idle or being released, their score, and how many of them are idle
+    whole_gpus: int
+    whole_score: float
+    idle_whole: int
+    #: devices the task was told to leave and may keep
+    keepable: list[str]
+    #: GPUs with nothing but a reservation pod
+    only_reserved: list[str]
+
+
+def _pick_devices(
+    state: State, request: PlacementRequest, row: int, candidates: _DeviceCandidates, mib: int
+) -> DeviceAssignment | None:
+    """As many devices as the request needs, the best first; `pipelined` tells whether one of them is not idle."""
+    devices, gpu_mib = state.devices.get(row, {}), state.snapshot.nodes.facts[row].gpu_mib
+    ranked, whole_gpus, whole_score, idle_whole, keepable, only_reserved = candidates
     groups: list[str] = []
-    new_groups = number = 0
-    keepable = _devices_to_keep(state, request, row, devices) if allow_stay else []
-    only_reserved = sorted((group for group, device in devices.items() if device.is_only_reserved), reverse=True)
-    pipelined = not can_start_now
-    position = 0
-    while len(groups) < count:
+    new_groups = number = position = 0
+    pipelined = False
+    while len(groups) < request.shape.gpu.devices:
         take_shared = position < len(ranked) and (new_groups >= whole_gpus or ranked[position][0] <= whole_score)
         if take_shared:
             group = ranked[position][1]
             position += 1
-            pipelined |= not devices[group].fits_tenant_now(mib, facts.gpu_mib)
+            pipelined |= not devices[group].fits_tenant_now(mib, gpu_mib)
             groups.append(group)
         elif keepable:
-            # It may stay on the device it was told to leave, which nobody else holds or was promised.
+            # It may stay on the device it was told to leave, which no other task holds or was promised.
             groups.append(keepable.pop())
             whole_gpus -= 1
             pipelined = True
@@ -111,9 +149,4 @@ def choose_devices(
             pipelined |= new_groups > idle_whole
         else:
             return None
-    # Every device that is not shared yet needs a reservation pod, and that a slot beside the pod's own.
-    pipelined |= state.idle.item(PODS, row) < 1 + new_groups
-    if most_free_first and state.free.item(PODS, row) < 1 + new_groups:
-        # The check of slots looked at the devices the plugins prefer.
-        return None
     return DeviceAssignment(tuple(groups), pipelined, new_groups)
