@@ -11,7 +11,7 @@ from pykai.api.conditions import DesiredCondition, merge_conditions
 READY = DesiredCondition("Ready", True, "Enough")
 
 
-def test_a_first_condition_has_the_time_it_is_first_said() -> None:
+def test_a_new_condition_has_the_time_of_its_first_write() -> None:
     assert merge_conditions(None, [READY], "now", with_transition_ids=True) == [
         {
             "type": "Ready",
@@ -24,7 +24,7 @@ def test_a_first_condition_has_the_time_it_is_first_said() -> None:
     ]
 
 
-def test_what_stands_there_is_not_written_again() -> None:
+def test_an_unchanged_condition_is_not_written_again() -> None:
     known = merge_conditions(None, [READY], "then")
     assert merge_conditions(known, [READY], "now") is None
     assert known is not None
@@ -32,7 +32,7 @@ def test_what_stands_there_is_not_written_again() -> None:
     assert merge_conditions(known, [READY], "now") is None
 
 
-def test_the_time_moves_when_the_status_turns_and_only_then() -> None:
+def test_the_transition_time_changes_only_with_the_status() -> None:
     known = merge_conditions(None, [READY], "then", with_transition_ids=True)
     other = merge_conditions(known, [READY._replace(reason="More")], "now", with_transition_ids=True)
     assert other is not None
@@ -42,7 +42,7 @@ def test_the_time_moves_when_the_status_turns_and_only_then() -> None:
     assert (turned[0]["status"], turned[0]["lastTransitionTime"], turned[0]["transitionID"]) == ("False", "now", "2")
 
 
-def test_turns_are_numbered_over_all_conditions() -> None:
+def test_transitions_are_numbered_over_all_conditions() -> None:
     known: list[dict[str, Any]] = [{"type": "Other", "status": "True", "transitionID": "7"}, {"transitionID": "x"}]
     found = merge_conditions(known, [READY], "now", with_transition_ids=True)
     assert found is not None

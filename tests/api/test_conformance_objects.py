@@ -42,7 +42,7 @@ def test_objects_decode(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES or [Path("missing")], ids=lambda file: file.stem)
-def test_values_read_and_nothing_is_mended(file: Path) -> None:
+def test_values_are_readable_and_nothing_is_normalised(file: Path) -> None:
     for document in documents(file):
         decoded = decode_object(document)
         assert msgspec.convert(replace_nulls(document, type(decoded)), type(decoded)) == decoded

@@ -117,7 +117,7 @@ def test_every_type_has_defaults_and_is_read_only(wire_type: type[Wire]) -> None
             setattr(blank, name, None)
 
 
-def test_kinds_and_groups_speak_of_the_same() -> None:
+def test_kinds_and_groups_cover_the_same_types() -> None:
     assert list(KINDS) == list(API_GROUPS)
     assert all(wire_type.__name__ == kind for kind, wire_type in KINDS.items())
 
@@ -129,7 +129,7 @@ def test_absent_maps_are_not_shared_between_objects() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Node", "Pod"])
-def test_the_garbage_collector_forgets_what_there_are_many_of(kind: str) -> None:
+def test_frequent_types_are_not_tracked_by_the_garbage_collector(kind: str) -> None:
     decoded = decode_object(as_json(BY_KIND[kind]))
     gc.collect()
     parts = [(struct, name) for struct in structs_in(decoded) for name in struct.__struct_fields__]
@@ -226,7 +226,7 @@ def test_null_keeps_a_default_that_is_not_zero() -> None:
     assert pod.spec.containers[0].ports[0].protocol == "TCP"
 
 
-def test_mending_changes_nothing_in_a_sound_object() -> None:
+def test_normalising_changes_nothing_in_a_valid_object() -> None:
     for sample in SAMPLES:
         wire_type = KINDS[sample["kind"]]
         assert msgspec.convert(replace_nulls(sample, wire_type), wire_type) == msgspec.convert(sample, wire_type)

@@ -131,7 +131,7 @@ def test_garbage_is_refused_and_named(text: str) -> None:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-def test_numbers_that_are_none_are_refused(number: float) -> None:
+def test_values_that_are_not_numbers_are_refused(number: float) -> None:
     with pytest.raises(QuantityError):
         milli_value(number)
 

@@ -54,7 +54,7 @@ def test_items_of_an_old_list_are_upgraded_too() -> None:
     assert problems == []
 
 
-def test_nulls_of_an_old_slice_are_mended() -> None:
+def test_nulls_of_an_old_slice_are_normalised() -> None:
     item = b'{"spec":{"devices":[{"name":"0","basic":{"attributes":null}},{"name":"1","basic":null},null]}}'
     (slice_,), _ = decode_list(ResourceSlice, [item], OLD)
     assert [device.name for device in slice_.spec.devices] == ["0", "1", ""]

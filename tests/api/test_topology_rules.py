@@ -20,7 +20,7 @@ def topology(*levels: str) -> Topology:
     )
 
 
-def test_t9_aliases_that_tell_levels_apart_are_fine() -> None:
+def test_t9_aliases_that_distinguish_levels_are_fine() -> None:
     """topo:T-9."""
     assert alias_problems(topology("zone=z", "rack=r", HOST)) == ""
     assert alias_problems(topology("zone", "rack")) == ""
@@ -41,7 +41,7 @@ def test_t9_an_alias_equal_to_a_label_conflicts_also_with_its_own() -> None:
     )
 
 
-def test_t9_both_problems_are_told_together() -> None:
+def test_t9_both_problems_are_reported_together() -> None:
     """topo:T-9: the text as KAI Scheduler writes it."""
     assert alias_problems(topology("v=b", "w=b", "x=a", "y=a", "c", "z=c")) == (
         "invalid topology aliases: aliases must be unique within the topology; duplicated: [a b]; "
@@ -96,7 +96,7 @@ def test_t5_labels_of_levels_are_unique() -> None:
     assert validate_topology(topology("zone", "Zone")) == []
 
 
-def test_all_broken_rules_are_told_together() -> None:
+def test_all_broken_rules_are_reported_together() -> None:
     """topo:2."""
     assert validate_topology(topology(HOST, HOST), topology("zone")) == [IMMUTABLE, UNIQUE, LOWEST]
 

@@ -147,7 +147,7 @@ async def test_a_job_is_a_gang_and_is_counted_to_its_end(cluster: RealCluster) -
         await cluster.gone(resource, space)
 
 
-async def test_a_gang_waits_as_a_whole_until_there_is_room(cluster: RealCluster) -> None:
+async def test_a_gang_waits_as_a_whole_until_it_fits(cluster: RealCluster) -> None:
     space = await cluster.namespace("gangs")
     await cluster.create(REPLICA_SETS, apps("ReplicaSet", "holder", 1, gpus=8), space)
     await cluster.running(space, 1)

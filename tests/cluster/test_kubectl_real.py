@@ -252,7 +252,7 @@ def run(kubectl: Kubectl, command: str, given: str | None) -> list[str]:
     return shown(kubectl.run(*arguments, given=given, environment={"EDITOR": "sed -i s/Vision/Visual/"}))
 
 
-def test_kubectl_cannot_tell_the_servers_apart(kubectl: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_gets_equal_answers_from_both_servers(kubectl: Kubectl, tmp_path: Path) -> None:
     kubectl("delete", "queues", "--all")
     with embedded_server(tmp_path) as kubeconfig, ThreadPoolExecutor(2) as pool:
         ours = Kubectl(kubectl.program, kubeconfig)

@@ -328,7 +328,7 @@ class Scribe:
         await self.client.close()
 
 
-async def test_a_leader_that_cannot_renew_is_silent_before_another_leads(plane: TestPlane) -> None:
+async def test_a_leader_that_cannot_renew_stops_writing_before_another_leads(plane: TestPlane) -> None:
     admin = Client(connect(plane.kubeconfig))
     await admin.create(CONFIG_MAPS, {"metadata": {"name": Scribe.LEDGER}}, names.DEFAULT_NAMESPACE)
     first = Scribe(plane, "first", timedelta(hours=-1))

@@ -43,11 +43,11 @@ ENOUGH = [
 ]
 
 
-def test_what_everybody_uses_is_no_complaint() -> None:
+def test_rights_in_use_are_not_reported() -> None:
     assert rights_problems(ENOUGH, TABLE, is_complete_run=True) == []
 
 
-def test_a_right_that_nobody_uses_is_named_after_a_whole_run() -> None:
+def test_an_unused_right_is_named_after_a_whole_run() -> None:
     assert unused(ENOUGH[1:-1], TABLE) == ["writer: patch pods", "writer: list secrets in home"]
     assert rights_problems(ENOUGH[1:], TABLE, is_complete_run=False) == []
     assert rights_problems(ENOUGH[1:], TABLE, is_complete_run=True) == [
@@ -56,7 +56,7 @@ def test_a_right_that_nobody_uses_is_named_after_a_whole_run() -> None:
     assert unused([*ENOUGH[:2], ENOUGH[3]], TABLE) == ["writer: get deployments.apps"]
 
 
-def test_neither_others_nor_other_places_use_a_right() -> None:
+def test_requests_by_others_or_elsewhere_do_not_use_a_right() -> None:
     elsewhere = [asked("list", "secrets", namespace="away"), asked("list", "secrets", namespace="home", user="idler")]
     assert unused([*ENOUGH[:3], *elsewhere], TABLE) == ["writer: list secrets in home"]
 
@@ -76,7 +76,7 @@ def test_what_was_allowed_at_another_time_was_refused_by_a_server_that_had_just_
     assert forbidden([*ENOUGH, elsewhere], TABLE) == ["writer: list /api/v1/secrets"]
 
 
-def test_refusals_of_admission_and_of_strangers_are_not_ours() -> None:
+def test_refusals_by_admission_and_of_other_users_are_not_reported() -> None:
     by_admission = asked("patch", "pods", code=403)
     stranger = asked("delete", "pods", decision="forbid", code=403, user="stranger")
     anonymous = {"verb": "get", "user": {"username": "system:anonymous"}, "requestURI": "/version"}
@@ -89,7 +89,7 @@ def test_discovery_needs_no_rule() -> None:
     assert rights_problems([*ENOUGH, discovery], TABLE, is_complete_run=True) == []
 
 
-def test_no_right_is_given_twice_and_none_by_a_star() -> None:
+def test_no_right_is_granted_twice_or_by_a_wildcard() -> None:
     for service in installed_services():
         rights = list(allowed({service.account: (*service.rules, *service.future_rules)}))
         assert len(rights) == len(set(rights))

@@ -60,20 +60,20 @@ def test_a_queue_without_its_parent_is_left_out_with_everything_below_it() -> No
 
 
 @pytest.mark.parametrize("field", ["quota", "limit", "weight"])
-def test_a_negative_number_counts_as_nothing(field: str) -> None:
+def test_a_negative_number_counts_as_zero(field: str) -> None:
     numbers: dict[str, Any] = {field: -7}
     result = still_fine(healthy().queue("q", **numbers))
     assert "it counts as 0" in problem_about(result, "Queue/q")
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_a_number_that_is_none_is_refused_on_the_wire(bad: float) -> None:
+def test_a_value_that_is_not_a_number_is_rejected_when_decoded(bad: float) -> None:
     with pytest.raises(DecodeError, match=r"spec\.resources\.gpu\.overQuotaWeight"):
         healthy().queue("q", weight=bad).schedule()
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_a_number_that_is_none_counts_as_nothing_where_it_slips_through(bad: float) -> None:
+def test_nan_in_an_object_counts_as_zero(bad: float) -> None:
     built = healthy().gang("other", queue="q", gpu=1)
     tables = built.tables()
     numbers = QueueResource(quota=bad, limit=bad, over_quota_weight=bad)
@@ -107,13 +107,13 @@ def test_a_group_in_an_inner_queue_waits() -> None:
     assert "'inner' is not a leaf queue" in still_fine(built).why("stuck")
 
 
-def test_a_running_group_whose_queue_is_gone_disturbs_nobody() -> None:
+def test_a_running_group_whose_queue_is_gone_is_harmless() -> None:
     """queues:5, Do better: the books tolerate a missing queue."""
     built = healthy().group("old", queue="gone").pod("old", group="old", gpu=1, on="node-0").pod("new", group="old")
     assert still_fine(built).bound("old") == 0
 
 
-def test_no_queue_at_all() -> None:
+def test_without_queues_every_group_waits() -> None:
     result = cluster(nodes=1).gang("stuck").schedule()
     assert result.plan.queues == ()
     assert result.why("stuck") == "QueueDoesNotExist: Queue 'q' does not exist."
@@ -187,7 +187,7 @@ def test_a_pod_of_a_missing_subgroup_does_not_count_towards_the_minimum() -> Non
     assert still_fine(built).bound("job") == 0
 
 
-def test_a_lost_pod_of_another_scheduler_is_not_ours_to_speak_of() -> None:
+def test_an_orphan_of_another_scheduler_is_not_reported() -> None:
     built = healthy().queue("q").gang("job", 2, gpu=9).pod("a", group="job", subgroup="typo")
     record = still_fine(built.pod("b", group="job", subgroup="typo", scheduler="default-scheduler")).unscheduled("job")
     assert record is not None
@@ -212,7 +212,7 @@ def test_a_duration_that_cannot_be_read_counts_as_absent(field: str) -> None:
 
 @pytest.mark.parametrize("absurd", ["1e30", "999999999999999999999Ei", str(2**62), str(2**63), str(2**64)])
 @pytest.mark.parametrize("resource", ["cpu", "memory", "gpu"])
-def test_an_absurd_request_waits_and_is_told_what_the_largest_node_has(resource: str, absurd: str) -> None:
+def test_an_absurd_request_waits_and_the_reason_names_the_largest_node(resource: str, absurd: str) -> None:
     asks: dict[str, Any] = {resource: absurd}
     result = still_fine(healthy().queue("q").gang("mad", 3, **asks))
     assert result.bound("mad") == 0
@@ -229,7 +229,7 @@ def test_absurd_pods_that_run_do_not_make_their_node_look_free(pods: int) -> Non
     assert result.nodes_used("fine") == {"node-1": 2}
 
 
-def test_absurd_nodes_count_what_they_say_up_to_a_bound() -> None:
+def test_absurd_node_amounts_are_clamped() -> None:
     slices = {"nvidia.com/mig-7g.80gb": "1e30", "nvidia.com/mig-999g.5gb": "1e30"}
     built = healthy().node("mad", gpus=10**30, cpu="1e30", memory="1e30", extra=slices)
     result = still_fine(built)
@@ -245,7 +245,7 @@ def test_a_request_that_cannot_be_read_is_never_placed(bad: str) -> None:
     assert "spec.containers[0].resources.requests.memory" in problem_about(result, "Pod/default/stuck-0")
 
 
-def test_a_negative_request_asks_for_nothing() -> None:
+def test_a_negative_request_counts_as_zero() -> None:
     built = healthy().queue("q").gang("job", cpu=-5)
     assert still_fine(built).bound("job") == 1
     assert all(figure >= 0 for queue in built.schedule().plan.queues for figure in queue.allocated)
@@ -258,7 +258,7 @@ def test_an_amount_of_a_node_that_cannot_be_read_counts_as_absent() -> None:
 
 @pytest.mark.parametrize("annotation", ["gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"])
 @pytest.mark.parametrize("value", ["", "x", "-1", "0", "nan", "inf", "1e9", "999999999999999999999"])
-def test_a_gpu_annotation_that_makes_no_sense_disturbs_nobody(annotation: str, value: str) -> None:
+def test_a_malformed_gpu_annotation_is_harmless(annotation: str, value: str) -> None:
     built = healthy().queue("q").gang("odd", annotations={annotation: value})
     built.group("old").pod("old", group="old", annotations={annotation: value}, on="node-1", device="gpu-0")
     still_fine(built)
@@ -272,14 +272,14 @@ def test_an_empty_cluster_gives_an_empty_plan() -> None:
     assert (plan.binds, plan.nominations, plan.unscheduled, plan.orphans, plan.queues, plan.problems) == ((),) * 6
 
 
-def test_without_nodes_everyone_waits_and_knows_why() -> None:
+def test_without_nodes_every_group_waits_with_a_reason() -> None:
     result = cluster().queue("q").gang("job", 2, gpu=1).gang("part", fraction=0.5).gang("plain").schedule()
     assert result.plan.binds == ()
     for group in ("job", "part", "plain"):
         assert "No node in the default node-pool has " in result.why(group)
 
 
-def test_without_nodes_a_pod_that_asks_for_nothing_waits_too() -> None:
+def test_without_nodes_a_pod_without_requests_waits_too() -> None:
     result = cluster().queue("q").gang("job", cpu=0, memory=0).schedule()
     assert result.why("job") == (
         "PodSchedulingErrors: Resources were not found for pod default/job-0 due to: "
@@ -287,11 +287,11 @@ def test_without_nodes_a_pod_that_asks_for_nothing_waits_too() -> None:
     )
 
 
-def test_a_group_without_pods_is_not_spoken_of() -> None:
+def test_a_group_without_pods_is_not_reported() -> None:
     assert still_fine(healthy().group("empty", queue="good")).plan.unscheduled == ()
 
 
-def test_a_pod_on_a_node_nobody_knows_disturbs_nobody() -> None:
+def test_a_pod_on_an_unknown_node_is_harmless() -> None:
     built = healthy().group("old", queue="good").pod("old", group="old", gpu=1, on="gone")
     result = still_fine(built.pod("next", group="old", gpu=1))
     assert result.bound("old") == 1

@@ -49,7 +49,7 @@ def test_an_absurd_amount_of_an_extended_resource_waits(amount: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "cpu", "nvidia.com/gpu", "é"])
-def test_a_class_behind_an_odd_resource_disturbs_nobody(name: str) -> None:
+def test_a_class_behind_an_odd_resource_is_harmless(name: str) -> None:
     schedules_haven(offering().device_class("odd", extendedResourceName=name).gang("odd", gpu=1))
 
 
@@ -82,7 +82,7 @@ def test_a_claim_that_no_node_can_satisfy_waits(requests: list[Raw]) -> None:
 
 
 @pytest.mark.parametrize("requests", [[], [device_request(), device_request()]], ids=["none", "one name twice"])
-def test_an_odd_list_of_requests_disturbs_nobody(requests: list[Raw]) -> None:
+def test_an_odd_list_of_requests_is_harmless(requests: list[Raw]) -> None:
     schedules_haven(offering().gang("odd", template=requests))
 
 
@@ -91,7 +91,7 @@ def test_an_odd_list_of_requests_disturbs_nobody(requests: list[Raw]) -> None:
     [[{}], [{"matchAttribute": ""}], [{"matchAttribute": "/", "requests": ["gone"]}], [{"distinctAttribute": "a/b/c"}]],
     ids=str,
 )
-def test_an_odd_constraint_disturbs_nobody(constraints: list[Raw]) -> None:
+def test_an_odd_constraint_is_harmless(constraints: list[Raw]) -> None:
     built = offering().device_claim("c", count=2, queue="q", constraints=constraints)
     schedules_haven(built.gang("odd", shares=("c",)))
 
@@ -120,14 +120,14 @@ def test_claims_made_for_each_others_pods_are_not_used() -> None:
 
 
 @pytest.mark.parametrize("owners", [[{}], [{"kind": "Pod"}], [{"kind": "Pod", "uid": ""}] * 100], ids=len)
-def test_owners_without_a_uid_disturb_nobody(owners: list[Raw]) -> None:
+def test_owners_without_a_uid_are_harmless(owners: list[Raw]) -> None:
     built = offering().gang("odd", template=1)
     claims(built)[0]["metadata"]["ownerReferences"] = owners
     schedules_haven(built)
 
 
 @pytest.mark.parametrize("users", [[{}], [{"resource": "odd", "uid": ""}] * 300], ids=len)
-def test_reservations_for_nobody_disturb_nobody(users: list[Raw]) -> None:
+def test_reservations_for_no_consumer_are_harmless(users: list[Raw]) -> None:
     built = offering().device_claim("c", queue="q").gang("odd", shares=("c",))
     claims(built)[0]["status"]["reservedFor"] = users
     schedules_haven(built)
@@ -144,7 +144,7 @@ def test_a_claim_reserved_for_too_many_waits() -> None:
 @pytest.mark.parametrize(
     "given", [("gone",), ("gpu-0",) * 100, ("gone/gpu-0", "gpu-0"), ("",)], ids=["unknown", "often", "pool", "nameless"]
 )
-def test_a_claim_may_have_devices_that_make_no_sense(given: tuple[str, ...]) -> None:
+def test_a_claim_with_malformed_devices_is_harmless(given: tuple[str, ...]) -> None:
     built = offering().device_claim("c", queue="q", given=given, on="node-0").gang("old", shares=("c",), on="node-0")
     schedules_haven(built.gang("odd", shares=("c",)).gang("other", template=1))
 
@@ -158,7 +158,7 @@ def test_two_claims_that_have_one_device_keep_it_from_others() -> None:
     assert waits(schedules_haven(built.gang("odd", template=1, preemptible=False)))
 
 
-def test_a_claim_whose_nodes_cannot_be_told_is_used_nowhere() -> None:
+def test_a_claim_with_an_unreadable_node_selector_is_used_nowhere() -> None:
     for selector in ({}, {"nodeSelectorTerms": [{"matchExpressions": [{"key": "", "operator": "?"}]}]}):
         built = offering().device_claim("c", queue="q", given=("gpu-0",)).gang("odd", shares=("c",))
         claims(built)[0]["status"]["allocation"]["nodeSelector"] = selector
@@ -175,7 +175,7 @@ def test_a_claim_whose_nodes_cannot_be_told_is_used_nowhere() -> None:
     ],
     ids=["no such claim", "empty", "elsewhere", "nowhere"],
 )
-def test_a_request_to_bind_may_give_what_is_not_there(written: dict[str, Raw]) -> None:
+def test_a_bind_request_may_name_devices_that_do_not_exist(written: dict[str, Raw]) -> None:
     built = offering().gang("odd", template=1).bind_request("odd-0", "node-0", claims=written)
     schedules_haven(built.bind_request("ghost", "node-0", claims=written).gang("other", template=1))
 
@@ -198,14 +198,14 @@ def test_a_request_to_bind_may_give_what_is_not_there(written: dict[str, Raw]) -
     ],
     ids=["names", "count", "generation", "counter", "amount"],
 )
-def test_a_pool_that_makes_no_sense_is_told(devices: int | list[Raw], spec: Raw, said: str) -> None:
+def test_a_malformed_pool_is_reported(devices: int | list[Raw], spec: Raw, said: str) -> None:
     result = schedules_haven(offering(devices=devices, **spec).gang("odd", template=1))
     assert said in problems_of(result, "ResourceSlice")
     assert waits(result)
 
 
 @pytest.mark.parametrize("amount", ["-5", "1e30", "0"])
-def test_absurd_counters_disturb_nobody(amount: str) -> None:
+def test_absurd_counters_are_harmless(amount: str) -> None:
     takes = [{"counterSet": "s", "counters": {"m": {"value": amount}}}]
     counters = [{"name": "s", "counters": {"m": {"value": amount}}}]
     devices: list[Raw] = [{"name": name, "consumesCounters": takes} for name in "ab"]
@@ -217,7 +217,7 @@ def test_ten_thousand_devices_in_one_slice_are_devices() -> None:
     assert len(result.allocated_devices("odd-0")["devices"]) == 32
 
 
-def test_a_hopeless_search_among_thousands_of_devices_ends() -> None:
+def test_an_unresolvable_search_among_thousands_of_devices_ends() -> None:
     devices: list[Raw] = [{"name": f"d{n}", "attributes": {"a": {"int": n}, "b": {"int": n % 31}}} for n in range(1000)]
     differ = [{"distinctAttribute": f"{DRIVER}/{name}"} for name in "ab"]
     built = offering(devices=devices).device_claim("c", count=32, queue="q", constraints=differ)
@@ -241,7 +241,7 @@ def test_forty_claims_of_thirty_two_devices_are_not_too_deep() -> None:
     ],
     ids=str,
 )
-def test_a_device_with_odd_facts_disturbs_nobody(device: Raw) -> None:
+def test_a_device_with_odd_attributes_is_harmless(device: Raw) -> None:
     schedules_haven(offering("true", devices=[{"name": "d", **device}]).gang("odd", template=1))
 
 
@@ -270,24 +270,24 @@ def test_a_device_with_odd_facts_disturbs_nobody(device: Raw) -> None:
         "(" * 1000 + "true" + ")" * 1000,
     ],
 )
-def test_a_selector_that_is_no_answer_is_told_to_those_who_need_it(expression: str) -> None:
+def test_an_invalid_selector_is_reported_to_the_pods_that_need_it(expression: str) -> None:
     result = schedules_haven(offering(expression).gang("odd", template=1))
     assert "cannot allocate DRA claims on node node-0" in waits(result)
 
 
 @pytest.mark.parametrize("expression", ["!" * 5000 + "true", " && ".join(["true"] * 1200), f"'{'a' * 9000}' != 'b'"])
-def test_a_long_selector_is_a_selector(expression: str) -> None:
+def test_a_long_selector_works(expression: str) -> None:
     assert schedules_haven(offering(expression).gang("odd", template=1)).bound("odd") == 1
 
 
-def test_a_selector_that_goes_on_for_ever_is_ended() -> None:
+def test_an_endless_selector_is_stopped() -> None:
     endless = "true"
     for variable in "abcdef":
         endless = f"[0,1,2,3,4,5,6,7,8,9].all({variable}, {endless})"
     assert "cannot allocate DRA claims" in waits(schedules_haven(offering(endless).gang("odd", template=1)))
 
 
-def test_a_selector_longer_than_kubernetes_takes_is_refused() -> None:
+def test_a_selector_longer_than_kubernetes_allows_is_rejected() -> None:
     """Beyond 10 KiB the API server takes none; a megabyte of open brackets would be read for minutes."""
     result = schedules_haven(offering("true" + " " * 10_240).gang("odd", template=1))
     assert "cannot allocate DRA claims" in waits(result)

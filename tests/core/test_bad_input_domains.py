@@ -23,7 +23,7 @@ def wishing(wish: Raw, *levels: str, **node: Any) -> Cluster:
 # -- topologies -------------------------------------------------------------------------------------------------------
 
 
-def test_the_deepest_topology_there_may_be_is_used() -> None:
+def test_a_topology_of_the_maximum_depth_is_used() -> None:
     levels = [f"level-{number}" for number in range(MOST_LEVELS)]
     result = schedules_haven(wishing(inside(levels[-1], ""), *levels))
     assert not problems_of(result, "Topology/net")
@@ -49,12 +49,12 @@ def test_a_topology_of_too_many_levels_counts_as_absent() -> None:
         (("z" * 400,), "expected 1 to 316 characters, got 400"),
     ],
 )
-def test_a_topology_the_schema_would_refuse_is_told(levels: tuple[str, ...], said: str) -> None:
+def test_a_topology_the_schema_would_reject_is_reported(levels: tuple[str, ...], said: str) -> None:
     result = schedules_haven(wishing(inside(*levels[:1] or ("zone",)), *levels))
     assert said in problems_of(result, "Topology/net")
 
 
-def test_aliases_that_name_each_other_are_told() -> None:
+def test_aliases_that_name_each_other_are_reported() -> None:
     built = beside_haven()
     topology(built, "zone", "rack", aliases={"zone": "rack", "rack": "zone"}).gang("odd", group_spec=inside("rack"))
     assert "an alias must not equal a nodeLabel" in problems_of(schedules_haven(built), "Topology/net")
@@ -69,14 +69,14 @@ def test_aliases_that_name_each_other_are_told() -> None:
         (inside(), "no topology constraints were found"),
     ],
 )
-def test_a_constraint_that_names_nothing_waits_and_is_told(wish: Raw, why: str) -> None:
+def test_a_constraint_on_a_missing_topology_or_level_waits_with_a_reason(wish: Raw, why: str) -> None:
     result = schedules_haven(wishing(wish, "zone"))
     assert result.bound("odd") == 0
     assert why in result.why("odd")
 
 
 @pytest.mark.parametrize("wish", [inside("zone", "zone"), inside("rack", "zone"), inside("", "zone")])
-def test_a_constraint_that_says_one_thing_twice_is_kept_once(wish: Raw) -> None:
+def test_a_constraint_that_repeats_a_level_is_kept_once(wish: Raw) -> None:
     assert schedules_haven(wishing(wish, "zone", "rack")).bound("odd") == 2
 
 
@@ -131,7 +131,7 @@ def test_hundreds_of_subgroups_that_fit_nowhere_together() -> None:
     ],
     ids=str,
 )
-def test_an_absurd_spread_disturbs_nobody(odd: Raw, how: str) -> None:
+def test_an_absurd_spread_constraint_is_harmless(odd: Raw, how: str) -> None:
     spread: Raw = {
         "maxSkew": 1,
         "topologyKey": "zone",
@@ -147,7 +147,7 @@ def test_an_absurd_spread_disturbs_nobody(odd: Raw, how: str) -> None:
     assert result.bound("odd") == 3 or "topology spread" in result.why("odd")
 
 
-def test_hundreds_of_spread_constraints_are_one_question_each() -> None:
+def test_hundreds_of_spread_constraints_are_checked_once_each() -> None:
     spread: Raw = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
     built = beside_haven().gang("odd", 3, spec={"topologySpreadConstraints": [spread] * 300})
     assert schedules_haven(built).bound("odd") == 3
@@ -164,14 +164,14 @@ def preferring(kind: str, weight: int) -> Raw:
 
 @pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
 @pytest.mark.parametrize("weight", [0, -1, -100, 101, BIG, -BIG - 1])
-def test_an_absurd_weight_of_an_affinity_disturbs_nobody(kind: str, weight: int) -> None:
+def test_an_absurd_affinity_weight_is_harmless(kind: str, weight: int) -> None:
     spec, labels = preferring(kind, weight), {"app": "odd"}
     built = beside_haven().gang("old", 2, on="node-0", labels=labels, spec=spec)
     assert schedules_haven(built.gang("odd", 2, labels=labels, spec=spec)).bound("odd") == 2
 
 
 @pytest.mark.parametrize(("weight", "node"), [(-BIG, "node-0"), (-1, "node-0"), (100, "node-1"), (BIG, "node-1")])
-def test_a_weight_counts_as_none_below_one_and_as_a_hundred_above(weight: int, node: str) -> None:
+def test_a_weight_is_ignored_below_one_and_clamped_to_a_hundred(weight: int, node: str) -> None:
     """cycle:SCO-2 K8sPlugins; node-0 is where pods go that do not mind."""
     labels = {"app": "odd"}
     built = beside_haven(0).node("node-0", cpu=50).node("node-1", cpu=100).gang("old", on="node-0", labels=labels)
@@ -189,7 +189,7 @@ def test_an_absurd_weight_does_not_outweigh_two_of_the_largest() -> None:
     assert schedules_haven(built.gang("odd", spec=spec)).node_of("odd-0") == "node-1"
 
 
-def test_an_absurd_weight_still_draws_to_company() -> None:
+def test_an_absurd_weight_still_attracts() -> None:
     """Weights of several pods are added up, and the sum must not turn round."""
     built = beside_haven(0).node("node-0", cpu=100).node("node-1", cpu=10).gang("busy", cpu=5, on="node-1")
     built.gang("old", 2, on="node-0", labels={"app": "odd"}).gang("odd", spec=preferring("podAffinity", BIG))
@@ -199,7 +199,7 @@ def test_an_absurd_weight_still_draws_to_company() -> None:
 
 @pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
 @pytest.mark.parametrize("term", [{}, {"topologyKey": "zone"}, {"topologyKey": "", "labelSelector": {}}], ids=str)
-def test_a_required_affinity_that_says_nothing_disturbs_nobody(kind: str, term: Raw) -> None:
+def test_an_empty_required_affinity_is_harmless(kind: str, term: Raw) -> None:
     spec = {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     schedules_haven(beside_haven().gang("old", on="node-0", spec=spec).gang("odd", 2, spec=spec))
 

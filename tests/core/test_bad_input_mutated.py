@@ -178,7 +178,7 @@ def _bound(tables: Tables, policy: Policy) -> set[str]:
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_damaged_objects_stop_nobody(data: st.DataObject) -> None:
+def test_damaged_objects_stop_no_other_work(data: st.DataObject) -> None:
     objects, places, policy = _healthy()
     damaged = deepcopy(objects)
     for number, path in data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=5)):
@@ -199,7 +199,7 @@ def test_damaged_objects_stop_nobody(data: st.DataObject) -> None:
     later.snapshot(NOW_NS)
 
 
-def test_the_healthy_world_is_healthy() -> None:
+def test_the_undamaged_cluster_is_healthy() -> None:
     """Otherwise the test above would damage what nobody looks at."""
     objects, _, policy = _healthy()
     read, problems = decode_each(json.dumps(raw).encode() for raw in objects)

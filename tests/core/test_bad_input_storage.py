@@ -25,7 +25,7 @@ def using(built: Cluster, *claims: str, pods: int = 1) -> Cluster:
 
 @pytest.mark.parametrize("size", ["-5Gi", "0", "", "x", "1e30", 10**40, -1, 1.5, "9" * 300])
 @pytest.mark.parametrize("where", ["volume", "claim", "room"])
-def test_an_absurd_size_disturbs_nobody(where: str, size: Any) -> None:
+def test_an_absurd_size_is_harmless(where: str, size: Any) -> None:
     sizes: dict[str, Any] = {"volume": "10Gi", "claim": "5Gi", "room": "10Gi", where: size}
     built = stored().volume("v", size=sizes["volume"]).claim("there", size=sizes["claim"])
     built.claim("made", of="made", size=sizes["claim"])
@@ -33,7 +33,7 @@ def test_an_absurd_size_disturbs_nobody(where: str, size: Any) -> None:
     schedules_haven(using(built, "there", "made"))
 
 
-def test_a_size_that_cannot_be_read_is_told_where_it_stands() -> None:
+def test_an_unreadable_size_is_reported_with_its_field() -> None:
     built = stored().volume("v", size="x").claim("c", size="y").storage_capacity("r", of="made", room="z", largest="w")
     result = schedules_haven(using(built, "c"))
     assert "spec.capacity[storage]: 'x' is not a quantity" in problems_of(result, "PersistentVolume/v")
@@ -42,7 +42,7 @@ def test_a_size_that_cannot_be_read_is_told_where_it_stands() -> None:
     assert "requests a size that cannot be read" in result.why("odd")
 
 
-def test_what_was_wrong_is_forgotten_with_the_object_and_when_it_is_mended() -> None:
+def test_a_problem_is_dropped_when_its_object_is_deleted_or_fixed() -> None:
     tables = stored().volume("v", size="x").volume("w", size="x").tables()
     assert [problem.subject for problem in tables.snapshot(0).problems] == ["PersistentVolume/v", "PersistentVolume/w"]
     tables.remove("PersistentVolume", "", "v")
@@ -63,14 +63,14 @@ def test_what_was_wrong_is_forgotten_with_the_object_and_when_it_is_mended() -> 
         ({"selector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}}, "didn't find available persistent"),
     ],
 )
-def test_a_claim_that_nothing_can_serve_waits_and_is_told(claim: dict[str, Any], why: str) -> None:
+def test_a_claim_that_nothing_can_serve_waits_with_a_reason(claim: dict[str, Any], why: str) -> None:
     result = schedules_haven(using(stored().volume("v").claim("c", **claim), "c"))
     assert result.bound("odd") == 0
     assert why in result.why("odd")
 
 
 @pytest.mark.parametrize("name", ["c", "", "a/b", "a#0"])
-def test_a_claim_that_is_not_there_is_told(name: str) -> None:
+def test_a_missing_claim_is_reported(name: str) -> None:
     assert f'persistentvolumeclaim "{name}" not found' in schedules_haven(using(stored(), name)).why("odd")
 
 
@@ -85,18 +85,18 @@ def test_a_claim_that_is_not_there_is_told(name: str) -> None:
     ],
     ids=str,
 )
-def test_a_volume_that_no_node_reaches_serves_nobody(terms: list[Raw]) -> None:
+def test_a_volume_that_no_node_reaches_serves_no_pod(terms: list[Raw]) -> None:
     built = stored().volume("v", nodeAffinity={"required": {"nodeSelectorTerms": terms}}).claim("c")
     result = schedules_haven(using(built, "c"))
     assert result.node_reasons("odd")["node(s) didn't find available persistent volumes to bind"] == 2
 
 
-def test_a_volume_that_two_claims_name_disturbs_nobody() -> None:
+def test_a_volume_that_two_claims_name_is_harmless() -> None:
     built = stored().volume("v", claim="c").claim("c", bound_to="v").claim("d", bound_to="v")
     schedules_haven(using(built, "c").gang("other", claims=("d",)))
 
 
-def test_two_volumes_kept_for_one_claim_are_one_for_it() -> None:
+def test_two_volumes_reserved_for_one_claim_count_once() -> None:
     built = stored().volume("v", claim="c").volume("w", claim="c").claim("c")
     assert len(schedules_haven(using(built, "c")).volumes_of("odd-0")) == 1
 
@@ -112,7 +112,7 @@ def test_a_claim_named_five_hundred_times_is_one_claim() -> None:
     assert result.volumes_of("odd-0") == ["v"]
 
 
-def test_absurd_claims_do_not_add_up_to_room() -> None:
+def test_absurd_claims_do_not_overflow_into_free_capacity() -> None:
     built = stored().storage_capacity("r", of="made", room="1e30")
     for number in range(20):
         built.claim(f"c{number}", of="made", size="1e30")
@@ -121,12 +121,12 @@ def test_absurd_claims_do_not_add_up_to_room() -> None:
 
 
 @pytest.mark.parametrize("count", [-5, 0, -(2**63)])
-def test_a_node_that_attaches_less_than_nothing_attaches_nothing(count: int) -> None:
+def test_a_negative_attach_limit_counts_as_zero(count: int) -> None:
     built = stored().volume("v", driver=MAKER, claim="c").claim("c", bound_to="v").csi_node("node-0", **{MAKER: count})
     assert schedules_haven(using(built, "c")).node_of("odd-0") == "node-1"
 
 
-def test_a_node_that_attaches_more_than_can_be_counted_attaches_any_number() -> None:
+def test_an_absurd_attach_limit_counts_as_unlimited() -> None:
     built = stored().volume("v", driver=MAKER, claim="c").claim("c", bound_to="v")
     for node in ("node-0", "node-1"):
         built.csi_node(node, **{MAKER: 2**63 - 1})
@@ -134,7 +134,7 @@ def test_a_node_that_attaches_more_than_can_be_counted_attaches_any_number() -> 
 
 
 @pytest.mark.parametrize("where", [[{}], [{"matchLabelExpressions": [{"key": "", "values": []}]}]], ids=str)
-def test_a_class_that_allows_no_place_makes_nothing(where: list[Raw]) -> None:
+def test_a_class_whose_topology_allows_no_node_provisions_nothing(where: list[Raw]) -> None:
     built = stored().claim("c", of="made").storage_capacity("r", of="made")
     for item in built.objects:
         if item["kind"] == "StorageClass":

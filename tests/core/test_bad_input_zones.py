@@ -30,24 +30,24 @@ def record(text: str) -> Cluster:
 
 @pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node", "", "nonsense"])
 @pytest.mark.parametrize("amount", ["-5", "1e30", "", "x", "nan", str(10**40), "1.5"])
-def test_an_absurd_amount_disturbs_nobody(amount: str, policy: str) -> None:
+def test_an_absurd_amount_is_harmless(amount: str, policy: str) -> None:
     schedules_haven(zoned({"cpu": amount}, {"memory": amount}, {"nvidia.com/gpu": amount}, policy=policy))
 
 
-def test_an_amount_that_cannot_be_read_is_told_and_counts_as_nothing() -> None:
+def test_an_unreadable_amount_is_reported_and_counts_as_zero() -> None:
     result = schedules_haven(zoned({**ZONE, "nvidia.com/gpu": "many"}))
     assert result.node_of("odd-0") == "node-1"
     assert "zones[zone-0].nvidia.com/gpu.allocatable: 'many' is not a quantity" in problems_of(result, NODE)
 
 
-def test_zones_of_one_name_are_told_and_the_first_counts() -> None:
+def test_zones_with_the_same_name_are_reported_and_the_first_counts() -> None:
     built = zoned(ZONE, {"cpu": 1})
     built.objects[-3]["zones"][1]["name"] = "zone-0"
     assert "zones[zone-0]: a second zone of this name; ignored" in problems_of(schedules_haven(built), NODE)
 
 
 @pytest.mark.parametrize("missing", ["name", "type", "resources"])
-def test_zones_that_lack_a_field_disturb_nobody(missing: str) -> None:
+def test_zones_that_lack_a_field_are_harmless(missing: str) -> None:
     built = zoned(ZONE, ZONE)
     for zone in built.objects[-3]["zones"]:
         del zone[missing]
@@ -55,7 +55,7 @@ def test_zones_that_lack_a_field_disturb_nobody(missing: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
-def test_a_node_with_as_many_zones_as_are_looked_at_is_used(policy: str) -> None:
+def test_a_node_with_the_maximum_number_of_zones_is_used(policy: str) -> None:
     result = schedules_haven(zoned(*[ZONE] * MAX_ZONES, policy=policy))
     assert not problems_of(result, NODE)
     assert result.bound("odd") == 1
@@ -69,7 +69,7 @@ def test_a_node_with_more_zones_than_any_machine_has_counts_as_one_without() -> 
     assert result.bound("odd") == 1
 
 
-def test_a_zone_with_more_resources_than_any_machine_has_is_not_looked_at() -> None:
+def test_a_zone_with_more_resources_than_any_machine_has_is_ignored() -> None:
     many: Amounts = {f"example.com/r{number}": 1 for number in range(MAX_ZONE_RESOURCES + 1)}
     result = schedules_haven(zoned(many))
     assert f"{MAX_ZONE_RESOURCES + 1} resources, more than" in problems_of(result, NODE)
@@ -108,12 +108,12 @@ def test_a_search_among_the_zones_of_a_large_machine_is_complete() -> None:
         '[{"zone": "zone-0", "amount": {"cpu": 1e400}}]',
     ],
 )
-def test_a_record_that_makes_no_sense_is_told(text: str) -> None:
+def test_a_malformed_record_is_reported(text: str) -> None:
     result = schedules_haven(record(text))
     assert "no NUMA placement" in problems_of(result, "Pod/default/old-0")
 
 
-def test_a_record_of_zones_nobody_knows_counts_nowhere() -> None:
+def test_a_record_of_unknown_zones_counts_nowhere() -> None:
     """gpu:N-15"""
     assert schedules_haven(record('[{"zone": "zone-9", "amount": {"cpu": 1}}]')).bound("odd") == 1
 

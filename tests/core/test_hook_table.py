@@ -76,5 +76,5 @@ def test_a_new_row_is_guarded(luck: Callable[[int], Any], answer: float, problem
     assert all("luck" in str(problem) for problem in reported)
 
 
-def test_a_new_row_wants_a_heading() -> None:
+def test_a_new_row_needs_a_heading() -> None:
     assert hooks_without_heading(spec.name for spec in TABLE) == {"luck"}

@@ -186,7 +186,7 @@ def test_queues_are_listed_with_their_figures() -> None:
     assert leaf.request == leaf.allocated == leaf.allocated_non_preemptible == leaf.fair_share == (1000, 1e6, 1)
 
 
-def test_work_is_counted_in_tasks_looked_at() -> None:
+def test_work_is_counted_in_tasks_inspected() -> None:
     assert cluster(nodes=1, gpus=4).queue("q").gang("job", 3, gpu=1).schedule().plan.work == 3
     assert cluster(nodes=1).queue("q").schedule().plan.work == 0
 

@@ -32,7 +32,7 @@ def why(found: ResumedBinds, pod: str) -> str:
     return found.refused[f"default/{pod}"]
 
 
-def test_pods_go_where_they_were_to_go_and_not_to_a_better_node() -> None:
+def test_pods_go_to_their_planned_node_and_not_to_a_better_one() -> None:
     built = cluster(nodes=2, gpus=4).queue("q").gang("busy", 1, gpu=1, on="node-0").gang("train", 2, gpu=1)
     assert set(built.schedule().nodes_used("train")) == {"node-0"}
     found = resumed(built, unfinished("train", _0="node-1", _1="node-1"))
@@ -109,14 +109,14 @@ def test_the_limit_of_the_queue_holds_entry_by_entry() -> None:
     assert "Limit is 2 GPUs" in why(found, "train-2")
 
 
-def test_the_quota_of_what_cannot_be_taken_back_holds() -> None:
+def test_the_quota_of_non_preemptible_work_holds() -> None:
     built = cluster(nodes=1, gpus=8).queue("q", quota=1).gang("train", 2, gpu=1, preemptible=False)
     found = resumed(built, unfinished("train", _0="node-0", _1="node-0"))
     assert len(found.binds) == 1
     assert "over quota" in why(found, "train-1")
 
 
-def test_two_plans_do_not_get_the_same_room() -> None:
+def test_two_plans_do_not_get_the_same_resources() -> None:
     built = cluster(nodes=1, gpus=3).queue("q").gang("one", 2, gpu=1).gang("two", 2, gpu=1)
     found = resumed(built, unfinished("one", _0="node-0", _1="node-0"), unfinished("two", _0="node-0", _1="node-0"))
     assert set(bound(found)) == {"one-0", "one-1", "two-0"}
@@ -135,7 +135,7 @@ def test_a_share_goes_to_a_gpu_that_has_room_for_it() -> None:
     assert "enough resources: GPUs" in why(found, "train-0")
 
 
-def test_a_claim_gets_a_device_that_nobody_holds() -> None:
+def test_a_claim_gets_a_device_that_is_not_in_use() -> None:
     """Of two devices one is held; of one device none is left."""
     for devices, expected in ((2, ["gpu-1"]), (1, [])):
         built = cluster(nodes=1).queue("q").device_class("gpu").slice("node-0", devices)
@@ -159,7 +159,7 @@ def test_a_volume_that_is_elsewhere_keeps_its_pod_from_the_node() -> None:
     assert resumed(built, unfinished("train", _0="node-1")).binds == ()
 
 
-def test_a_place_that_others_still_leave_is_no_place() -> None:
+def test_a_node_that_is_still_being_released_is_not_used() -> None:
     built = cluster(nodes=1, gpus=1).queue("q").gang("old", 1, gpu=1, on="node-0").gang("train", 1, gpu=1)
     found = resumed(built.assume("old-0", TaskStatus.RELEASING), unfinished("train", _0="node-0"))
     assert found.binds == ()
@@ -171,9 +171,7 @@ def test_a_place_that_others_still_leave_is_no_place() -> None:
     st.integers(1, 4),
     st.integers(0, 6),
 )
-def test_whatever_is_planned_neither_nodes_nor_queues_are_overfilled(
-    places: list[tuple[int, int]], gpus: int, limit: int
-) -> None:
+def test_no_plan_overfills_nodes_or_queues(places: list[tuple[int, int]], gpus: int, limit: int) -> None:
     built = cluster(nodes=2, gpus=gpus).queue("q", limit=limit)
     plans = {}
     for number, (asked, node) in enumerate(places):

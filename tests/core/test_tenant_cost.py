@@ -99,7 +99,7 @@ def test_terms_are_read_when_a_pod_comes_and_not_again() -> None:
     assert tables.snapshot(NOW_NS).terms.terms_read == read
 
 
-def test_the_search_for_victims_is_spared_where_nobody_can_be_near() -> None:
+def test_the_victim_search_is_skipped_where_no_affinity_can_be_met() -> None:
     """cycle:FLT-9 in spirit: whichever pods are evicted, the pods it must be near do not exist."""
     made = cluster(nodes=2, gpus=2).queue("poor", quota=4).queue("rich", quota=0)
     for number in range(4):
@@ -112,7 +112,7 @@ def test_the_search_for_victims_is_spared_where_nobody_can_be_near() -> None:
     assert result.plan.work <= 2
 
 
-def test_companions_of_a_gang_may_be_those_it_must_be_near() -> None:
+def test_required_affinity_may_be_met_by_the_own_gang() -> None:
     made = cluster(nodes=1, gpus=2).queue("poor", quota=2).queue("rich", quota=0)
     made.gang("run", gpu=2, queue="rich", on="node-0")
     made.group("crowd", queue="poor", minMember=2)
@@ -121,7 +121,7 @@ def test_companions_of_a_gang_may_be_those_it_must_be_near() -> None:
     assert made.with_actions("allocate", "reclaim").schedule().evicted("run") == 1
 
 
-def test_the_search_for_victims_is_spared_where_the_topology_does_not_exist() -> None:
+def test_the_victim_search_is_skipped_where_the_topology_does_not_exist() -> None:
     made = cluster(nodes=2, gpus=2).queue("poor", quota=4).queue("rich", quota=0)
     for number in range(4):
         made.gang(f"run{number}", gpu=1, queue="rich", on=f"node-{number // 2}")
@@ -154,7 +154,7 @@ def tree(count: int, levels: int = 1) -> list[Raw]:
         (tree(DEEPEST_SUBGROUP + 1, DEEPEST_SUBGROUP + 1), f"is nested deeper than {DEEPEST_SUBGROUP} levels"),
     ],
 )
-def test_a_group_beyond_the_bounds_is_set_aside_and_told(parts: list[Raw], problem: str) -> None:
+def test_a_group_beyond_the_limits_is_skipped_with_a_reason(parts: list[Raw], problem: str) -> None:
     made = cluster(nodes=1).queue("q").group("crowd", subGroups=parts).gang("mine")
     last = parts[-1]["name"]
     result = made.pod("crowd-0", group="crowd", subgroup=last).schedule()
@@ -170,7 +170,7 @@ def test_at_least_what_is_promised_is_allowed() -> None:
     assert DEEPEST_SUBGROUP >= 16
 
 
-def test_a_pod_that_asks_for_countless_resources_is_told_of_some() -> None:
+def test_the_reason_of_a_pod_with_countless_resources_is_shortened() -> None:
     made = cluster(nodes=1).queue("q")
     made.gang("crowd", extra={f"example.com/thing-{number:03}": 1 for number in range(100)})
     text = made.schedule().why("crowd")
@@ -185,7 +185,7 @@ def test_a_pod_that_asks_for_countless_resources_is_told_of_some() -> None:
         {"key": "app", "operator": "DoesNotExist"},
     ],
 )
-def test_whom_a_selector_without_a_label_leaves_out_is_no_company(requirement: Raw) -> None:
+def test_pods_excluded_by_a_selector_without_a_label_do_not_match(requirement: Raw) -> None:
     made = cluster(nodes=3).queue("q")
     made.pod("web", on="node-0", labels={"app": "web"}, scheduler="other")
     made.pod("plain", on="node-1", scheduler="other")
@@ -196,7 +196,7 @@ def test_whom_a_selector_without_a_label_leaves_out_is_no_company(requirement: R
     assert check.evaluate(cycle.state, placement_request_of(cycle, "job-0"), slice(None)).tolist() == [0, 2, 0]
 
 
-def test_a_selector_without_a_label_of_a_running_pod_keeps_away_who_has_none() -> None:
+def test_an_anti_affinity_selector_without_a_label_repels_pods_that_lack_it() -> None:
     requirement = {"key": "app", "operator": "NotIn", "values": ["web"]}
     raw = {"topologyKey": HOST, "labelSelector": {"matchExpressions": [requirement]}}
     made = cluster(nodes=1).queue("q").pod("holder", on="node-0", scheduler="other", spec=apart(raw))
@@ -234,7 +234,7 @@ def selector(drawn_one: tuple[dict[str, str], list[tuple[str, str, list[str]]]])
     st.lists(st.tuples(labels, st.integers(0, 3), st.sampled_from(["n0", "default"])), max_size=6),
     st.lists(st.tuples(selectors, st.sampled_from([HOST, "zone"]), namespaces), min_size=1, max_size=3),
 )
-def test_counting_by_labels_finds_the_pods_that_looking_at_each_would(
+def test_counting_by_labels_finds_the_same_pods_as_a_full_scan(
     pods: list[tuple[dict[str, str], int, str]], terms: list[tuple[Any, str, Raw]]
 ) -> None:
     """Where anti-affinity lets a pod go, by the definition."""

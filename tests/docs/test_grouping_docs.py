@@ -30,7 +30,7 @@ def flag_names(flags: Iterable[Flag]) -> set[str]:
     return {flag.name for flag in flags}
 
 
-def test_every_flag_is_told_and_no_other() -> None:
+def test_every_flag_is_listed_and_no_other() -> None:
     assert flags_in(GROUPER.partition("## Flags")[2]) == flag_names(grouper.FLAGS)
     assert flags_in(STATUSES.partition("## Flags")[2]) == flag_names(podgroups.FLAGS) | flag_names(queues.FLAGS)
 
@@ -62,7 +62,7 @@ def unlisted_kinds(doc: str) -> set[str]:
     }
 
 
-def test_every_kind_is_told() -> None:
+def test_every_kind_is_listed() -> None:
     assert unlisted_kinds(GROUPER) == set()
 
 
@@ -78,11 +78,11 @@ def test_every_kind_is_told() -> None:
         names.CONDITION_OVER_QUOTA,
     ],
 )
-def test_every_condition_is_told(condition: str) -> None:
+def test_every_condition_is_listed(condition: str) -> None:
     assert f"| `{condition}` |" in STATUSES
 
 
-def test_every_metric_is_told() -> None:
+def test_every_metric_is_listed() -> None:
     assert set(re.findall(r"`kai_([a-z_]+)`", STATUSES)) == gauges.HELP.keys()
 
 
@@ -108,11 +108,11 @@ def test_every_metric_is_told() -> None:
         names.EVENT_INVALID_WORKLOAD,
     ],
 )
-def test_every_key_is_told(key: str) -> None:
+def test_every_key_is_listed(key: str) -> None:
     assert f"`{key}`" in GROUPER
 
 
-def test_every_reason_is_told() -> None:
+def test_every_reason_is_listed() -> None:
     """Reasons of the condition `Valid` are what a user searches for."""
     source = Path(__file__).parents[2] / "src" / "pykai"
     found = set()

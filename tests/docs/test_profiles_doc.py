@@ -29,7 +29,7 @@ def test_the_ready_made_file_is_the_profile() -> None:
     assert loaded == default_configuration("kubernetes")
 
 
-def test_the_links_lead_somewhere() -> None:
+def test_the_links_resolve() -> None:
     plugins = (DOCS / "plugins.md").read_text(encoding="utf-8")
     assert "\n## Preferences of pods\n" in plugins
     for target in re.findall(r"\]\(([^)#]+)", DOC):

@@ -43,7 +43,7 @@ def test_kinds_that_are_said_to_have_no_grouper_have_none(group: str) -> None:
     assert group not in {known for known, _, _ in built_in_groupers()}
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_resolves() -> None:
     for target in re.findall(r"\]\(([^)#]+)", README):
         assert (ROOT / target).exists(), target
     for anchor in re.findall(r"\]\(#([^)]+)\)", README):
@@ -74,7 +74,7 @@ def test_every_program_that_measures_exists() -> None:
         assert re.search(rf"^{name}:", targets, re.MULTILINE), name
 
 
-def test_the_story_is_the_one_that_is_told() -> None:
+def test_the_story_matches_the_text() -> None:
     """100 GPUs, 20 services, 10 jobs, four teams."""
     story = yaml.safe_load((Path(scenario.__file__).parent / "scenarios" / "lab.yaml").read_text(encoding="utf-8"))
     assert sum(each.get("count", 1) * each["gpus"] for each in story["machines"]) == 100
@@ -94,6 +94,6 @@ def test_the_figures_are_those_of_the_page_about_performance() -> None:
         assert not theirs or re.search(rf"\b{re.escape(theirs)}\b", PERFORMANCE)
 
 
-def test_the_example_plugin_is_as_long_as_it_is_said() -> None:
+def test_the_length_of_the_example_plugin_is_right() -> None:
     source = (ROOT / "examples" / "plugins" / "quiet_nodes" / "quiet_nodes.py").read_text(encoding="utf-8")
     assert f"an example of {len(source.splitlines())} lines" in README

@@ -37,7 +37,7 @@ def test_every_label_and_annotation_has_a_row(constant: str) -> None:
     )
 
 
-def test_a_row_says_guarded_where_a_policy_guards() -> None:
+def test_a_row_is_marked_guarded_where_a_policy_guards() -> None:
     fields = [field for policy in guardedfields.field_policies() for guard in policy.guards for field in guard.fields]
     keys = {field.key for field in fields if field.key}
     claimed = {name for row in rows(BELIEVED) if "| guarded" in row for name in named(row)}
@@ -45,7 +45,7 @@ def test_a_row_says_guarded_where_a_policy_guards() -> None:
     assert claimed - keys == {"selected-node", names.RESERVATION_APP}
 
 
-def test_every_policy_and_every_guarded_key_stands_there() -> None:
+def test_every_policy_and_every_guarded_key_is_listed() -> None:
     for policy in guardedfields.field_policies():
         assert f"| `{policy.name}` |" in POLICIES
         for guard in policy.guards:

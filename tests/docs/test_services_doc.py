@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "services.md").read_text(encoding="utf-8")
 
 
-def test_the_story_can_be_told() -> None:
+def test_the_story_runs() -> None:
     (listing,) = re.findall(r"```yaml\n(.*?)```", DOC, re.DOTALL)
     story = parse_story(listing)
     assert [len(step_objects(step)) for step in story.steps] == [1, 2]
@@ -73,7 +73,7 @@ def test_every_account_has_a_row_with_all_it_changes() -> None:
     assert rows_of("What each service may do").keys() == account_rules().keys()
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_resolve() -> None:
     for page in sorted((ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

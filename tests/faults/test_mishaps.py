@@ -46,7 +46,7 @@ def set_clock(ahead: timedelta = timedelta()) -> SetClock:
 
 
 @pytest.mark.parametrize("by", [HOUR, -HOUR], ids=["forward", "back"])
-def test_the_clock_of_our_machine_is_set_while_everything_runs(by: timedelta) -> None:
+def test_the_clock_of_the_machine_is_set_while_everything_runs(by: timedelta) -> None:
     clock = set_clock()
 
     async def story(it: StoryCluster) -> None:
@@ -195,7 +195,7 @@ BINDS = [
 
 
 @pytest.mark.parametrize("when", [*BINDS, "binder create configmaps", "binder patch pods"])
-def test_a_pod_comes_again_under_its_name_between_decision_and_bind(when: str) -> None:
+def test_a_pod_is_recreated_under_its_name_between_decision_and_bind(when: str) -> None:
     household: StoryCluster | None = None
     again: set[str] = set()
 
@@ -242,7 +242,7 @@ def test_a_pod_comes_again_under_its_name_between_decision_and_bind(when: str) -
 @pytest.mark.parametrize(
     "call", ["binder get persistentvolumeclaims", "binder patch persistentvolumeclaims", "binder create pods/binding"]
 )
-def test_a_volume_claim_goes_between_decision_and_bind(call: str) -> None:
+def test_a_volume_claim_is_deleted_between_decision_and_bind(call: str) -> None:
     household: StoryCluster | None = None
 
     async def go(request: Request) -> None:
@@ -277,7 +277,7 @@ def test_a_volume_claim_goes_between_decision_and_bind(call: str) -> None:
     "call",
     ["binder get resourceclaims.resource.k8s.io", "binder update resourceclaims.resource.k8s.io/status"],
 )
-def test_a_device_claim_goes_between_decision_and_bind(call: str) -> None:
+def test_a_device_claim_is_deleted_between_decision_and_bind(call: str) -> None:
     household: StoryCluster | None = None
 
     async def go(request: Request) -> None:
@@ -304,7 +304,7 @@ def test_a_device_claim_goes_between_decision_and_bind(call: str) -> None:
     assert told.hit
 
 
-def test_a_config_map_goes_between_decision_and_bind() -> None:
+def test_a_config_map_is_deleted_between_decision_and_bind() -> None:
     household: StoryCluster | None = None
     gone: list[str] = []
 
@@ -334,7 +334,7 @@ def test_a_config_map_goes_between_decision_and_bind() -> None:
 # -- pods that never go ----------------------------------------------------------------------------------------------
 
 
-def test_finalizers_that_never_go_cost_their_own_gpus_and_nothing_else() -> None:
+def test_finalizers_that_are_never_removed_cost_their_own_gpus_and_nothing_else() -> None:
     async def story(it: StoryCluster) -> None:
         await furnished(it)
         greedy = job("greedy", "rich", 8, gpus=1, minimum=1, runs="3000s")

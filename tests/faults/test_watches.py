@@ -121,6 +121,6 @@ def test_watches_that_cannot_be_relied_on(name: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_events_that_never_come_are_made_up_for_by_the_next_list(service: str) -> None:
+def test_lost_events_are_recovered_by_the_next_list(service: str) -> None:
     told = tell(twist=of(service, leaving_out(7)))
     assert told.problems() == []

@@ -57,7 +57,7 @@ async def test_pages() -> None:
         await endpoint.stop()
 
 
-async def test_a_crowd_costs_what_two_cost() -> None:
+async def test_many_concurrent_scrapes_cost_two_renderings() -> None:
     begun: list[int] = []
     go_on = asyncio.Event()
 
@@ -79,7 +79,7 @@ async def test_a_crowd_costs_what_two_cost() -> None:
     assert begun == [0, 1]
 
 
-async def test_what_fails_for_one_is_made_again_for_the_next() -> None:
+async def test_a_failed_page_is_rendered_again_for_the_next_client() -> None:
     answers = iter([RuntimeError("no"), None])
 
     async def make() -> str:
@@ -93,7 +93,7 @@ async def test_what_fails_for_one_is_made_again_for_the_next() -> None:
     assert await shared.get() == "made"
 
 
-async def test_a_flood_of_scrapes_is_answered_and_others_get_their_turn() -> None:
+async def test_a_flood_of_scrapes_is_answered_without_starving_other_requests() -> None:
     make = Metrics("kai")
     looked = 0
 
@@ -131,7 +131,7 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "localhost", ":x", ":70000"])
-def test_addresses_that_are_none(text: str) -> None:
+def test_invalid_addresses_are_refused(text: str) -> None:
     with pytest.raises(CannotListen):
         split_address(text)
 

@@ -23,7 +23,7 @@ def _undo() -> Iterator[None]:
         root.removeHandler(handler)
 
 
-def test_a_line_says_when_where_and_in_which_cycle() -> None:
+def test_a_line_has_time_place_and_cycle() -> None:
     out = io.StringIO()
     set_up_logging(3, stream=out)
     with log_context(session="000007"):
@@ -54,7 +54,7 @@ def test_setting_up_twice_writes_each_line_once() -> None:
     assert len(out.getvalue().splitlines()) == 1
 
 
-def test_other_libraries_are_heard_only_when_something_is_wrong() -> None:
+def test_other_libraries_log_warnings_only() -> None:
     out = io.StringIO()
     set_up_logging(5, stream=out)
     logging.getLogger("aiohttp").info("chatter")

@@ -83,7 +83,7 @@ def test_an_explicit_class_leaves_the_kind_its_preemptibility() -> None:
     assert (meta.priority_class, meta.preemptibility) == ("mine", "non-preemptible")
 
 
-def test_a_class_that_does_not_exist_is_passed_over() -> None:
+def test_a_class_that_does_not_exist_is_skipped() -> None:
     """workloads:T-43, DF-12."""
     top = owner("TestKind", labels={"priorityClassName": "ghost"})
     assert grouped(pod(by=top), top, readers=known_defaults()).priority_class == "cm-k"
@@ -95,7 +95,7 @@ def problems_of(found: Metadata) -> list[str]:
     return [str(problem) for problem in found.problems]
 
 
-def test_what_was_passed_over_is_listed_with_what_is_used_instead() -> None:
+def test_skipped_values_are_listed_with_what_is_used_instead() -> None:
     """ADR 27."""
     words = {"priorityClassName": "ghost", PREEMPTIBILITY: "maybe"}
     top = owner("TestKind", labels=words, annotations={DELAY: "soon", GRACE: "x"})
@@ -109,7 +109,7 @@ def test_what_was_passed_over_is_listed_with_what_is_used_instead() -> None:
     ]
 
 
-def test_the_word_of_the_pod_that_is_used_instead_is_told() -> None:
+def test_the_value_of_the_pod_that_is_used_instead_is_named() -> None:
     top = owner("TestKind", annotations={DELAY: "-5s"}, labels={PREEMPTIBILITY: "no"})
     below = pod(by=top, annotations={DELAY: "90s"}, labels={PREEMPTIBILITY: "preemptible"})
     preemptibility, delay = problems_of(grouped(below, top))
@@ -153,7 +153,7 @@ def test_a_core_kind_has_no_group_in_its_key() -> None:
     assert (meta.priority_class, meta.preemptibility) == ("c", "")
 
 
-def test_the_class_is_looked_for_on_owners_then_on_the_pod() -> None:
+def test_the_class_is_read_from_owners_then_from_the_pod() -> None:
     """workloads:DF-6: while the nearest owner is asked, the pod is asked too, and so beats farther owners."""
     top = owner("Top", "top", "t", labels={"priorityClassName": "inference"})
     near = owner("Near", "near", "n", by=top)
@@ -214,12 +214,12 @@ def test_the_user_of_the_owner_beats_the_user_of_the_pod() -> None:
     assert "other" not in meta.annotations
 
 
-def test_the_top_owner_speaks_for_itself_in_an_annotation() -> None:
+def test_the_top_owner_is_recorded_in_an_annotation() -> None:
     top = owner("Job", "j", "1e3", annotations={"kai.scheduler/top-owner-metadata": "mine"})
     assert grouped(pod(by=top), top).annotations["kai.scheduler/top-owner-metadata"] == "mine"
 
 
-def test_what_schedulers_remember_on_a_group_is_not_taken_from_an_owner() -> None:
+def test_annotations_of_schedulers_are_not_copied_from_an_owner() -> None:
     """A tenant writes the owner's annotations, and the pod grouper must not write them where the tenant may not."""
     forged = {f"kai.scheduler/{name}-timestamp": "2026-01-01T00:00:00Z" for name in ("last-start", "last-eviction")}
     top = owner("Job", annotations={**forged, "kai.scheduler/stale-podgroup-timestamp": "x", "keep": "it"})
@@ -243,7 +243,7 @@ def test_the_topology_is_the_top_owners_alone() -> None:
     assert (found.topology, found.required_topology_level, found.preferred_topology_level) == ("", "rack", "")
 
 
-def test_pods_of_equal_words_make_equal_groups() -> None:
+def test_pods_with_equal_metadata_make_equal_groups() -> None:
     settings = GroupingSettings()
     words = {
         inherited_fields(one, settings)

@@ -53,7 +53,7 @@ def test_all_pods_of_a_job_are_one_group() -> None:
 
 
 @pytest.mark.parametrize(("text", "least"), [("2", 2), ("+3", 3), ("0", 0), ("-1", -1), ("2147483647", 2147483647)])
-def test_a_job_says_how_many_start_together(text: str, least: int) -> None:
+def test_the_minimum_of_a_job_is_its_annotation_or_parallelism(text: str, least: int) -> None:
     """workloads:T-62."""
     top = owner("Job", annotations={MIN_MEMBER: text})
     assert grouped(pod(by=top), top).min_available == least
@@ -75,7 +75,7 @@ def test_a_job_waits_for_no_more_pods_than_it_has_left_to_run(
 
 
 @pytest.mark.parametrize("text", ["abc", "", " 2", "1_0", "2.0", "2147483648", "٣", "9" * 5000])
-def test_a_job_that_says_nonsense_is_refused(text: str) -> None:
+def test_a_job_with_invalid_values_is_refused(text: str) -> None:
     """workloads:T-62."""
     top = owner("Job", "j", annotations={MIN_MEMBER: text})
     with pytest.raises(GroupingError, match="invalid min-member annotation value"):
@@ -119,7 +119,7 @@ def test_other_kinds_are_one_group_with_a_minimum_of_one(kind: str, api: str) ->
     assert (meta.name, meta.min_available, meta.priority_class, meta.owner.kind) == ("pg-w-U", 1, "train", kind)
 
 
-def test_only_the_default_grouper_listens_to_the_whole_chain() -> None:
+def test_only_the_default_grouper_reads_the_whole_chain() -> None:
     near = {"priorityClassName": "build"}
     odd = owner("Odd", "o", "1", api="x.io/v1")
     between = owner("ReplicaSet", "r", "2", api="apps/v1", by=odd, labels=near)
@@ -179,7 +179,7 @@ def test_third_parties_add_kinds_by_entry_points(
     assert [("nonsense" in text, "Gone" in text) for text in caplog.messages] == [(True, False), (False, True)]
 
 
-def test_an_object_that_was_not_read_is_wanted() -> None:
+def test_a_missing_object_is_requested() -> None:
     which = ObjectName("v1", "Thing", "ns", "n")
     with pytest.raises(ObjectNotRead):
         FakeReaders().object(which)

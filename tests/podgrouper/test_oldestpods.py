@@ -46,7 +46,7 @@ class Pods:
         return found.metadata.name if found is not None else ""
 
 
-def test_who_goes_is_followed_by_the_next_in_age() -> None:
+def test_a_deleted_pod_is_followed_by_the_next_oldest() -> None:
     pods = Pods()
     for born, name in enumerate(("a", "b", "c")):
         pods.come(name, born)
@@ -57,7 +57,7 @@ def test_who_goes_is_followed_by_the_next_in_age() -> None:
     assert (pods.oldest(), len(pods.eldest)) == ("", 0)
 
 
-def test_pods_that_come_and_go_behind_an_old_one_are_not_remembered() -> None:
+def test_younger_pods_that_come_and_go_are_not_kept() -> None:
     pods = Pods()
     pods.come("head", 0)
     for born in range(1, 1000):
@@ -67,7 +67,7 @@ def test_pods_that_come_and_go_behind_an_old_one_are_not_remembered() -> None:
     assert len(pods.eldest) < 100
 
 
-def test_a_crowd_that_stays_is_remembered_and_one_by_one_the_oldest() -> None:
+def test_many_pods_are_kept_and_become_the_oldest_one_by_one() -> None:
     pods = Pods()
     for born in range(300):
         pods.come(f"worker-{born}", born)

@@ -90,14 +90,14 @@ async def test_an_owner_without_uid_is_refused() -> None:
 
 
 @pytest.mark.parametrize("failure", [NotFound(404, message="no such kind"), ServerError(500, message="down")])
-async def test_an_owner_that_cannot_be_read_is_told(failure: Exception) -> None:
+async def test_an_owner_that_cannot_be_read_is_reported(failure: Exception) -> None:
     server = Server(TOP, MIDDLE)
     server.refusals["top"] = failure
     with pytest.raises(GroupingError, match=r"failed to find Top: ns/top, uid: t: .*(no such kind|down)"):
         await find_owners(POD, nothing, server.fetch, memory())
 
 
-async def test_an_owner_with_garbage_for_metadata_is_told() -> None:
+async def test_an_owner_with_malformed_metadata_is_reported() -> None:
     async def fetch(which: ObjectName) -> Mapping[str, Any]:
         return {"metadata": {"name": which.name, "uid": "m", "labels": 7}}
 
@@ -148,7 +148,7 @@ async def test_a_chain_without_end_is_refused() -> None:
         await find_owners(pod(by=chain[-1]), nothing, Server(*chain).fetch, memory())
 
 
-async def test_owners_are_remembered_by_uid_for_a_while() -> None:
+async def test_owners_are_cached_by_uid_for_a_while() -> None:
     """workloads:2.2, Do better: all pods of a workload cost one read."""
     server, clock = Server(TOP, MIDDLE), FakeClock()
     known = memory(clock)
@@ -160,7 +160,7 @@ async def test_owners_are_remembered_by_uid_for_a_while() -> None:
     assert server.asked == ["middle", "top", "middle", "top"]
 
 
-async def test_a_cache_spares_the_server_unless_it_is_behind() -> None:
+async def test_a_cached_owner_is_not_read_from_the_server_unless_stale() -> None:
     server = Server(TOP, MIDDLE)
     await find_owners(POD, lambda which: {"middle": MIDDLE, "top": TOP}[which.name], server.fetch, memory())
     assert server.asked == []
@@ -169,7 +169,7 @@ async def test_a_cache_spares_the_server_unless_it_is_behind() -> None:
     assert (top.metadata.name, server.asked) == ("top", ["middle"])
 
 
-def test_owners_whose_time_is_over_are_let_go() -> None:
+def test_expired_owners_are_dropped() -> None:
     clock = FakeClock()
     known = memory(clock)
     for name in ("a", "b", "c"):

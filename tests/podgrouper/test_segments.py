@@ -172,7 +172,7 @@ def test_t45_absent_replicas_are_one() -> None:
     assert drawn(pytorch_subgroups(pytorch(None, None, size=None), worker())) == "master 1, worker 1"
 
 
-def test_t45_without_workers_for_now_the_worker_stays_a_leaf_and_nothing_is_told() -> None:
+def test_t45_without_workers_for_now_the_worker_stays_a_leaf_and_nothing_is_reported() -> None:
     """topo:T-45: n == 0."""
     parts = pytorch_subgroups(pytorch(1, 0, minimum=1), master())
     assert drawn(parts) == "master 1, worker 0"
@@ -227,7 +227,7 @@ def test_t45_a_worker_that_no_segment_has_is_an_error(index: str | None, said: s
     assert caught.value.problem.subject == "Pod/team/p"
 
 
-def test_t45_the_template_says_the_size_for_all_pods() -> None:
+def test_t45_the_template_sets_the_size_for_all_pods() -> None:
     """topo:T-45; workloads:WK-PT, better (b): a pod annotated otherwise does not rewrite the group."""
     owner = pytorch(1, 8, size="4")
     for each in (worker(), worker(**{SIZE: "2"}), master(), master(**{SIZE: "2"})):
@@ -237,7 +237,7 @@ def test_t45_the_template_says_the_size_for_all_pods() -> None:
         )
 
 
-def test_t45_where_the_template_is_silent_a_worker_says_the_size() -> None:
+def test_t45_without_a_size_in_the_template_a_worker_sets_it() -> None:
     """topo:T-45; workloads:WK-PT, better (b)."""
     for silent in (None, ""):
         parts = pytorch_subgroups(pytorch(1, 4, size=silent), worker("3", **{SIZE: "2"}))
@@ -262,7 +262,7 @@ BAD_SIZES = ["0", "1", "-2", "9", "two", "2.0", " 2", "2_0", "٢", "9" * 30]
 
 @pytest.mark.parametrize("size", BAD_SIZES)
 @pytest.mark.parametrize("where", ["template", "pod"])
-def test_td19_a_bad_size_of_a_job_is_told_and_its_workers_are_not_divided(size: str, where: str) -> None:
+def test_td19_a_bad_size_of_a_job_is_reported_and_its_workers_are_not_divided(size: str, where: str) -> None:
     """topo:TD-19: wherever it stands; no index is needed then."""
     on_pod = where == "pod"
     owner = pytorch(1, 8, size=None if on_pod else size)
@@ -275,7 +275,7 @@ def test_td19_a_bad_size_of_a_job_is_told_and_its_workers_are_not_divided(size: 
 
 
 @pytest.mark.parametrize("size", [0, 1, -2, 6, True, 2.5, [2], *BAD_SIZES])
-def test_td19_a_bad_size_of_a_set_is_told_and_its_workers_are_not_divided(size: object) -> None:
+def test_td19_a_bad_size_of_a_set_is_reported_and_its_workers_are_not_divided(size: object) -> None:
     """topo:TD-19, T-46: the same judge."""
     parts = leader_worker_subgroups(leader_worker_set(5, size), member(None))
     assert drawn(parts) == "leader 1, workers 4"
@@ -349,7 +349,7 @@ def test_t44_segments_without_topology_or_without_level_have_no_constraint() -> 
             assert len(parts.sub_groups) == 4
 
 
-def test_t44_masters_and_leaders_do_not_speak_for_segments() -> None:
+def test_t44_annotations_of_masters_and_leaders_do_not_apply_to_segments() -> None:
     """topo:T-44: the constraint would change with the pod that was looked at last."""
     template = {TOPOLOGY: "net", REQUIRED: "rack"}
     other = {TOPOLOGY: "other", REQUIRED: "zone"}
@@ -360,7 +360,7 @@ def test_t44_masters_and_leaders_do_not_speak_for_segments() -> None:
     assert constraints(found)["segment-0"] == inside("net", "rack")
 
 
-def test_t12_the_annotations_of_segments_say_nothing_about_the_whole_group() -> None:
+def test_t12_the_annotations_of_segments_do_not_apply_to_the_whole_group() -> None:
     """topo:T-12."""
     placement = {
         "kai.scheduler/topology-required-placement": "zone",
@@ -426,7 +426,7 @@ def test_t46_every_pod_is_in_a_segment_that_waits_for_exactly_its_pods() -> None
                 assert leaves == {name: found.count(name) for name in found}, (members, size, policy)
 
 
-def test_t46_an_excluded_leader_stands_before_the_segments() -> None:
+def test_t46_an_excluded_leader_comes_before_the_segments() -> None:
     """topo:T-46."""
     owner = leader_worker_set(5, 2, policy="LeaderExcluded", template={TOPOLOGY: "net", REQUIRED: "rack"})
     parts = leader_worker_subgroups(owner, member())
@@ -452,7 +452,7 @@ def test_t46_the_leaders_set_has_the_constraint_and_its_children_have_none() -> 
     assert constraints(parts) == dict.fromkeys(("segment-0", "segment-1"), inside("net", "rack"))
 
 
-def test_t46_the_policy_says_the_size_before_the_set_and_this_before_the_template() -> None:
+def test_t46_the_size_is_read_from_the_policy_then_the_set_then_the_template() -> None:
     """topo:T-46."""
     annotations, template = {SIZE: "3"}, {SIZE: "4"}
 
@@ -463,7 +463,7 @@ def test_t46_the_policy_says_the_size_before_the_set_and_this_before_the_templat
     assert (count(2, annotations), count(None, annotations), count(None, {})) == (6, 4, 3)
 
 
-def test_t46_a_pod_does_not_say_the_size() -> None:
+def test_t46_a_pod_does_not_set_the_size() -> None:
     """topo:T-46."""
     assert drawn(leader_worker_subgroups(leader_worker_set(5, None), member(**{SIZE: "2"}))) == "leader 1, workers 4"
 
@@ -513,7 +513,7 @@ def test_t46_a_leader_that_starts_before_its_workers_is_alone_until_it_has_a_nod
     assert leader_worker_subgroups(leader_worker_set(5, 2), member("0")).min_member == 5
 
 
-def test_t46_pods_of_a_started_group_say_how_many_they_are() -> None:
+def test_t46_pods_of_a_started_group_carry_the_group_size() -> None:
     """workloads:WK-LWS 2."""
     owner = leader_worker_set(5, 2, startup="LeaderReady")
     sizes = {"7": 7, "x": 5, "0": 5}
@@ -538,7 +538,7 @@ def test_t46_pods_of_a_started_group_say_how_many_they_are() -> None:
         ),
     ],
 )
-def test_a_manifest_that_contradicts_itself_is_an_error_that_says_where(owner: Raw, said: str) -> None:
+def test_a_manifest_that_contradicts_itself_is_an_error_with_its_path(owner: Raw, said: str) -> None:
     with pytest.raises(SegmentError) as caught:
         subgroups_of(owner, member())
     assert said in str(caught.value)

@@ -28,7 +28,7 @@ def test_what_looks_like_something_else_is_quoted(name: str) -> None:
     ["a", "j", "yn", "1a", "e3", "0x", "0xg", "2024-13-01", "2024-01-01-a", "1.2.3", "true-1", "nan", "inf", "1-2"]
     + ["0xffffffffffffffffffffff", "84b860bd-6320-4372-8357-486680c3f4c3"],
 )
-def test_everything_else_stands_as_it_is(name: str) -> None:
+def test_everything_else_is_written_unquoted(name: str) -> None:
     text = top_owner_text(owner("Pod", name))
     assert text.startswith(f"name: {name}\n")
 

@@ -143,7 +143,7 @@ def test_an_empty_queue_is_not_written() -> None:
     assert "queue" not in new_group(answer(queue=""))["spec"]
 
 
-def test_a_pod_is_told_its_group_and_subgroup() -> None:
+def test_a_pod_is_labelled_with_its_group_and_subgroup() -> None:
     """workloads:PP-1, PP-2."""
     assert pod_patch(pod(), answer()) == {"metadata": {"annotations": {"pod-group-name": "pg-j-U"}}}
     assert pod_patch(pod(), answer(pod_sub_group="s")) == {
@@ -154,14 +154,14 @@ def test_a_pod_is_told_its_group_and_subgroup() -> None:
     }
 
 
-def test_a_pod_that_is_told_already_is_left_alone() -> None:
+def test_a_pod_that_is_labelled_already_is_left_alone() -> None:
     """workloads:T-31."""
     told = pod(annotations={"pod-group-name": "pg-j-U"}, labels={"kai.scheduler/subgroup-name": "s"})
     assert pod_patch(told, answer(pod_sub_group="s")) is None
     assert pod_patch(pod(annotations={"pod-group-name": "pg-j-U"}), answer()) is None
 
 
-def test_a_subgroup_that_is_no_more_is_taken_off_the_pod() -> None:
+def test_the_label_of_a_removed_subgroup_is_removed_from_the_pod() -> None:
     """workloads:2.4, Do better."""
     told = pod(annotations={"pod-group-name": "pg-j-U"}, labels={"kai.scheduler/subgroup-name": "s"})
     assert pod_patch(told, answer()) == {"metadata": {"labels": {"kai.scheduler/subgroup-name": None}}}

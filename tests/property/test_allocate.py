@@ -113,7 +113,7 @@ def test_limits_and_non_preemptible_quota_hold_at_every_level(built: Cluster) ->
 
 @EXAMPLES
 @given(clusters())
-def test_nobody_waits_who_would_fit(built: Cluster) -> None:
+def test_no_pod_that_fits_waits(built: Cluster) -> None:
     """A pod for which no node was found fits none when the cycle is over: what is free only ever shrinks."""
     plan = built.schedule().plan
     model = Model(built.objects)
@@ -165,7 +165,7 @@ def test_the_order_of_the_objects_is_irrelevant(built: Cluster, data: st.DataObj
 
 @EXAMPLES
 @given(clusters())
-def test_remembering_failures_changes_nothing_but_the_work(built: Cluster) -> None:
+def test_signatures_change_nothing_but_the_work(built: Cluster) -> None:
     quick = built.schedule().plan
     slow = built.with_policy(reuse_failures=False).schedule().plan
     assert quick.work <= slow.work

@@ -55,7 +55,7 @@ def later(running: CaseRun, random: Random, cycle: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(random=RANDOM)
-def test_no_device_is_given_twice_and_every_claim_gets_what_it_asks_for(random: Random) -> None:
+def test_no_device_is_given_twice_and_every_claim_gets_what_it_requests(random: Random) -> None:
     """Selectors, constraints, counters and the reach of devices hold for all that is written (gpu:D-19 to D-22)."""
     running = a_run(a_cluster(random))
     for number in range(4):
@@ -90,7 +90,7 @@ def check_books(cycle: Cycle) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(random=RANDOM)
-def test_undo_restores_the_books(random: Random) -> None:
+def test_undo_restores_the_ledgers(random: Random) -> None:
     """Place, evict, look ahead, place again: every step is undone exactly (gpu:D-11, T-93)."""
     running = a_run(a_cluster(random))
     running.step()
@@ -204,7 +204,7 @@ def test_tables_kept_up_to_date_equal_tables_built_at_once(random: Random) -> No
 
 @settings(max_examples=40, deadline=None)
 @given(random=RANDOM)
-def test_what_is_said_of_many_nodes_is_what_is_given_on_each(random: Random) -> None:
+def test_the_check_of_many_nodes_agrees_with_the_allocation_on_each(random: Random) -> None:
     """The check of a node passes exactly where the books would give something, whether rows are asked at once."""
     running = a_run(a_cluster(random))
     running.step()
@@ -247,7 +247,7 @@ def request_of(bind: Bind) -> BindRequest:
 
 @settings(max_examples=40, deadline=None)
 @given(random=RANDOM)
-def test_what_is_being_bound_is_given_to_nobody_else(random: Random) -> None:
+def test_a_device_being_bound_is_not_given_again(random: Random) -> None:
     """While binders are at work: some have written the claims, some have started pods, some nothing (gpu:D-8)."""
     running = a_run(a_cluster(random))
     tables = running.tables

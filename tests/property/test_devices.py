@@ -271,7 +271,7 @@ moves = st.lists(st.tuples(st.integers(0, 5), st.one_of(mibs, st.just(0))), max_
     allocations=moves,
     promises=moves,
 )
-def test_the_books_agree_with_upstreams(
+def test_the_ledger_agrees_with_upstream(
     gpus: int,
     wholes: list[int],
     loads: list[tuple[str, int, int]],
@@ -299,7 +299,7 @@ def test_the_books_agree_with_upstreams(
         twins.agree()
 
 
-def test_taking_back_an_allocation_between_promises_is_exact() -> None:
+def test_undoing_an_allocation_between_pipelined_tasks_is_exact() -> None:
     """gpu:S-5, Do better: upstream would count one idle GPU less from here on."""
     twins = Twins(3)
     twins.seat("g", 50, RELEASING, 1)

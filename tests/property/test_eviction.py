@@ -151,7 +151,7 @@ def test_alc5_a_gang_never_starts_in_parts(built: Cluster) -> None:
 
 @EXAMPLES
 @given(tight_clusters())
-def test_pol2_only_the_evictable_are_evicted(built: Cluster) -> None:
+def test_pol2_only_evictable_pods_are_evicted(built: Cluster) -> None:
     """cycle:POL-2, STL-5; queues:Q-85, Q-285, Q-415."""
     plan, model = _cycle(built)
     for item in plan.evictions:
@@ -178,7 +178,7 @@ def test_pol2_only_the_evictable_are_evicted(built: Cluster) -> None:
 
 @EXAMPLES
 @given(tight_clusters())
-def test_sol16_nobody_is_evicted_in_vain(built: Cluster) -> None:
+def test_sol16_every_eviction_serves_a_gang(built: Cluster) -> None:
     """cycle:SOL-16: whoever others were evicted for is promised a place where someone leaves, and is whole with it."""
     plan, model = _cycle(built)
     promised = Counter(item.group for item in plan.nominations)
@@ -272,7 +272,7 @@ def test_stm5_undo_restores_every_byte(built: Cluster, seed: int, first: int, se
 
 
 @pytest.mark.parametrize("reuse_failures", [True, False])
-def test_sig2_identical_jobs_fare_alike_with_and_without_the_memory_of_failures(reuse_failures: bool) -> None:
+def test_sig2_identical_jobs_get_equal_results_with_and_without_signatures(reuse_failures: bool) -> None:
     """cycle:SIG-2."""
 
     @settings(max_examples=60, deadline=None)
@@ -302,7 +302,7 @@ def _diverging(model: Model, mine: str, theirs: str) -> tuple[str, str]:
 
 @settings(max_examples=120, deadline=None)
 @given(tight_clusters())
-def test_q270_reclaim_takes_only_from_those_above_their_share(built: Cluster) -> None:
+def test_q270_reclaim_takes_only_from_queues_above_their_share(built: Cluster) -> None:
     """queues:11.1, 11.3: the reclaimer ends within its fair share, and every side that loses was over its share, or
     over its quota while the reclaimer stays within its own, until the last part was taken."""
     built.with_actions("reclaim")

@@ -222,7 +222,7 @@ def test_equals_the_pseudo_code_where_units_matter(
 
 @unhurried
 @given(amounts, sibling_claims().flatmap(lambda claims: st.tuples(st.just(claims), st.permutations(claims))), ks)
-def test_the_order_of_the_input_says_nothing(
+def test_the_order_of_the_input_does_not_matter(
     total: float, orders: tuple[list[QueueDemand], Sequence[QueueDemand]], k: float
 ) -> None:
     claims, permuted = orders
@@ -248,7 +248,7 @@ def test_only_guarantees_exceed_the_pool(total: float, claims: list[QueueDemand]
 
 @unhurried
 @given(amounts, sibling_claims(), ks)
-def test_surplus_lies_idle_only_if_nobody_with_weight_wants_it(
+def test_surplus_stays_unused_only_if_no_queue_with_weight_wants_it(
     total: float, claims: list[QueueDemand], k: float
 ) -> None:
     shares = divide(total, claims, k=k, strict_remainders=True)
@@ -284,7 +284,7 @@ def test_without_strictness_a_share_is_less_than_a_unit_above(
     st.floats(1, 100),
     st.booleans(),
 )
-def test_more_weight_costs_one_unit_at_most_if_nobody_is_satisfied(
+def test_more_weight_costs_one_unit_at_most_if_no_queue_is_satisfied(
     total: float, claims: list[QueueDemand], k: float, number: int, factor: float, strict: bool
 ) -> None:
     """The unit is the remainder, which goes by fraction.
@@ -412,7 +412,7 @@ def test_a_queue_is_in_the_forest_or_reported(forest: list[Planted]) -> None:
 
 @unhurried
 @given(forests().flatmap(lambda forest: st.tuples(st.just(forest), st.permutations(forest))))
-def test_the_order_of_queues_says_nothing(orders: tuple[list[Planted], Sequence[Planted]]) -> None:
+def test_the_order_of_queues_does_not_matter(orders: tuple[list[Planted], Sequence[Planted]]) -> None:
     problems: tuple[list[Problem], list[Problem]] = ([], [])
     assert planted(orders[0], problems[0]) == planted(orders[1], problems[1])
     assert problems[0] == problems[1]

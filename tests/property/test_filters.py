@@ -103,7 +103,7 @@ def oracle_tainted(pod: list[Raw], node: list[Raw]) -> bool:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(taints, min_size=1, max_size=4), tolerations)
-def test_taints_keep_away_as_kubernetes_says(nodes: list[list[Raw]], pod: list[Raw]) -> None:
+def test_taints_filter_as_in_kubernetes(nodes: list[list[Raw]], pod: list[Raw]) -> None:
     """cycle:FLT-2 TaintToleration"""
     made = cluster().queue("q").gang("job", spec={"tolerations": pod})
     for node in nodes:
@@ -204,7 +204,7 @@ def oracle_selected(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(labels, min_size=1, max_size=4), st.one_of(st.just({}), labels), node_affinities)
-def test_nodes_are_selected_as_kubernetes_says(
+def test_nodes_are_selected_as_in_kubernetes(
     nodes: list[dict[str, str]], selector: dict[str, str], affinity: list[Raw] | None
 ) -> None:
     """cycle:FLT-2 NodeAffinity"""
@@ -238,7 +238,7 @@ def oracle_clash(wanted: HostPort, held: HostPort) -> bool:
 
 
 @given(st.lists(ports, max_size=3), st.lists(ports, max_size=3))
-def test_ports_clash_as_kubernetes_says(wanted: list[HostPort], held: list[HostPort]) -> None:
+def test_host_ports_conflict_as_in_kubernetes(wanted: list[HostPort], held: list[HostPort]) -> None:
     """cycle:FLT-2 NodePorts"""
     assert ports_conflict(wanted, held) == any(oracle_clash(one, other) for one in wanted for other in held)
 
@@ -386,7 +386,7 @@ def wait(made: Cluster, name: str, pod: Raw, count: int = 1) -> Cluster:
     st.lists(st.tuples(pods, st.integers(0, 3)), max_size=5),
     pods,
 )
-def test_pods_seek_and_avoid_each_other_as_kubernetes_says(
+def test_pod_affinity_and_anti_affinity_work_as_in_kubernetes(
     nodes: list[dict[str, str]], running: Placed, pod: Raw
 ) -> None:
     """cycle:FLT-2 InterPodAffinity: the reason of every node."""
@@ -417,7 +417,7 @@ def bound_to(result: Result, name: str, namespace: str) -> list[int]:
     st.lists(st.tuples(pods, st.integers(0, 3)), max_size=3),
     st.lists(st.tuples(pods, st.integers(1, 2)), min_size=1, max_size=5),
 )
-def test_placements_of_a_cycle_count_and_those_taken_back_do_not(
+def test_placements_of_a_cycle_count_and_undone_ones_do_not(
     nodes: list[dict[str, str]], running: Placed, waiting: Placed
 ) -> None:
     """cycle:FLT-6, Do better: the cycle told again, pod by pod, with the oracle looking at everyone placed so far.

@@ -330,7 +330,7 @@ def shares_of(result: Result) -> dict[str, Numbers]:
 
 @settings(max_examples=120, deadline=None)
 @given(scenes())
-def test_queues_and_jobs_are_served_as_an_oracle_serves_them_that_computes_everything_anew(scene: Scene) -> None:
+def test_queues_and_jobs_are_served_as_by_an_oracle_that_recomputes_everything(scene: Scene) -> None:
     """cycle:8.1 to 8.3; queues:10.1, 10.2."""
     result = scene.built().schedule()
     assert [bind.pod for bind in result.plan.binds] == Oracle(scene, shares_of(result)).run()
@@ -338,7 +338,7 @@ def test_queues_and_jobs_are_served_as_an_oracle_serves_them_that_computes_every
 
 @settings(max_examples=50, deadline=None)
 @given(scenes(), st.integers(0, 1 << 32))
-def test_the_order_of_objects_says_nothing(scene: Scene, seed: int) -> None:
+def test_the_order_of_input_objects_does_not_matter(scene: Scene, seed: int) -> None:
     """cycle:ORD-2, ORD-5: every order ends in a name, so nothing is left to chance."""
     assert scene.built(seed).schedule().plan.encoded() == scene.built().schedule().plan.encoded()
 

@@ -387,7 +387,7 @@ def scenes(draw: st.DrawFn) -> Scene:
 
 @settings(max_examples=150, deadline=None)
 @given(scenes())
-def test_every_pod_goes_where_the_slow_engine_says(scene: Scene) -> None:
+def test_every_pod_goes_where_the_reference_engine_places_it(scene: Scene) -> None:
     """cycle:SCO-1 to SCO-5, gpu:F-1 to F-9, gpu:P-7"""
     result = scene.cluster().schedule()
     world = scene.world
@@ -439,7 +439,7 @@ def ranked(cycle: Cycle, pod: str, *, anew: bool) -> list[float]:
 
 @settings(max_examples=120, deadline=None)
 @given(scenes(), st.data())
-def test_a_ranking_that_was_repaired_is_one_made_anew(scene: Scene, data: st.DataObject) -> None:
+def test_a_repaired_ranking_equals_a_new_one(scene: Scene, data: st.DataObject) -> None:
     """cycle:SCO-1: after any sequence of placements, promises and rollbacks, however long nobody looked."""
     cycle = scene.cluster().cycle()
     state = cycle.state

@@ -100,7 +100,7 @@ def start(built: Cluster, kubelets: dict[str, Kubelet], plan: Plan) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.randoms(use_true_random=False))
-def test_nobody_is_started_on_a_gpu_that_is_still_held(random: Random) -> None:
+def test_no_pod_starts_on_a_gpu_that_is_still_held(random: Random) -> None:
     """gpu:S-2, Do better; the order of the objects means nothing."""
     built, kubelets = drawn(random)
     plan = built.with_actions("allocate").schedule().plan

@@ -84,7 +84,7 @@ def test_sol12_a_victim_is_not_moved_where_allocate_would_not_put_it(make: Calla
 @settings(max_examples=70, deadline=None)
 @example(_drawn_home())
 @given(tight_clusters())
-def test_every_cluster_comes_to_rest(built: Cluster) -> None:
+def test_every_cluster_converges(built: Cluster) -> None:
     """cycle:23; cycle:SOL-12."""
     DRAWN.update(kinds_of(Model(built.objects)))
     _comes_to_rest(built)
@@ -92,7 +92,7 @@ def test_every_cluster_comes_to_rest(built: Cluster) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(tight_clusters())
-def test_without_consolidation_every_cluster_comes_to_rest(built: Cluster) -> None:
+def test_without_consolidation_every_cluster_converges(built: Cluster) -> None:
     """cycle:23: reclaim, preempt and stale gangs do not undo each other's work."""
     DRAWN.update(kinds_of(Model(built.objects)))
     _comes_to_rest(built, max_consolidation_preemptees=0)

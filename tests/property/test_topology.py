@@ -143,7 +143,7 @@ def test_a_required_level_is_never_broken(built: Cluster, seed: int, steps: int)
 
 @settings(max_examples=30, deadline=None)
 @given(busy_clusters(), st.integers(0, 2**32))
-def test_every_cluster_with_topologies_comes_to_rest(built: Cluster, seed: int) -> None:
+def test_every_cluster_with_topologies_converges(built: Cluster, seed: int) -> None:
     """cycle:23, SOL-12: nobody is evicted or moved for ever because of domains."""
     run = CaseRun(
         Case(id="drawn", now=timestamp_before(0), objects=built.objects, expect={}, cycles=Cycles()), validate=True
@@ -191,7 +191,7 @@ def test_the_order_of_the_objects_is_irrelevant(built: Cluster, data: st.DataObj
 
 @settings(max_examples=50, deadline=None)
 @given(busy_clusters(most_jobs=8))
-def test_remembering_failures_changes_nothing_but_the_work(built: Cluster) -> None:
+def test_signatures_change_nothing_but_the_work(built: Cluster) -> None:
     """topo:T-55: gangs with other constraints are other gangs."""
     built.with_actions("allocate")
     quick = built.schedule().plan
@@ -205,7 +205,7 @@ def test_remembering_failures_changes_nothing_but_the_work(built: Cluster) -> No
 
 @settings(max_examples=30, deadline=None)
 @given(busy_clusters(), st.integers(0, 2**32))
-def test_no_set_of_victims_that_suffices_is_thrown_away(built: Cluster, seed: int) -> None:
+def test_no_sufficient_set_of_victims_is_pruned(built: Cluster, seed: int) -> None:
     """topo:T-54, TD-9: whatever set lets a gang in, its bounds say that it may suffice."""
     run = CaseRun(Case(id="drawn", now=timestamp_before(0), objects=built.objects, expect={}, cycles=Cycles()))
     for step in range(2):

@@ -223,7 +223,7 @@ def answers(cycle: Cycle, ask: PlacementRequest) -> tuple[list[int], list[float]
 
 @settings(max_examples=250)
 @given(nodes, pods, st.lists(pod_labels, min_size=1, max_size=4), constraints, st.booleans(), st.booleans(), st.data())
-def test_every_answer_is_that_of_the_twin_whatever_came_and_went(
+def test_every_result_equals_that_of_the_reference_after_any_changes(
     drawn: list[tuple[dict[str, str], bool]],
     placed: list[Raw],
     waiting: list[dict[str, str]],
@@ -347,7 +347,7 @@ jobs = st.lists(
 
 @settings(max_examples=60)
 @given(nodes, jobs)
-def test_in_the_default_configuration_wishes_change_nothing(
+def test_in_the_default_configuration_preferences_change_nothing(
     drawn: list[tuple[dict[str, str], bool]], wishful: list[tuple[int, int, str, dict[str, str], str | None, Raw]]
 ) -> None:
     """cycle:FLT-4: with and without soft constraints, preferred terms and hints, all actions decide the same."""

@@ -199,7 +199,7 @@ def test_nothing_is_given_twice_and_no_limit_is_exceeded(random: Random) -> None
 
 @settings(max_examples=80, deadline=None)
 @given(random=st.randoms(use_true_random=True))
-def test_undo_restores_the_books(random: Random) -> None:
+def test_undo_restores_the_ledgers(random: Random) -> None:
     cycle = a_cluster(random).cycle()
     state = cycle.state
     before = figures(cycle)
@@ -266,7 +266,7 @@ def test_tables_with_storage_kept_up_to_date_equal_tables_built_at_once(random: 
 
 @settings(max_examples=40, deadline=None)
 @given(random=st.randoms(use_true_random=True))
-def test_the_columns_say_what_a_look_at_every_node_says(random: Random) -> None:
+def test_the_columns_agree_with_a_check_of_every_node(random: Random) -> None:
     """Kinds of nodes and single rows must agree; the cluster is larger than what is looked at one by one."""
     world = a_cluster(random)
     for n in range(80):

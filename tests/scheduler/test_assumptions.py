@@ -55,7 +55,7 @@ def test_a_withdrawal_in_doubt_is_not_ended_by_the_end_of_its_request() -> None:
 
 
 @pytest.mark.illegal_transitions
-def test_an_event_that_the_table_does_not_know_changes_nothing_and_is_logged(
+def test_an_event_without_a_transition_changes_nothing_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with pytest.raises(IllegalTransition, match="bind: 'accepted' does not happen when written"):

@@ -60,7 +60,7 @@ def test_one_pod_always_passes_and_small_ones_cost_nothing() -> None:
     assert len(backlog.admit(pods)) == 51
 
 
-def test_a_pod_on_a_node_is_taken_in_at_once() -> None:
+def test_a_pod_on_a_node_is_ingested_at_once() -> None:
     """Room that it uses must not be given away."""
     backlog = begun(allowance=20)
     waiting: list[TableOperation] = [ApplyObject(a_pod(name, terms=30)) for name in ("a", "b")]

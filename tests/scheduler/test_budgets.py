@@ -67,7 +67,7 @@ def test_sol5_every_key_is_read() -> None:
     assert budgets.generator_units("MultiNodeGang") == units(3)
 
 
-def test_sol5_a_default_for_ways_spares_those_with_a_value_of_their_own() -> None:
+def test_sol5_the_default_for_generators_does_not_override_their_own_values() -> None:
     """cycle:SOL-5"""
     budgets = read({"maxGeneratorSearchDuration": {"default": "7s"}})
     assert budgets.generator_units("NodeLocalGreedy") == units(30)
@@ -75,7 +75,7 @@ def test_sol5_a_default_for_ways_spares_those_with_a_value_of_their_own() -> Non
 
 
 @pytest.mark.parametrize("zero", ["0s", "0", 0])
-def test_sol5_nothing_means_without_end(zero: object) -> None:
+def test_sol5_an_empty_value_means_unlimited(zero: object) -> None:
     """cycle:SOL-5: for the largest values; the least a job gets is nothing then."""
     budgets = read(
         {
@@ -98,7 +98,7 @@ def test_a_duration_too_short_for_a_unit_is_one_unit() -> None:
     assert read({"maxJobSearchDuration": "1ns"}).job == 1
 
 
-def test_without_an_end_a_job_may_be_promised_anything() -> None:
+def test_with_unlimited_budgets_a_job_may_have_any_minimum() -> None:
     """cycle:SOL-5: min >= max is wrong only where there is a max."""
     budgets = read({"maxJobSearchDuration": "0s", "minJobSearchDuration": "1h"})
     assert (budgets.job, budgets.job_minimum) == (None, units(3600))
@@ -185,7 +185,7 @@ def test_sol6_enough_units_are_enough() -> None:
 
 
 @pytest.mark.parametrize("budgets", [{"job": 1}, {"actions": {"reclaim": 1}}])
-def test_sol3_a_search_that_is_stopped_evicts_nobody_and_says_so(budgets: dict[str, Any]) -> None:
+def test_sol3_a_search_that_is_stopped_evicts_nothing_and_has_a_reason(budgets: dict[str, Any]) -> None:
     """cycle:SOL-3"""
     result = claim(**budgets).schedule()
     assert result.plan.evictions == ()
@@ -207,7 +207,7 @@ def test_sol6_the_least_of_a_job_counts_whatever_the_action_has_left() -> None:
     assert result.pipelined("claim") == 2
 
 
-def test_sol6_a_way_that_is_used_up_leaves_the_job_to_the_next() -> None:
+def test_sol6_a_generator_out_of_budget_leaves_the_job_to_the_next() -> None:
     """cycle:SOL-6: the way has its own limit, and running into it does not end the action."""
     result = claim(generators={"NodeLocalGreedy": 0}).schedule()
     assert result.pipelined("claim") == 2

@@ -93,7 +93,7 @@ def test_the_built_in_configuration_is_that_of_cfg_2() -> None:
     assert configuration.policy.queue_depth == {}
 
 
-def test_the_whole_list_of_cfg_2_stands_in_its_order() -> None:
+def test_the_whole_list_of_cfg_2_is_in_order() -> None:
     """cycle:CFG-2, the plugins that decide nothing in this version included."""
     assert [name for name, _ in DEFAULT_PLUGINS] == [
         *DEFAULT_NAMES[:14],
@@ -338,7 +338,7 @@ queueDepthPerAction: {fly: 1, allocate: 2}
     ],
     ids=range(11),
 )
-def test_a_file_that_is_no_mapping_is_an_error_at_start(text: str) -> None:
+def test_a_file_that_is_not_a_mapping_is_an_error_at_start(text: str) -> None:
     with pytest.raises(ConfigurationError, match="configuration"):
         load_configuration(text)
 
@@ -434,7 +434,9 @@ class Theirs:
 """
 
 
-def test_a_plugin_of_others_comes_through_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_third_party_plugin_is_loaded_through_its_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(tmp_path, monkeypatch, THEIRS)
     configuration = load_configuration("tiers: [{plugins: [{name: theirs, arguments: {size: 3, colour: red}}]}]")
     (named,) = configuration.policy.plugins
@@ -507,7 +509,7 @@ def test_queue_depth_keeps_the_best_groups_of_every_leaf() -> None:
 WISHES = ["topologyspread", "nodeaffinity", "tainttoleration", "volumelimits"]
 
 
-def test_a_profile_says_which_plugins_are_on_where_the_file_lists_none() -> None:
+def test_a_profile_decides_which_plugins_are_on_where_the_file_lists_none() -> None:
     """cycle:FLT-4"""
     assert names(load_configuration("profile: kubernetes")) == [*DEFAULT_NAMES, *WISHES]
     assert names(load_configuration("profile: kubernetes\ntiers: []")) == [*DEFAULT_NAMES, *WISHES]
@@ -515,7 +517,7 @@ def test_a_profile_says_which_plugins_are_on_where_the_file_lists_none() -> None
     assert names(load_configuration("profile: kubernetes\ntiers: all of them")) == [*DEFAULT_NAMES, *WISHES]
 
 
-def test_a_profile_that_is_asked_for_wins_over_the_file() -> None:
+def test_a_profile_given_by_a_flag_wins_over_the_file() -> None:
     assert names(load_configuration("profile: default", "kubernetes")) == [*DEFAULT_NAMES, *WISHES]
     assert names(load_configuration("profile: kubernetes", "default")) == DEFAULT_NAMES
     assert names(load_configuration("", "kubernetes")) == [*DEFAULT_NAMES, *WISHES]
@@ -531,7 +533,7 @@ def test_an_unknown_profile_is_named_and_the_default_one_used(profile: str) -> N
     assert read.errors == (problem,)
 
 
-def test_a_reloaded_file_keeps_the_profile_that_was_asked_for() -> None:
+def test_a_reloaded_file_keeps_the_profile_of_the_flag() -> None:
     kept = LastGoodConfiguration("", "kubernetes")
     assert kept.reload("queueDepthPerAction: {allocate: 1}", lambda text: None)
     assert names(kept.current) == [*DEFAULT_NAMES, *WISHES]

@@ -68,7 +68,7 @@ def test_every_flag_of_part_21_is_there_with_its_default() -> None:
     assert {flag.name: flag.default for flag in FLAGS} == {**PART_21, **OURS}
 
 
-def test_flags_of_our_own_say_so_and_change_nothing_unless_given() -> None:
+def test_own_flags_are_marked_and_change_nothing_unless_given() -> None:
     """cycle:POL-7"""
     for flag in FLAGS:
         assert ("not in KAI Scheduler" in flag.meaning) == (flag.name in OURS), flag.name
@@ -218,7 +218,7 @@ def test_without_signatures_the_same_is_decided() -> None:
     assert plans[0].unscheduled == plans[1].unscheduled
 
 
-def test_the_table_says_what_each_flag_is_for() -> None:
+def test_the_table_explains_each_flag() -> None:
     for flag in FLAGS:
         assert flag.meaning
         assert flag.spec_id or flag.no_effect, flag.name

@@ -84,7 +84,7 @@ def test_an_empty_client_type_is_a_mistake(value: object) -> None:
     assert text.startswith("client type cannot be empty")
 
 
-def test_an_unknown_client_type_is_told_the_known_ones() -> None:
+def test_the_error_about_an_unknown_client_type_names_the_known_ones() -> None:
     """queues:14.2"""
     field, text = complaint({"clientType": "graphite", "connectionString": "x"})
     assert field == "usageDBConfig.clientType"
@@ -131,7 +131,7 @@ def test_q337_a_half_life_at_or_below_zero_is_off(half_life: str) -> None:
         ({"waitTimeout": "x"}, "waitTimeout"),
     ],
 )
-def test_q345_a_window_that_makes_no_sense_is_found_at_once(params: dict[str, str], field: str) -> None:
+def test_q345_an_invalid_window_is_reported_at_once(params: dict[str, str], field: str) -> None:
     """queues:Q-345: not at the first fetch."""
     assert complaint({"clientType": "built-in", "usageParams": params})[0] == f"usageDBConfig.usageParams.{field}"
 
@@ -155,7 +155,7 @@ def test_u6_data_cannot_be_fresher_than_it_is_fetched() -> None:
 
 
 @pytest.mark.parametrize("interval", ["0s", "1ms", "-5s"])
-def test_nobody_fetches_more_than_once_a_second(interval: str) -> None:
+def test_usage_is_fetched_at_most_once_a_second(interval: str) -> None:
     assert with_params(fetchInterval=interval).fetch_interval_ns == SECOND
 
 

@@ -91,7 +91,7 @@ def test_everything_that_is_wrong_is_named_at_once() -> None:
         read_options(Options(), FLAGS, {"number": "x", "other": "1"})
 
 
-def test_a_misspelt_flag_is_answered_with_the_right_one() -> None:
+def test_the_error_about_a_misspelt_flag_suggests_the_right_one() -> None:
     with pytest.raises(OptionError, match=r"--numbr: unknown flag; did you mean --number\?"):
         read_options(Options(), FLAGS, {"numbr": "1"})
 

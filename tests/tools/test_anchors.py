@@ -200,7 +200,7 @@ old = "break"
 new = \'\'\'
 if most > 0:
     continue\'\'\'
-tests = ["tests/test_prices.py"]
+tests = ["tests/test_the_cost_of_groups.py"]
 
 # What is shown.
 
@@ -210,7 +210,7 @@ title = "the rate is not shown"
 where = "prices:name"
 old = "offer.rate"
 new = "offer.net"
-tests = ["tests/test_prices.py"]
+tests = ["tests/test_the_cost_of_groups.py"]
 nth = 1
 
 [[mutant]]
@@ -219,7 +219,7 @@ title = "taxes are low"
 where = "prices:"
 old = "19"
 new = "RATES"
-tests = ["tests/test_prices.py"]
+tests = ["tests/test_the_cost_of_groups.py"]
 """
     (mutants / "prices.toml").write_text(tables)
     for command in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "x"]):

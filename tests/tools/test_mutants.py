@@ -94,7 +94,7 @@ Run = Callable[..., tuple[int, str]]
 def table(
     statement: str, title: str, old: str, new: str, where: str = "prices:total", test: str = "", more: str = ""
 ) -> str:
-    tests = json.dumps([test or "tests/test_prices.py"])
+    tests = json.dumps([test or "tests/test_the_cost_of_groups.py"])
     anchor = f'file = "{where}"' if "/" in where else f'where = "{where}"'
     return (
         f'[[mutant]]\nid = "{statement}"\ntitle = "{title}"\n{anchor}\n'
@@ -108,7 +108,7 @@ def shop(tmp_path: Path) -> Path:
     for name, text in {
         "src/shop/__init__.py": "",
         "src/shop/prices.py": SOURCE,
-        "tests/test_prices.py": TESTS,
+        "tests/test_the_cost_of_groups.py": TESTS,
         "pyproject.toml": '[tool.pytest.ini_options]\naddopts = ["--import-mode=importlib"]\n',
     }.items():
         path = tmp_path / name
@@ -293,7 +293,7 @@ def test_tests_without_end_are_invalid(run: Run) -> None:
 
 
 def test_tests_that_fail_by_themselves_catch_nothing(run: Run, shop: Path) -> None:
-    (shop / "tests" / "test_prices.py").write_text(TESTS.replace("== 5", "== 6"))
+    (shop / "tests" / "test_the_cost_of_groups.py").write_text(TESTS.replace("== 5", "== 6"))
     status, output = run(table(*NO_TAX))
     assert status == 1
     assert "the tests must pass before anything is broken" in output

@@ -53,7 +53,7 @@ def shop(tmp_path: Path) -> Path:
     for name, text in {
         "src/shop/__init__.py": "",
         "src/shop/prices.py": SOURCE,
-        "tests/test_prices.py": TESTS,
+        "tests/test_the_cost_of_groups.py": TESTS,
         "pyproject.toml": '[tool.pytest.ini_options]\naddopts = ["--import-mode=importlib"]\n',
     }.items():
         path = tmp_path / name

@@ -138,7 +138,7 @@ def test_t15_the_container_may_be_chosen(container: str, index: str) -> None:
     assert treated == [container]
 
 
-def test_t15_a_container_that_is_not_there_is_refused() -> None:
+def test_t15_a_missing_container_is_refused() -> None:
     pod = a_pod({**HALF, names.GPU_FRACTION_CONTAINER_ANNOTATION: "x"})
     with pytest.raises(AdmissionDenied, match="failed to get fraction container ref: container with name x not found"):
         mutated(pod)
@@ -218,7 +218,7 @@ ALONE = "cannot request multiple fractional devices without specifying fraction 
         ),
     ],
 )
-def test_a5_what_may_be_asked_for(annotations: dict[str, str], limits: dict[str, str], problem: str) -> None:
+def test_a5_what_may_be_requested(annotations: dict[str, str], limits: dict[str, str], problem: str) -> None:
     assert validate(a_pod(annotations, limits=limits)) == ([problem] if problem else [])
 
 
@@ -267,7 +267,9 @@ def test_other_changes_are_allowed() -> None:
         ({"kai.scheduler/numa-placement-predicted": "[]"}, {}),
     ],
 )
-def test_what_the_services_write_nobody_else_may_write(annotations: dict[str, str], labels: dict[str, str]) -> None:
+def test_keys_of_the_services_are_writable_by_the_services_only(
+    annotations: dict[str, str], labels: dict[str, str]
+) -> None:
     forged = a_pod(annotations, labels=labels)
     assert validate(forged, privileged=True) == []
     (problem,) = validate(forged, privileged=False)

@@ -66,7 +66,7 @@ def test_a_minimum_beyond_the_children_is_a_warning(creating: bool) -> None:
         ),
     ],
 )
-def test_what_is_no_tree_is_refused_with_one_word(parts: list[dict[str, Any]], error: str) -> None:
+def test_an_invalid_tree_is_refused_with_its_reason(parts: list[dict[str, Any]], error: str) -> None:
     """workloads:T-5, T-6, T-7."""
     assert judged(*parts).errors == (error,)
 
@@ -107,7 +107,7 @@ def test_a_deep_tree_is_fine() -> None:
     assert judged(*parts, minSubGroup=2) == ValidationResult()
 
 
-def test_all_errors_are_told_in_order_of_names() -> None:
+def test_all_errors_are_reported_in_order_of_names() -> None:
     found = judged(part("b"), part("a"))
     assert found.message == "subgroup a: minMember is required\nsubgroup b: minMember is required"
     assert not found.allowed

@@ -30,14 +30,14 @@ def test_a_plain_queue_is_fine() -> None:
     assert validate(queue(parent="top"), None, known(queue("top"))) == ValidationResult()
 
 
-def test_resources_must_be_there() -> None:
+def test_resources_are_required() -> None:
     """queues:Q-22, W1."""
     found = validate(queue(resources=None), None, {})
     assert (found.errors, found.warnings) == (("resources must be specified",), ("resources must be specified",))
     assert not validate(queue(resources=None), queue(resources=None), {}).allowed
 
 
-def test_a_queue_that_others_are_below_stays() -> None:
+def test_a_queue_with_children_cannot_be_deleted() -> None:
     """queues:Q-23, W2."""
     children = known(queue("b", "q"), queue("a", "q"), queue("c"))
     assert validate_deletion(queue(), children).errors == ("cannot delete queue q: it has child queues [a b]",)
@@ -65,7 +65,7 @@ def test_a_queue_that_others_are_below_stays() -> None:
         ({"parent": "q"}, "would be below itself, through q"),
     ],
 )
-def test_nonsense_is_refused(spec: Raw, text: str) -> None:
+def test_invalid_fields_are_refused(spec: Raw, text: str) -> None:
     """queues:Q-39 b, c."""
     found = validate(queue(**spec), None, {})
     assert text in found.message
@@ -85,14 +85,14 @@ def test_what_was_wrong_before_stays_writable() -> None:
     assert not validate(queue(quota=-6), bad, {}).allowed
 
 
-def test_what_is_left_out_is_told() -> None:
+def test_missing_resources_are_a_warning() -> None:
     """queues:Q-15, Q-39 d."""
     found = validate(queue(resources={"gpu": {"quota": 1, "limit": -1}}), None, {})
     assert found.allowed
     assert [text.split()[0] for text in found.warnings] == ["spec.resources.cpu", "spec.resources.memory"]
 
 
-def test_a_parent_that_is_not_there_is_told() -> None:
+def test_a_missing_parent_is_a_warning() -> None:
     """queues:Q-39 f, queues:Q-24."""
     assert "parent queue x does not exist" in validate(queue(parent="x"), None, {}).warnings[0]
     assert validate(queue(parent="x"), None, {}, quotas=True).errors == (
@@ -107,7 +107,7 @@ def test_a_parent_without_resources_is_refused_where_quotas_count() -> None:
     assert validate(queue(parent="x"), None, others).allowed
 
 
-def test_a_first_child_of_a_busy_queue_is_told() -> None:
+def test_the_first_child_of_a_queue_in_use_is_a_warning() -> None:
     """queues:Q-39 g."""
     others = known(queue("x"))
     assert (
@@ -119,7 +119,7 @@ def test_a_first_child_of_a_busy_queue_is_told() -> None:
     )
 
 
-def test_quotas_above_the_parents_are_told() -> None:
+def test_quotas_above_the_parents_are_a_warning() -> None:
     """queues:Q-24, Q-25, Q-39 e."""
     others = known(queue("x", quota=10), queue("y", "x", quota=6))
     found = validate(queue(parent="x", quota=11), None, others, quotas=True)
@@ -136,7 +136,7 @@ def test_quotas_above_the_parents_are_told() -> None:
     assert "(unlimited) exceeds" in validate(queue(parent="x"), None, others, quotas=True).warnings[0]
 
 
-def test_quotas_below_the_childrens_are_told() -> None:
+def test_quotas_below_the_childrens_are_a_warning() -> None:
     """queues:Q-24, Q-25."""
     others = known(queue("q", quota=10), queue("b", "q", quota=6), queue("a", "q", quota=5))
     found = validate(queue(quota=5), queue(quota=11), others, quotas=True)

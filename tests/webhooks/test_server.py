@@ -147,7 +147,7 @@ async def shown(server: AdmissionServer) -> bytes:
     return found
 
 
-async def test_a_flood_of_reviews_and_of_nonsense_is_answered(tmp_path: Path) -> None:
+async def test_a_flood_of_valid_and_invalid_reviews_is_answered(tmp_path: Path) -> None:
     async with served(tmp_path) as (_, session):
 
         async def nonsense(number: int) -> int:
@@ -199,7 +199,7 @@ def test_a_patch_names_what_changed() -> None:
         ("system:serviceaccount:kube-system:job-controller", (), False),
     ],
 )
-def test_who_is_privileged(user: str, groups: tuple[str, ...], may: bool) -> None:
+def test_privileged_users(user: str, groups: tuple[str, ...], may: bool) -> None:
     assert is_privileged(user, groups) is may
 
 
@@ -235,7 +235,7 @@ async def works(admin: Client) -> bool:
     return False
 
 
-async def test_an_api_server_asks_before_it_takes_a_pod(tmp_path: Path) -> None:
+async def test_an_api_server_calls_the_webhook_before_it_admits_a_pod(tmp_path: Path) -> None:
     async with guarded(tmp_path) as server:
         jane, binder = Client(server.transport(JANE)), Client(server.transport("binder"))
         made = await jane.create(PODS, a_pod(HALF), GUARDED)

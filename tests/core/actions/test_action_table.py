@@ -61,7 +61,7 @@ def test_messages_about_unknown_actions_name_a_new_row() -> None:
 
 
 @pytest.mark.usefixtures("_with_sweep")
-def test_a_new_row_runs_and_speaks() -> None:
+def test_a_new_row_runs_and_reports() -> None:
     world = cluster(nodes=1, gpus=1).queue("q").gang("job", gpu=1, on="node-0")
     plan = world.with_policy(actions=("allocate", "sweep")).schedule().plan
     assert [(evict.action, evict.message) for evict in plan.evictions] == [("sweep", "Pod default/job-0 was swept")]

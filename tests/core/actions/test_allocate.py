@@ -83,7 +83,7 @@ def test_t7_a_gang_that_needs_resources_still_being_released_is_pipelined_as_a_w
     assert result.why("job") == ""
 
 
-def test_t8_a_pod_waits_for_one_that_leaves_but_not_for_one_that_is_stuck() -> None:
+def test_t8_a_pod_waits_for_a_terminating_pod_but_not_for_a_stuck_one() -> None:
     leaving = with_leaving_pod(cluster(nodes=1, gpus=1).queue("q"), gpu=1).gang("job", gpu=1).schedule()
     assert leaving.pipelined("job") == 1
     stuck = with_leaving_pod(cluster(nodes=1, gpus=1).queue("q"), gpu=1, gone_s=121).gang("job", gpu=1).schedule()
@@ -132,7 +132,7 @@ def test_t12_nested_subgroups_are_bound_together() -> None:
     assert result.bound("job") == 5
 
 
-def test_t13_one_of_two_subgroups_is_enough_where_the_group_says_so() -> None:
+def test_t13_one_of_two_subgroups_is_enough_with_min_sub_group_one() -> None:
     result = (
         cluster(nodes=1, gpus=2)
         .queue("q")
@@ -148,7 +148,7 @@ def test_t13_one_of_two_subgroups_is_enough_where_the_group_says_so() -> None:
     assert result.bound_pods("job") == ["job-a1-0", "job-a2-0"]
 
 
-def test_t14_a_surplus_subgroup_is_bound_when_there_is_room() -> None:
+def test_t14_a_surplus_subgroup_is_bound_when_resources_are_free() -> None:
     result = (
         cluster(nodes=1, gpus=2)
         .queue("q")
@@ -188,7 +188,7 @@ def test_t15_nothing_is_chosen_when_every_subgroup_is_satisfied() -> None:
 # -- cycle:ALC-1: what is tried ---------------------------------------------------------------------------------------
 
 
-def test_alc1_the_queue_is_asked_about_all_chosen_tasks_at_once() -> None:
+def test_alc1_the_queue_check_covers_all_chosen_tasks_at_once() -> None:
     """One pod would be within the limit, the gang is not."""
     result = cluster(nodes=1, gpus=4).queue("q", limit=1).gang("job", 2, gpu=1).schedule()
     assert result.plan.binds == ()
@@ -199,18 +199,18 @@ def test_alc1_the_queue_is_asked_about_all_chosen_tasks_at_once() -> None:
     assert (refusal.bound, refusal.used, refusal.requested) == (1.0, 0.0, 2.0)
 
 
-def test_alc1_the_queue_is_asked_only_about_what_is_chosen_now() -> None:
+def test_alc1_the_queue_check_covers_only_the_tasks_chosen_now() -> None:
     """Of an elastic group the minimum is chosen first, then one pod a turn."""
     result = cluster(nodes=1, gpus=4).queue("q", limit=2).gang("job", 4, min=1, gpu=1).schedule()
     assert result.bound("job") == 2
 
 
-def test_alc1_a_group_over_its_capacity_looks_at_no_node() -> None:
+def test_alc1_a_group_over_capacity_inspects_no_node() -> None:
     result = cluster(nodes=1, gpus=4).queue("q", limit=1).gang("job", 2, gpu=1).schedule()
     assert result.plan.work == 0
 
 
-def test_alc1_without_the_proportion_plugin_nobody_asks_the_queue() -> None:
+def test_alc1_without_the_proportion_plugin_no_queue_is_checked() -> None:
     built = cluster(nodes=1, gpus=4).queue("q", limit=1).gang("job", 2, gpu=1)
     plugins = tuple(named for named in built.policy().plugins if named.name != "proportion")
     assert built.with_policy(plugins=plugins).schedule().bound("job") == 2
@@ -284,7 +284,7 @@ def test_alc2_a_subgroup_stays_inside_the_set_of_its_parent() -> None:
     assert result.node_of("job-far-0") == "b2"
 
 
-def test_alc2_a_subgroup_without_tasks_is_not_asked_for() -> None:
+def test_alc2_no_node_set_is_requested_for_a_subgroup_without_tasks() -> None:
     built = racks(a1=4).tree("job", leaf("done", 1, running=1), leaf("new", 1, pending=1), on="a1", gpu=1)
     plugin = Domains({})
     assert with_plugin(built, plugin).schedule().bound_pods("job") == ["job-new-0"]
@@ -322,7 +322,7 @@ def test_alc3_every_resource_must_be_idle_for_a_task_to_start() -> None:
     assert (result.bound("job"), result.pipelined("job")) == (0, 1)
 
 
-def test_alc3_a_shared_request_starts_on_an_idle_device_and_waits_for_a_leaving_one() -> None:
+def test_alc3_a_shared_request_starts_on_an_idle_device_and_waits_for_a_releasing_one() -> None:
     idle = cluster(nodes=1, gpus=1).queue("q").gang("job", fraction=0.5).schedule()
     assert idle.bound("job") == 1
     built = cluster(nodes=1, gpus=1).queue("q").group("leaving")
@@ -496,14 +496,14 @@ def test_alc5_other_groups_still_start() -> None:
     assert result.pipelined("waits") == 2
 
 
-def test_alc6_what_is_promised_is_not_promised_twice() -> None:
+def test_alc6_a_node_is_not_nominated_twice_for_the_same_resources() -> None:
     built = with_leaving_pod(cluster(nodes=1, gpus=1).queue("q"), gpu=1)
     result = built.gang("first", gpu=1).gang("second", gpu=1).schedule()
     assert (result.pipelined("first"), result.pipelined("second")) == (1, 0)
     assert result.why("second").endswith(f"{SHORT_OF_GPUS}.")
 
 
-def test_alc6_a_promise_is_forgotten_by_the_next_cycle() -> None:
+def test_alc6_a_nomination_does_not_outlive_the_cycle() -> None:
     """Only a nomination on the pod itself is remembered, and that only ranks nodes."""
     built = with_leaving_pod(cluster(nodes=1, gpus=1).queue("q"), gpu=1)
     built.gang("first", gpu=1).gang("second", gpu=1)
@@ -513,7 +513,7 @@ def test_alc6_a_promise_is_forgotten_by_the_next_cycle() -> None:
     assert tables.snapshot(2).task_records["default/first-0"].status is TaskStatus.PENDING
 
 
-def test_alc6_a_nominated_pod_goes_where_it_was_promised_a_place() -> None:
+def test_alc6_a_nominated_pod_goes_to_its_nominated_node() -> None:
     """cycle:ALC-6, Do better: the nominatednode plugin honours what a service wrote on the pod."""
     built = cluster(nodes=3, gpus=1).queue("q").gang("job", gpu=1, nominated="node-2")
     assert built.schedule().node_of("job-0") == "node-2"
@@ -528,7 +528,7 @@ def test_a_group_is_started_once_however_many_turns_it_takes() -> None:
     assert result.plan.started == ("default/job",)
 
 
-def test_a_group_that_is_wholly_promised_is_not_started() -> None:
+def test_a_fully_pipelined_group_is_not_started() -> None:
     result = with_leaving_pod(cluster(nodes=1, gpus=1).queue("q"), gpu=1).gang("job", gpu=1).schedule()
     assert result.pipelined("job") == 1
     assert result.plan.started == ()
@@ -537,7 +537,7 @@ def test_a_group_that_is_wholly_promised_is_not_started() -> None:
 # -- cycle:ALC-8: why not ---------------------------------------------------------------------------------------------
 
 
-def test_alc8_a_single_pod_says_why_it_found_no_node() -> None:
+def test_alc8_the_reason_of_a_single_pod_names_why_no_node_fits() -> None:
     result = cluster(nodes=1, gpus=1).queue("q").gang("job", 2, min=1, gpu=1).schedule()
     assert result.why("job") == (
         "PodSchedulingErrors: Resources were not found for pod default/job-1 due to: "
@@ -545,7 +545,7 @@ def test_alc8_a_single_pod_says_why_it_found_no_node() -> None:
     )
 
 
-def test_alc8_a_gang_says_for_how_many_pods_there_was_room() -> None:
+def test_alc8_the_reason_of_a_gang_counts_the_pods_that_fit() -> None:
     result = cluster(nodes=1, gpus=2).queue("q").gang("job", 3, gpu=1).schedule()
     assert result.why("job") == (
         "PodSchedulingErrors: Resources were found for 2 pods while 3 are required for gang scheduling. "
@@ -554,7 +554,7 @@ def test_alc8_a_gang_says_for_how_many_pods_there_was_room() -> None:
     )
 
 
-def test_alc8_a_subgroup_says_which_it_is_and_counts_over_the_whole_job() -> None:
+def test_alc8_the_reason_names_the_subgroup_and_counts_over_the_whole_job() -> None:
     """cycle:ALC-8, Do better: found are two pods of a and one of b."""
     result = (
         cluster(nodes=1, gpus=3)
@@ -569,12 +569,12 @@ def test_alc8_a_subgroup_says_which_it_is_and_counts_over_the_whole_job() -> Non
     )
 
 
-def test_alc8_beyond_its_minimum_a_gang_speaks_of_the_pod() -> None:
+def test_alc8_beyond_the_minimum_the_reason_is_about_the_pod() -> None:
     result = cluster(nodes=1, gpus=2).queue("q").gang("job", 3, min=2, gpu=1).schedule()
     assert "Resources were not found for pod default/job-2 due to: " in result.why("job")
 
 
-def test_alc8_subgroups_of_one_pod_each_are_no_gang() -> None:
+def test_alc8_subgroups_of_one_pod_each_are_not_a_gang() -> None:
     result = (
         cluster(nodes=1, gpus=1)
         .queue("q")
@@ -584,7 +584,7 @@ def test_alc8_subgroups_of_one_pod_each_are_no_gang() -> None:
     assert "Resources were not found for pod default/job-b-0 due to: " in result.why("job")
 
 
-def test_alc8_pods_that_leave_count_for_the_form_of_the_text() -> None:
+def test_alc8_terminating_pods_count_for_the_form_of_the_message() -> None:
     """activeUsed counts pods that terminate, so this gang is spoken of as satisfied."""
     built = cluster(nodes=1, gpus=2).queue("q").group("job", minMember=2)
     for index in range(2):
@@ -657,7 +657,7 @@ def test_exp2_counts_add_up_over_the_sets_that_were_tried() -> None:
     assert refusal.nodes == {"node(s) didn't have enough resources: GPUs": 2}
 
 
-def test_exp10_a_group_whose_pods_are_all_gated_is_told_so() -> None:
+def test_exp10_the_reason_of_a_fully_gated_group_names_the_gates() -> None:
     result = cluster(nodes=1).queue("q").gang("job", 2, spec={"schedulingGates": [{"name": "wait"}]}).schedule()
     assert result.why("job") == "Job is not ready for scheduling. Waiting for 2 pods, currently 2 exist, 2 are gated"
 

@@ -44,7 +44,7 @@ def test_t33_a_job_moves_so_that_a_larger_one_fits() -> None:
     assert result.node_of("old-1-0") == "node-0"
 
 
-def test_t34_work_that_is_not_preemptible_stays() -> None:
+def test_t34_non_preemptible_work_is_not_moved() -> None:
     """cycle:T-34, POL-2."""
     result = spread(consolidating(4, 4), 2, 2, preemptible=False).gang("new", gpu=3).schedule()
     assert moves(result) == {}
@@ -58,14 +58,14 @@ def _short_of_cpu(age: float) -> Result:
 
 
 @pytest.mark.parametrize("age", [5, 20])
-def test_t35_where_someone_would_be_left_without_a_place_nothing_happens(age: float) -> None:
+def test_t35_nothing_is_moved_if_a_victim_would_fit_nowhere(age: float) -> None:
     """cycle:T-35: whoever is served first in the trial."""
     result = _short_of_cpu(age)
     assert moves(result) == {}
     assert result.plan.nominations == ()
 
 
-def test_t35_the_verdict_says_who_would_have_no_place() -> None:
+def test_t35_the_reason_names_the_victim_that_would_fit_nowhere() -> None:
     """cycle:14: the validator wants every victim placed again."""
     record = _short_of_cpu(age=20).unscheduled("new")
     assert record is not None
@@ -74,7 +74,7 @@ def test_t35_the_verdict_says_who_would_have_no_place() -> None:
     assert verdict.other.startswith("there is no other place for default/old-")
 
 
-def test_con2_every_pod_of_a_gang_must_find_a_place() -> None:
+def test_con2_every_pod_of_a_moved_gang_must_fit() -> None:
     """cycle:14: an elastic pair of which one pod would move and the other wait."""
     built = cluster().with_actions("consolidation").queue("q").node(gpus=3, cpu=1).node(gpus=4)
     built.gang("third", gpu=1, cpu=0, on="node-0", preemptible=False)
@@ -94,7 +94,7 @@ def test_only_preemptible_work_moves_others() -> None:
     assert result.verdicts("new") == {"consolidation": "not_preemptible"}
 
 
-def test_with_too_little_free_in_the_cluster_nobody_is_asked() -> None:
+def test_with_too_little_free_in_the_cluster_no_victim_is_tried() -> None:
     """cycle:14: the sum of what is free must suffice; the verdict tells both figures."""
     result = spread(consolidating(4, 4), 2, 3).gang("new", gpu=4).schedule()
     record = result.unscheduled("new")
@@ -102,7 +102,7 @@ def test_with_too_little_free_in_the_cluster_nobody_is_asked() -> None:
     assert record.verdicts == (NoEviction("consolidation", "too_little_free", "", "GPU", 4.0, 3.0),)
 
 
-def test_a_job_beyond_the_limit_of_its_queue_moves_nobody() -> None:
+def test_a_job_beyond_the_limit_of_its_queue_moves_no_pod() -> None:
     """queues:Q-200: who moves is charged as before, so nothing is tried, and the verdict tells both figures."""
     built = cluster().with_actions("consolidation").queue("q", limit=6).node(gpus=4).node(gpus=4)
     record = spread(built, 2, 2).gang("new", gpu=3).schedule().unscheduled("new")
@@ -136,7 +136,7 @@ def test_what_is_being_released_counts_as_free() -> None:
     assert result.pipelined("new") == 1
 
 
-def test_the_rest_of_shared_gpus_counts_as_free() -> None:
+def test_the_unused_part_of_shared_gpus_counts_as_free() -> None:
     """cycle:14; gpu:T-53: two halves in use on two GPUs, a whole one is wanted."""
     built = consolidating(1, 1)
     for index in range(2):
@@ -153,7 +153,7 @@ def test_nodes_that_are_not_ready_have_nothing_free() -> None:
     assert result.verdicts("new") == {"consolidation": "too_little_free"}
 
 
-def test_a_job_refused_for_too_little_free_stands_for_its_like() -> None:
+def test_a_job_rejected_for_too_little_free_represents_equal_jobs() -> None:
     """cycle:14, SIG-2: in any queue, because consolidation keeps its memory over all queues."""
     built = spread(consolidating(4, 4), 2, 3).queue("other")
     result = built.gang("first", gpu=4).gang("second", gpu=4, queue="other").schedule()
@@ -161,7 +161,7 @@ def test_a_job_refused_for_too_little_free_stands_for_its_like() -> None:
     assert result.verdicts("first") == {"consolidation": "alike"}
 
 
-def test_q286_work_of_any_queue_moves_whoever_has_more() -> None:
+def test_q286_work_of_any_queue_is_moved_whatever_its_share() -> None:
     """queues:Q-286: no test of fair shares, and of no priority."""
     built = consolidating(4, 4).queue("poor", quota=8).priority_class("high", 90)
     result = spread(built, 2, 2, queue="poor", priority="high").gang("new", gpu=3).schedule()
@@ -192,7 +192,7 @@ def _many(most: int) -> Cluster:
     return built.gang("new", gpu=2).with_policy(max_consolidation_preemptees=most)
 
 
-def test_con1_none_means_off() -> None:
+def test_con1_zero_turns_consolidation_off() -> None:
     """cycle:CON-1: the action does not even tell why."""
     result = _many(0).schedule()
     assert moves(result) == {}
@@ -206,14 +206,14 @@ def test_con1_one_is_enough_for_one(most: int) -> None:
 
 
 @pytest.mark.parametrize(("most", "moved"), [(1, 0), (2, 2), (3, 2), (-1, 2)])
-def test_con1_gangs_beyond_the_number_are_not_touched(most: int, moved: int) -> None:
+def test_con1_gangs_beyond_the_limit_are_not_moved(most: int, moved: int) -> None:
     """cycle:CON-1, Do better: exactly that many gangs, the worst in the order; two must move here."""
     built = spread(consolidating(4, 4, 4, 2), 3, 3, 2).gang("last", gpu=1, on="node-2")
     result = built.gang("new", gpu=4, age=1).with_policy(max_consolidation_preemptees=most).schedule()
     assert len(moves(result)) == moved
 
 
-def test_con1_the_worst_of_the_order_are_those_that_count() -> None:
+def test_con1_the_last_gangs_of_the_order_are_the_candidates() -> None:
     """cycle:CON-1, Do better: with one allowed only the youngest may move, and the youngest does not help."""
     built = spread(consolidating(2, 2, 4), 1, 1).gang("youngest", gpu=4, on="node-2", age=1)
     built.gang("new", gpu=2, age=2)
@@ -232,7 +232,7 @@ def test_con1_pods_of_one_gang_count_once(least: int) -> None:
 # What is decided
 
 
-def test_con2_moved_pods_are_deleted_with_the_place_they_are_expected_at() -> None:
+def test_con2_moved_pods_are_deleted_with_their_expected_node() -> None:
     """cycle:CON-2: told in the eviction; the promise is for their successors."""
     (evicted,) = spread(consolidating(4, 4), 2, 2).gang("new", gpu=3).schedule().plan.evictions
     assert evicted.message == (
@@ -241,7 +241,7 @@ def test_con2_moved_pods_are_deleted_with_the_place_they_are_expected_at() -> No
     assert (evicted.action, evicted.preemptor, evicted.node) == ("consolidation", "default/new", "node-1")
 
 
-def test_nobody_is_moved_twice_in_a_cycle() -> None:
+def test_no_pod_is_moved_twice_in_a_cycle() -> None:
     """cycle:14: what was only promised a place is not there to be moved."""
     built = spread(consolidating(4, 4, 4), 2, 2, 2)
     result = built.gang("first", gpu=3).gang("second", gpu=3).schedule()
@@ -288,7 +288,7 @@ def test_sol12_a_victim_that_stays_away_is_moved() -> None:
     assert built.with_actions("consolidation").schedule().moved_to("victim-0") == "large"
 
 
-def test_sol12_only_those_who_really_leave_count_as_gone() -> None:
+def test_sol12_only_evicted_pods_count_as_gone() -> None:
     """cycle:SOL-12: with all of the set gone the job would find a place, with the one that is kept it would not."""
     port = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "3"}}, "ports": [{"hostPort": 80}]}]}
     built = cluster().queue("q").priority_class("low", 10).node("roomy").node("tight", cpu=16)
@@ -316,13 +316,13 @@ def gap(rival: str = "") -> Result:
     return found.gang("wide", gpu=2).with_actions("allocate", "consolidation").schedule()
 
 
-def test_nobody_is_moved_for_the_sake_of_a_larger_gang_that_would_take_the_gap() -> None:
+def test_no_pod_is_moved_when_a_larger_gang_would_take_the_freed_node() -> None:
     """While the mover is gone three GPUs are free: a gang of three that goes first would take them all."""
     assert gap().evicted_pods() == ["b-0"]
     assert gap(rival="high").evicted_pods() == []
 
 
-def test_a_larger_gang_that_goes_later_does_not_matter() -> None:
+def test_a_larger_gang_later_in_the_order_does_not_matter() -> None:
     result = gap(rival="low")
     assert result.evicted_pods() == ["b-0"]
     assert result.moved_to("b-0") == "node-0"

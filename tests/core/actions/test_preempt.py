@@ -38,7 +38,7 @@ def nothing_happens(result: Result) -> bool:
 # Cases of cycle:23
 
 
-def test_t17_one_pod_of_an_elastic_job_makes_room() -> None:
+def test_t17_one_pod_of_an_elastic_job_is_evicted() -> None:
     """cycle:T-17: its second pod, and the preemptor waits for it on the same node."""
     result = infers(trains(preempting(2), pods=2, min=1)).schedule()
     assert result.evicted_pods() == ["old-1"]
@@ -59,7 +59,7 @@ def test_t19_an_elastic_job_shrinks_before_another_dies_and_keeps_its_minimum() 
     assert sorted(result.evicted_pods()) == ["elastic-1", "single-0"]
 
 
-def test_t20_a_pod_for_which_there_is_another_place_moves() -> None:
+def test_t20_a_victim_that_fits_elsewhere_moves() -> None:
     """cycle:T-20, SOL-16: both are deleted, one has a new place."""
     result = infers(trains(preempting(2, 1), pods=2, min=1), gpu=2).schedule()
     assert len(result.plan.evictions) == 2
@@ -75,7 +75,7 @@ def test_t21_an_elastic_preemptor_gets_its_minimum() -> None:
     assert result.pipelined("new") == 1
 
 
-def test_t22_a_gang_drains_all_its_nodes() -> None:
+def test_t22_a_gang_drains_every_node_it_needs() -> None:
     """cycle:T-22: eleven nodes of four single jobs each."""
     built = preempting(*[4] * 11)
     for index in range(44):
@@ -104,26 +104,26 @@ def test_t23_each_subgroup_gives_what_it_has_beyond_its_minimum() -> None:
         ("lower priority", {"priority": "inference"}, {"priority": "build"}),
     ],
 )
-def test_t24_who_is_no_victim(case: str, old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_t24_protected_work_is_never_a_victim(case: str, old: dict[str, Any], new: dict[str, Any]) -> None:
     """cycle:T-24, queues:Q-285: though the preemptor would be served first, and someone of low priority waits."""
     built = preempting(1, quota=1).queue("other", quota=0, weight=0).priority_class("lowest", 1)
     built.gang("lowest", priority="lowest", gpu=1)
     assert nothing_happens(infers(trains(built, **{"age": 1, **old}), **{"age": 100, **new}).schedule()), case
 
 
-def test_without_anyone_of_lower_priority_nothing_is_searched() -> None:
+def test_without_lower_priority_work_nothing_is_searched() -> None:
     """queues:Q-285: the verdict says so."""
     result = infers(trains(preempting(1)), priority="train").schedule()
     assert result.verdicts("new") == {"preempt": "no_lower_priority"}
 
 
-def test_t26_a_pod_that_is_leaving_already_is_no_victim() -> None:
+def test_t26_a_terminating_pod_is_not_a_victim() -> None:
     """cycle:T-26, PG-14: but its sibling is."""
     built = trains(preempting(2), pods=2, min=1, gpu=1).assume("old-0", TaskStatus.STUCK_IN_RELEASING)
     assert infers(built).schedule().evicted_pods() == ["old-1"]
 
 
-def test_t26_a_job_of_which_all_pods_are_leaving_is_no_victim() -> None:
+def test_t26_a_job_whose_pods_all_terminate_is_not_a_victim() -> None:
     """cycle:T-26."""
     assert nothing_happens(infers(trains(preempting(1)).assume("old-0", TaskStatus.STUCK_IN_RELEASING)).schedule())
 
@@ -131,7 +131,7 @@ def test_t26_a_job_of_which_all_pods_are_leaving_is_no_victim() -> None:
 # The gate, the order of victims, the words
 
 
-def test_q204_work_that_cannot_be_taken_back_must_be_within_quota() -> None:
+def test_q204_non_preemptible_work_must_be_within_quota() -> None:
     """queues:Q-204: no error is recorded, the verdict tells the figures."""
     result = infers(trains(preempting(2, quota=1), gpu=2), gpu=2, preemptible=False).schedule()
     assert nothing_happens(result)
@@ -141,7 +141,7 @@ def test_q204_work_that_cannot_be_taken_back_must_be_within_quota() -> None:
     assert _refusals(result, "new") == ()
 
 
-def test_q204_a_quota_of_cpu_is_told_in_milli() -> None:
+def test_q204_a_cpu_quota_is_reported_in_millicores() -> None:
     """queues:Q-204: only GPUs are counted in hundredths."""
     result = infers(trains(preempting(1, cpu=(500, -1, 1))), preemptible=False, cpu=1).schedule()
     (verdict,) = _verdicts(result, "new")
@@ -160,7 +160,7 @@ def test_q204_preemptible_work_preempts_beyond_the_quota() -> None:
     assert result.evicted_pods() == ["old-0"]
 
 
-def test_a_job_refused_by_the_quota_stands_for_its_like() -> None:
+def test_a_job_rejected_by_the_quota_represents_equal_jobs() -> None:
     """cycle:14: unlike in reclaim, it becomes a failed representative."""
     built = trains(preempting(2, quota=1), gpu=2)
     result = infers(infers(built, "a", gpu=2, preemptible=False), "b", gpu=2, preemptible=False).schedule()
@@ -168,7 +168,7 @@ def test_a_job_refused_by_the_quota_stands_for_its_like() -> None:
     assert result.verdicts("b") == {"preempt": "alike"}
 
 
-def test_the_limit_of_the_queue_is_no_reason_to_look_for_nobody() -> None:
+def test_the_queue_limit_does_not_stop_the_victim_search() -> None:
     """queues:Q-204: the gate asks about quota only; the limit is met when victims make room in the books too."""
     result = infers(trains(preempting(2, quota=1, limit=1), gpu=1), gpu=1, preemptible=False).schedule()
     assert result.evicted_pods() == ["old-0"]
@@ -207,7 +207,7 @@ def test_the_message_names_the_workload() -> None:
     assert (evicted.action, evicted.preemptor, evicted.gang_size) == ("preempt", "b/new", 1)
 
 
-def test_all_pods_that_go_together_are_counted() -> None:
+def test_all_pods_evicted_together_are_counted() -> None:
     """cycle:13.5: gang_size is the number of pods evicted for one job."""
     result = infers(trains(preempting(3), pods=3), gpu=2).schedule()
     assert [evicted.gang_size for evicted in result.plan.evictions] == [3, 3, 3]
@@ -225,7 +225,7 @@ def test_jobs_are_served_in_order_and_each_has_its_own_victims() -> None:
     assert [result.pipelined(name) for name in ("first", "second", "third")] == [1, 1, 0]
 
 
-def test_a_promise_is_taken_back_by_higher_priority() -> None:
+def test_a_nomination_is_revoked_by_higher_priority() -> None:
     """cycle:PG-14, Do better: nobody is deleted for a pod that only had a promise."""
     built = preempting(2).priority_class("top", 200).with_policy(actions=("allocate", "preempt"))
     trains(trains(built, "leaving").assume("leaving-0", TaskStatus.RELEASING))
@@ -234,7 +234,7 @@ def test_a_promise_is_taken_back_by_higher_priority() -> None:
     assert (result.pipelined("middle"), result.pipelined("best")) == (0, 1)
 
 
-def test_queue_depth_bounds_who_is_looked_at() -> None:
+def test_queue_depth_limits_the_jobs_that_are_tried() -> None:
     """cycle:ORD-5 for preempt: the best job of the queue only."""
     built = infers(infers(trains(trains(preempting(2), "old-a"), "old-b"), "first"), "second")
     result = built.with_policy(queue_depth={"preempt": 1}).schedule()

@@ -63,7 +63,7 @@ def test_q321_an_eviction_before_the_creation_does_not_shorten_the_window() -> N
     assert not triggers(new(ground("preempt"), "5m", 100, annotations={EVICTED: timestamp_before(1000)}).schedule())
 
 
-def test_q323_the_refusal_says_until_when() -> None:
+def test_q323_the_refusal_names_the_end_of_the_delay() -> None:
     """queues:Q-323, cycle:POL-4: duration as Go writes it."""
     result = new(ground("preempt"), "1h", 600).schedule()
     record = result.unscheduled("new")
@@ -104,12 +104,12 @@ def test_q323_it_is_recorded_once_though_an_action_in_between_did_something() ->
     assert [type(refusal).__name__ for refusal in record.refusals] == ["WithinDelay"]
 
 
-def test_q322_the_cycle_knows_when_the_window_ends() -> None:
+def test_q322_the_plan_expires_when_the_window_ends() -> None:
     """queues:Q-322: the answer changes then."""
     assert new(ground("preempt"), "5m", 100).schedule().cycle.state.valid_until_ns == NOW_NS + 200 * SECOND
 
 
-def test_q322_allocate_does_not_ask() -> None:
+def test_q322_allocate_ignores_the_delay() -> None:
     """queues:Q-322: on free resources a job starts at once."""
     built = cluster(nodes=1, gpus=4).queue("mine")
     assert new(built, "5m", 1).schedule().bound("new") == 1
@@ -171,7 +171,7 @@ def test_pol7_upstream_ignores_the_policy_of_the_class() -> None:
     assert triggers(never(honour=False))
 
 
-def test_pol7_never_is_a_delay_without_end() -> None:
+def test_pol7_never_is_an_infinite_delay() -> None:
     """cycle:POL-7, Do better: behind the knob."""
     result = never(honour=True)
     assert not triggers(result)

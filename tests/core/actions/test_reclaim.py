@@ -50,7 +50,7 @@ def test_a1_a_queue_gets_back_its_quota_and_no_more() -> None:
     assert result.verdicts("new-q1-1") == {"reclaim": "fair_share"}
 
 
-def test_a1_the_younger_job_goes() -> None:
+def test_a1_the_younger_job_is_evicted() -> None:
     """cycle:SOL-7: the order of the queue from its other end."""
     built = reclaiming(2).queue("q0", quota=1).queue("q1", quota=1)
     runs(built, "q0", 1, "young", age=10)
@@ -68,14 +68,14 @@ def test_a2_queues_within_their_quota_leave_each_other_alone() -> None:
     assert result.verdicts("new-q0-0") == result.verdicts("new-q1-0") == {"reclaim": "fair_share"}
 
 
-def test_a3_nobody_is_over() -> None:
+def test_a3_no_queue_is_over_its_share() -> None:
     """queues:19.7 A3: quotas that the cluster cannot give to both."""
     built = reclaiming(2).queue("q0", quota=2).queue("q1", quota=2)
     result = waits(runs(built, "q0", 2), "q1", 1).schedule()
     assert evictions_and_promises(result) == (0, 0)
 
 
-def test_a4_a_job_is_taken_whole() -> None:
+def test_a4_a_job_is_evicted_whole() -> None:
     """queues:19.7 A4, Q-270: the last victim may bring its queue below quota."""
     built = reclaiming(2).queue("q0", quota=1).queue("q1", quota=1)
     result = waits(runs(built, "q0", 1, gpu=2), "q1", 2).schedule()
@@ -83,7 +83,7 @@ def test_a4_a_job_is_taken_whole() -> None:
     assert result.pipelined("new-q1-0") == 1
 
 
-def test_a5_work_that_cannot_be_taken_back_stays_within_quota() -> None:
+def test_a5_non_preemptible_work_stays_within_quota() -> None:
     """queues:19.7 A5, Q-261."""
     built = reclaiming(4).queue("q0", quota=1).queue("q1", quota=1)
     runs(built, "q0", 1, preemptible=False)
@@ -141,7 +141,7 @@ def test_a11_departments_are_fair_to_each_other() -> None:
     assert evictions_and_promises(result) == (0, 0)
 
 
-def test_a12_the_department_quota_binds_work_that_cannot_be_taken_back() -> None:
+def test_a12_the_department_quota_binds_non_preemptible_work() -> None:
     """queues:19.7 A12, Q-273: someone else is over, so only the quota of the department forbids it."""
     built = reclaiming(3).queue("d0", quota=1, weight=9).queue("d1", quota=1, weight=0)
     built.queue("queue0", parent="d0", quota=3).queue("queue1", parent="d1", quota=1)
@@ -150,7 +150,7 @@ def test_a12_the_department_quota_binds_work_that_cannot_be_taken_back() -> None
     assert evictions_and_promises(waits(built, "queue0", 1, preemptible=False).schedule()) == (0, 0)
 
 
-def test_a12_the_same_work_if_it_can_be_taken_back() -> None:
+def test_a12_preemptible_work_may_exceed_the_department_quota() -> None:
     """queues:Q-273: the counterpart."""
     built = reclaiming(3).queue("d0", quota=1, weight=9).queue("d1", quota=1, weight=0)
     built.queue("queue0", parent="d0", quota=3).queue("queue1", parent="d1", quota=1)
@@ -172,7 +172,7 @@ def test_a13_over_its_share_of_cpu_a_queue_reclaims_no_gpus() -> None:
 # Cases of cycle:23
 
 
-def test_t27_only_the_pod_beyond_quota_goes() -> None:
+def test_t27_only_the_pod_beyond_quota_is_evicted() -> None:
     """cycle:T-27: an elastic job loses the task of lowest priority and keeps the rest."""
     built = reclaiming(2).queue("q0", quota=1).queue("q1", quota=1)
     built.group("old", queue="q0", minMember=1, preemptibility="preemptible")
@@ -182,7 +182,7 @@ def test_t27_only_the_pod_beyond_quota_goes() -> None:
     assert result.evicted_pods() == ["second"]
 
 
-def test_t28_a_core_within_quota_is_not_cut() -> None:
+def test_t28_the_minimum_within_quota_is_not_split() -> None:
     """cycle:T-28, RCL-3: taking the second pod would take the minimum, which the queue deserves."""
     built = reclaiming(3).queue("q0", quota=2).queue("q2", quota=2)
     result = built.gang("old", 3, min=2, queue="q2", gpu=1, on="node-0").gang("new", gpu=2, queue="q0").schedule()
@@ -211,7 +211,7 @@ def test_t29_shared_gpus_are_moved_together() -> None:
     assert result.node_of("new-0") == evicted.node
 
 
-def test_t30_parts_that_do_not_fit_together_are_evicted_for_good() -> None:
+def test_t30_fractions_that_do_not_fit_together_are_evicted_for_good() -> None:
     """cycle:T-30."""
     result = _halves(0.7).schedule()
     (evicted,) = result.plan.evictions
@@ -219,7 +219,7 @@ def test_t30_parts_that_do_not_fit_together_are_evicted_for_good() -> None:
     assert result.node_of("new-0") == evicted.node
 
 
-def test_t54_a_part_of_a_gpu_goes_before_a_whole_one() -> None:
+def test_t54_a_gpu_fraction_is_evicted_before_a_whole_gpu() -> None:
     """gpu:T-54: one GPU is enough, and the part is less."""
     built = reclaiming(2).queue("q0", quota=1).queue("q1", quota=1)
     built.gang("whole", queue="q0", gpu=1, on="node-0")
@@ -229,7 +229,7 @@ def test_t54_a_part_of_a_gpu_goes_before_a_whole_one() -> None:
 
 
 @pytest.mark.parametrize(("wanted", "evicted"), [(0.4, 1), (0.8, 2)])
-def test_t54_as_many_parts_as_are_needed(wanted: float, evicted: int) -> None:
+def test_t54_as_many_fractions_as_needed_are_evicted(wanted: float, evicted: int) -> None:
     """gpu:T-54: two halves of one GPU."""
     built = reclaiming(1).queue("q0", quota=0).queue("q1", quota=1)
     for index in range(2):
@@ -285,7 +285,7 @@ def test_rcl2_the_message_of_two_queues_below_one_department() -> None:
     assert len(lines) == 3
 
 
-def test_rcl2_every_pod_is_told_the_figures_of_before() -> None:
+def test_rcl2_every_message_has_the_figures_before_the_eviction() -> None:
     """cycle:RCL-1, RCL-2: both victims of one job read the same two lines."""
     built = reclaiming(4).queue("q0", quota=2).queue("q1", quota=2)
     result = waits(runs(built, "q0", 4), "q1", 1, gpu=2).schedule()
@@ -294,7 +294,7 @@ def test_rcl2_every_pod_is_told_the_figures_of_before() -> None:
     assert first[0].startswith("q0 uses <GPU: 4, ")
 
 
-def test_rcl2_a_second_reclaimer_reads_new_figures() -> None:
+def test_rcl2_the_message_of_a_second_reclaimer_has_new_figures() -> None:
     """cycle:RCL-2: books are read when a search begins."""
     built = reclaiming(4).queue("q0", quota=2).queue("q1", quota=2)
     result = waits(runs(built, "q0", 4), "q1", 2).schedule()
@@ -310,7 +310,7 @@ def test_rcl1_a_set_is_judged_by_what_queues_had_before_it(preemptible: bool) ->
     assert evictions_and_promises(result) == (1, 1)
 
 
-def test_rcl3_cores_of_several_subgroups_are_one_part() -> None:
+def test_rcl3_the_minimums_of_several_subgroups_are_one_part() -> None:
     """cycle:RCL-3: two subgroups at their minimum go together; three GPUs over, the four of both cores may go."""
     built = reclaiming(4).queue("q0", quota=1).queue("q1", quota=3)
     built.tree("old", leaf("a", 2, running=2), leaf("b", 2, running=2), queue="q0", gpu=1)
@@ -343,7 +343,7 @@ def test_reclaim_takes_no_work_that_is_not_preemptible() -> None:
     assert result.verdicts("new-q1-0") == {"reclaim": "hopeless"}
 
 
-def test_a_refused_job_is_no_representative() -> None:
+def test_a_rejected_job_does_not_represent_equal_jobs() -> None:
     """cycle:14: a job that asks for less CPU and more GPUs is tried although the other was refused for its CPU."""
     built = reclaiming(4).queue("q0", quota=2, priority=1).queue("q1", quota=2, cpu=(1000, -1, 0))
     runs(built, "q0", 4).gang("large", queue="q1", gpu=1, cpu=2, age=20)
@@ -352,7 +352,7 @@ def test_a_refused_job_is_no_representative() -> None:
     assert result.pipelined("small") == 1
 
 
-def test_a_refused_job_is_asked_before_the_memory() -> None:
+def test_the_fair_share_check_runs_before_the_signature_check() -> None:
     """cycle:14: the gate of reclaim comes first, so every job is told its own rule."""
     built = reclaiming(2).queue("q0", quota=1).queue("q1", quota=1)
     runs(built, "q0", 2, preemptible=False)
@@ -361,7 +361,7 @@ def test_a_refused_job_is_asked_before_the_memory() -> None:
     assert result.verdicts("large") == {"reclaim": "fair_share"}
 
 
-def test_without_fairness_nobody_reclaims() -> None:
+def test_without_fairness_nothing_is_reclaimed() -> None:
     """cycle:14: the plugin proportion says who may."""
     names = ["predicates", "priority", "nodeavailability", "sg-nodelocalgreedy", "sg-multinodegang"]
     built = reclaiming(2).configured({"actions": "reclaim", "tiers": [{"plugins": [{"name": n} for n in names]}]})
@@ -379,7 +379,7 @@ def test_q276_limits_hold_in_the_trial() -> None:
     assert result.verdicts("new-q1-0") == {"reclaim": "generators_exhausted"}
 
 
-def test_q273_the_quotas_above_count_for_what_is_not_asked_for_too() -> None:
+def test_q273_parent_quotas_count_for_resources_that_are_not_requested_too() -> None:
     """queues:Q-273: the department has more CPU in use that cannot be taken back than its quota."""
     for preemptible, happens in ((False, (0, 0)), (True, (1, 1))):
         built = reclaiming(3).queue("dep", quota=3, cpu=(1000, -1, 1)).queue("q0", quota=0, weight=0)
@@ -390,7 +390,7 @@ def test_q273_the_quotas_above_count_for_what_is_not_asked_for_too() -> None:
         assert evictions_and_promises(result) == happens
 
 
-def test_q262_a_gang_asks_for_its_minimum() -> None:
+def test_q262_a_gang_requests_its_minimum() -> None:
     """queues:Q-262: three pods wait, two are the minimum, two are within the share."""
     built = reclaiming(4).queue("q0", quota=2).queue("q1", quota=2)
     result = runs(built, "q0", 4).gang("new", 3, min=2, queue="q1", gpu=1).schedule()
@@ -418,7 +418,7 @@ def test_q278_mig_devices_are_gpus_to_fairness() -> None:
     assert evictions_and_promises(result) == (2, 2)
 
 
-def test_work_told_to_leave_stays_out_of_the_books() -> None:
+def test_evicted_work_stays_out_of_the_ledgers() -> None:
     """cycle:CYC-6: what the first reclaimer took is not taken again for the second."""
     built = reclaiming(4).queue("q0", quota=1).queue("q1", quota=1).queue("q2", quota=2)
     runs(built, "q0", 4)

@@ -65,7 +65,7 @@ def is_stale(result: Result) -> bool:
         (None, None, False),
     ],
 )
-def test_t36_what_is_left_of_a_gang_goes_after_its_grace_period(
+def test_t36_the_rest_of_a_gang_is_evicted_after_its_grace_period(
     stale: float | None, grace: str | None, evicted: bool
 ) -> None:
     """Case cycle:T-36; cycle:STL-3."""
@@ -90,7 +90,7 @@ def test_stl3_the_default_grace_period_is_a_setting(grace_s: int, evicted: int) 
     assert own.schedule().evicted("job") == 0, "the group's own comes first"
 
 
-def test_stl3_the_cycle_knows_when_a_grace_period_ends() -> None:
+def test_stl3_the_plan_expires_when_a_grace_period_ends() -> None:
     """cycle:STL-3: until then the same state gives the same plan."""
     assert half(stale=20).schedule().cycle.state.valid_until_ns == NOW_NS + 40 * S
     assert half(stale=None).schedule().cycle.state.valid_until_ns == NOW_NS + 60 * S
@@ -103,14 +103,14 @@ def test_stl3_the_cycle_knows_when_a_grace_period_ends() -> None:
 # cycle:STL-1: what is stale
 
 
-def test_t37_a_gang_of_which_a_pod_has_ended_well_is_not_stale() -> None:
+def test_t37_a_gang_with_a_succeeded_pod_is_not_stale() -> None:
     """Case cycle:T-37; cycle:STL-1."""
     built = half().pod("job-done", group="job", gpu=1, on="node-0", phase="Succeeded")
     result = built.schedule()
     assert (result.plan.stale, result.plan.evictions) == ((), ())
 
 
-def test_t37_the_pod_that_has_ended_well_may_be_in_another_subgroup() -> None:
+def test_t37_the_succeeded_pod_may_be_in_another_subgroup() -> None:
     """Case cycle:T-37"""
     built = job(leaf("a", 2, running=1), leaf("b", 1, running=1))
     assert is_stale(built.schedule())
@@ -233,7 +233,7 @@ def test_stl2_the_clock_goes_on_from_the_timestamp_of_the_group() -> None:
     assert half(stale=25).schedule().plan.recovered == ()
 
 
-def test_stl2_the_timestamp_of_a_gang_that_is_whole_again_goes() -> None:
+def test_stl2_the_timestamp_of_a_gang_that_is_whole_again_is_removed() -> None:
     """cycle:STL-2"""
     built = half(stale=25).pod("job-1", group="job", gpu=1, on="node-0")
     result = built.schedule()
@@ -248,13 +248,13 @@ def test_stl2_only_groups_that_have_a_timestamp_recover(minimum: int) -> None:
     assert ground().gang("job", **whole, group_spec=marked(9)).schedule().plan.recovered == ("default/job",)
 
 
-def test_stl2_the_timestamp_of_a_gang_with_nothing_left_goes() -> None:
+def test_stl2_the_timestamp_of_a_gang_with_nothing_left_is_removed() -> None:
     """cycle:STL-2: it is not stale any more."""
     built = ground().gang("job", 2, gpu=1, group_spec=marked(61))
     assert built.schedule().plan.recovered == ("default/job",)
 
 
-def test_stl2_the_timestamp_of_a_gang_that_ended_well_goes() -> None:
+def test_stl2_the_timestamp_of_a_succeeded_gang_is_removed() -> None:
     """cycle:STL-2, STL-1."""
     built = half().pod("job-done", group="job", gpu=1, on="node-0", phase="Succeeded")
     assert built.schedule().plan.recovered == ("default/job",)
@@ -290,7 +290,7 @@ def test_snp11_the_clock_of_a_gang_that_is_left_out_of_the_cycle_goes_on() -> No
 # cycle:STL-4: the eviction
 
 
-def test_stl4_the_eviction_says_who_and_why() -> None:
+def test_stl4_the_eviction_names_its_gang_and_reason() -> None:
     """cycle:STL-4"""
     found = half().schedule().eviction("job-0")
     assert (found.namespace, found.pod, found.uid, found.group, found.node) == (
@@ -306,7 +306,7 @@ def test_stl4_the_eviction_says_who_and_why() -> None:
     )
 
 
-def test_t38_all_that_is_left_of_a_gang_with_subgroups_goes() -> None:
+def test_t38_the_rest_of_a_gang_with_subgroups_is_evicted() -> None:
     """Case cycle:T-38; cycle:STL-4: gang size is the number of pods."""
     result = job(leaf("sg0", 2, running=3), leaf("sg1", 1)).schedule()
     assert sorted(result.evicted_pods()) == ["job-sg0-0", "job-sg0-1", "job-sg0-2"]
@@ -324,7 +324,7 @@ def test_stl4_the_message_names_the_minimum_of_the_pods_own_subgroup() -> None:
     assert "of pods (1) in sub-group b," in result.eviction("job-b-0").message
 
 
-def test_stl4_masters_go_last() -> None:
+def test_stl4_masters_are_evicted_last() -> None:
     """cycle:STL-4, 8.5: in reverse task order."""
     built = ground().gang("job", 2, min=4, gpu=1, on="node-0", group_spec=marked(61))
     built.pod("job-boss", group="job", gpu=1, on="node-0", labels={"ray.io/node-type": "head"})
@@ -338,7 +338,7 @@ def test_stl4_waiting_and_ended_pods_are_not_evicted() -> None:
     assert built.schedule().evicted_pods() == ["job-0"]
 
 
-def test_stl4_a_pod_on_a_node_nobody_knows_is_left_out() -> None:
+def test_stl4_a_pod_on_an_unknown_node_is_left_out() -> None:
     """cycle:STL-4: the rest goes."""
     assert half(min=5).pod("job-away", group="job", gpu=1, on="elsewhere").schedule().evicted_pods() == ["job-0"]
 
@@ -349,7 +349,7 @@ def test_stl4_a_pod_that_is_being_bound_loses_its_bind_request() -> None:
     assert built.schedule().eviction("job-0").unbound
 
 
-def test_stl4_a_promise_of_the_same_cycle_is_dropped() -> None:
+def test_stl4_a_nomination_of_the_same_cycle_is_dropped() -> None:
     """cycle:STL-4, PG-14: the pod waits again, nobody deletes it."""
     cycle = ground().gang("job", 2, gpu=1, group_spec={"stalenessGracePeriod": "0s"}).cycle()
     (gang,) = cycle.gangs.waiting()
@@ -363,7 +363,7 @@ def test_stl4_a_promise_of_the_same_cycle_is_dropped() -> None:
     assert cycle.state.status_of(part.tasks[0]) is TaskStatus.PENDING
 
 
-def test_stl4_what_a_stale_gang_leaves_is_released_not_free() -> None:
+def test_stl4_resources_of_a_stale_gang_are_releasing_not_free() -> None:
     """cycle:STL-4: whoever comes next in the cycle is promised it."""
     built = cluster(nodes=1, gpus=1).queue("q").with_actions("stalegangeviction", "allocate")
     built.gang("job", 1, min=2, gpu=1, on="node-0", group_spec=marked(61)).gang("next", gpu=1)
@@ -372,7 +372,7 @@ def test_stl4_what_a_stale_gang_leaves_is_released_not_free() -> None:
     assert next(figures.allocated[2] for figures in result.plan.queues) == 1.0
 
 
-def test_stm2_nobody_starts_on_a_port_before_its_holder_is_gone() -> None:
+def test_stm2_no_pod_starts_on_a_host_port_before_its_holder_is_gone() -> None:
     """cycle:STM-2, FLT-2: a promise, although the node has room."""
     built = cluster(nodes=1, cpu=10).queue("q").gang("heir", spec=PORT)
     assert built.schedule().bound("heir") == 1
@@ -384,7 +384,7 @@ def test_stm2_nobody_starts_on_a_port_before_its_holder_is_gone() -> None:
     assert result.bound("other") == 1, "who wants no port starts at once"
 
 
-def test_stl4_gangs_are_looked_at_in_order_of_their_names() -> None:
+def test_stl4_gangs_are_checked_in_name_order() -> None:
     """cycle:STL-4: the same input gives the same plan."""
     built = ground()
     for name in ("c", "a", "b"):
@@ -402,7 +402,7 @@ def test_stl4_gangs_are_looked_at_in_order_of_their_names() -> None:
     [{"preemptible": False}, {"priority": "high", "preemptible": None}, {"queue": "nowhere"}, {"queue": "top"}],
     ids=["protected", "high", "no-queue", "inner-queue"],
 )
-def test_stl5_every_gang_is_looked_at(more: dict[str, Any]) -> None:
+def test_stl5_every_gang_is_checked(more: dict[str, Any]) -> None:
     """cycle:STL-5: whatever its queue, priority or preemptibility."""
     built = cluster(nodes=1, gpus=5).queue("top").queue("leaf", parent="top").priority_class("high", 1000)
     built.with_actions("stalegangeviction")
@@ -411,7 +411,7 @@ def test_stl5_every_gang_is_looked_at(more: dict[str, Any]) -> None:
     assert result.evicted_pods() == ["job-0"]
 
 
-def test_stl5_the_core_of_a_semi_preemptible_gang_goes_too() -> None:
+def test_stl5_the_protected_part_of_a_semi_preemptible_gang_is_evicted_too() -> None:
     """cycle:STL-5, queues:Q-415."""
     built = half(preemptible=None)
     built.objects[-3]["spec"]["preemptibility"] = "semi-preemptible"
@@ -426,7 +426,7 @@ def test_stl_do_better_the_last_eviction_of_the_gang_is_now() -> None:
     assert half(stale=5).schedule().cycle.decisions.evicted_groups == set()
 
 
-def test_stm8_a_gang_that_lost_a_task_may_not_take_others_before_its_delay_is_over() -> None:
+def test_stm8_a_gang_that_lost_a_task_evicts_no_pods_before_its_delay_is_over() -> None:
     """cycle:STM-8: its last eviction is now."""
     built = cluster(nodes=1, gpus=5).queue("q").priority_class("high", 90)
     spec = {"stalenessGracePeriod": "0s", "preemptionDelay": "30s"}
@@ -446,7 +446,7 @@ def test_stm8_a_gang_that_lost_a_task_may_not_take_others_before_its_delay_is_ov
 # cycle:STL-6, EXP-8: what is told
 
 
-def test_exp8_a_stale_gang_is_told_in_every_cycle() -> None:
+def test_exp8_a_stale_gang_is_reported_in_every_cycle() -> None:
     """cycle:STL-6, EXP-8."""
     for stale in (1, 61):
         (found,) = half(stale=stale).schedule().plan.stale

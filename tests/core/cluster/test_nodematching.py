@@ -33,7 +33,7 @@ def test_a_hard_taint_keeps_pods_away(effect: str) -> None:
     assert result.node_reasons("job") == {UNTOLERATED: 1}
 
 
-def test_prefer_no_schedule_keeps_nobody_away() -> None:
+def test_prefer_no_schedule_keeps_no_pod_away() -> None:
     """cycle:FLT-4"""
     assert on_tainted([taint(effect="PreferNoSchedule")]).bound("job") == 1
 
@@ -109,7 +109,7 @@ def test_numeric_tolerations_compare_the_value_of_the_taint_with_theirs(
     assert tolerates(toleration, NodeTaint("k", tainted, "NoSchedule")) is covers
 
 
-def test_pods_are_told_apart_by_their_tolerations() -> None:
+def test_pods_with_different_tolerations_have_different_shapes() -> None:
     result = (
         cluster()
         .node("free", cpu=1)
@@ -162,7 +162,7 @@ def fields(*requirements: tuple[str, str, list[str]]) -> Raw:
         ({}, {}, True),
     ],
 )
-def test_a_node_selector_wants_all_of_its_labels(selector: Raw, labels: dict[str, str], matches: bool) -> None:
+def test_a_node_selector_requires_all_of_its_labels(selector: Raw, labels: dict[str, str], matches: bool) -> None:
     assert selecting(labels, {"nodeSelector": selector}) == matches
 
 
@@ -200,7 +200,9 @@ def test_a_node_selector_wants_all_of_its_labels(selector: Raw, labels: dict[str
         ("Lt", ["5"], "few", False),
     ],
 )
-def test_node_affinity_knows_every_operator(operator: str, values: list[str], label: str | None, matches: bool) -> None:
+def test_node_affinity_supports_every_operator(
+    operator: str, values: list[str], label: str | None, matches: bool
+) -> None:
     labels = {} if label is None else {"size": label}
     assert selecting(labels, required(expressions(("size", operator, values)))) == matches
 
@@ -291,7 +293,7 @@ def test_fields_and_expressions_of_a_term_must_both_match() -> None:
     assert selecting({"zone": "a"}, required(other)) == 0
 
 
-def test_preferred_node_affinity_keeps_nobody_away() -> None:
+def test_preferred_node_affinity_keeps_no_pod_away() -> None:
     """cycle:FLT-4"""
     preferred = [{"weight": 1, "preference": expressions(("zone", "In", ["a"]))}]
     spec = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}

@@ -55,7 +55,7 @@ def test_a_volume_touches_the_pods_of_the_claim_that_is_bound_to_it() -> None:
     assert apply(storage, last(world().volume("free"))) == set()
 
 
-def test_a_volume_kept_for_a_claim_touches_its_pods_also_when_it_is_let_go() -> None:
+def test_a_volume_reserved_for_a_claim_touches_its_pods_also_when_released() -> None:
     storage = built(world().claim("data"))
     assert apply(storage, last(world().volume("kept", claim="data"))) == {KEY}
     assert apply(storage, last(world().volume("kept"))) == {KEY}
@@ -86,7 +86,7 @@ def test_what_is_removed_leaves_nothing_behind() -> None:
     assert vars(storage) == vars(StorageIndex())
 
 
-def test_a_second_user_makes_a_claim_shared_and_going_makes_it_private_again() -> None:
+def test_a_claim_is_shared_while_it_has_a_second_user() -> None:
     made = world().claim("data").volume("pv")
     tables = made.tables()
 
@@ -101,12 +101,12 @@ def test_a_second_user_makes_a_claim_shared_and_going_makes_it_private_again() -
     assert shared() == ""
 
 
-def test_a_pod_that_turns_to_another_claim_lets_go_of_the_first() -> None:
+def test_a_pod_that_switches_claims_releases_the_first() -> None:
     storage = built(world().claim("data").pod("second", claims=("data",)))
     assert apply(storage, last(world().pod("second", claims=("elsewhere",)))) == {KEY, "default/other"}
 
 
-def test_a_claim_mounted_twice_is_one_ask() -> None:
+def test_a_claim_mounted_twice_is_one_request() -> None:
     made = cluster().storage_class().claim("data")
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": "data"}} for name in "ab"]
     assert len(asks(made.pod("p", spec={"volumes": volumes}))) == 1
@@ -118,20 +118,20 @@ def test_the_order_of_claims_means_nothing() -> None:
     assert tasks["default/p"].shape is tasks["default/q"].shape
 
 
-def test_a_bound_claim_is_known_by_its_volume_alone() -> None:
+def test_a_bound_claim_is_identified_by_its_volume_alone() -> None:
     made = world().volume("pv", on="node-0", driver="d", claim="data").claim("data", bound_to="pv", size="7Gi")
     (ask,) = asks(made)
     assert (ask.bound, ask.driver, ask.size, ask.storage_class) == (True, "d", 0, "")
     assert ask.accessible_from is not None
 
 
-def test_a_waiting_claim_knows_who_would_attach_it() -> None:
+def test_a_pending_claim_names_the_driver_that_would_attach_it() -> None:
     made = cluster().storage_class(provisioner="d").claim("data").pod("p", claims=("data",))
     assert [ask.driver for ask in asks(made)] == ["d"]
     assert [ask.driver for ask in asks(world().claim("data"))] == [""]
 
 
-def test_a_driver_that_stops_telling_its_capacity_is_forgotten() -> None:
+def test_a_driver_that_stops_publishing_its_capacity_is_dropped() -> None:
     storage = built(world().csi_driver("d"))
     assert storage.capacity_drivers == {"d"}
     apply(storage, last(world().csi_driver("d", tells_capacity=False)))
@@ -144,7 +144,7 @@ def test_a_capacity_that_moves_to_another_class_leaves_the_first() -> None:
     assert list(storage.pools) == ["slow"]
 
 
-def test_tables_read_only_pods_whose_asks_changed() -> None:
+def test_tables_read_only_pods_whose_requests_changed() -> None:
     made = world().claim("data").volume("pv")
     tables = made.tables()
     before = tables.snapshot(0).task_records[KEY]
@@ -154,7 +154,7 @@ def test_tables_read_only_pods_whose_asks_changed() -> None:
     assert tables.snapshot(0).task_records[KEY] is not before
 
 
-def test_a_storage_object_that_is_not_there_can_be_removed() -> None:
+def test_a_missing_storage_object_can_be_removed() -> None:
     tables = Tables()
     for kind in ("PersistentVolume", "PersistentVolumeClaim", "StorageClass", "CSIDriver", "CSINode"):
         tables.remove(kind, "default", "x")

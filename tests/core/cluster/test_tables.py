@@ -58,14 +58,14 @@ def test_what_a_pod_holds_of_its_node(pod: Raw, idle: int, releasing: int, used:
     assert amounts(seen(built.tables()), "nvidia.com/gpu") == expected
 
 
-def test_a_promised_pod_takes_what_is_being_released() -> None:
+def test_a_pipelined_pod_takes_what_is_being_released() -> None:
     """cycle:4"""
     built = cluster(nodes=1, gpus=4).pod("goes", gpu=2, on="node-0", deleted=10).pod("comes", gpu=1, on="node-0")
     expected = {"idle": 2, "releasing": 1, "free": 3, "used": 3}
     assert amounts(seen(built.assume("comes", TaskStatus.PIPELINED).tables()), "nvidia.com/gpu") == expected
 
 
-def test_a_pod_that_changes_holds_what_it_asks_now() -> None:
+def test_a_changed_pod_holds_its_new_request() -> None:
     """cycle:NOD-1"""
     tables = cluster(nodes=1, gpus=4).pod("pod", gpu=1, on="node-0").tables()
     apply(tables, cluster().pod("pod", gpu=3, cpu=2, on="node-0"))
@@ -138,7 +138,7 @@ def test_a_heartbeat_of_a_node_changes_nothing() -> None:
     assert seen(tables).nodes is not before
 
 
-def test_many_nodes_and_resources_find_their_places() -> None:
+def test_many_nodes_and_resources_grow_the_columns() -> None:
     built = cluster()
     for number in range(40):
         built.node(f"n{number:02}", cpu=number + 1, extra={f"example.com/r{number % 9}": number + 1})
@@ -251,7 +251,7 @@ def test_t40_a_bind_request_for_an_unknown_node_is_deleted_if_it_is_ours(
     assert tables.stale_bind_requests() == dead
 
 
-def test_a_failed_bind_request_for_a_node_of_another_shard_is_theirs() -> None:
+def test_a_failed_bind_request_for_a_node_of_another_shard_is_kept() -> None:
     """cycle:SNP-6"""
     theirs = {"kai.scheduler/node-pool": "other"}
     tables = cluster(nodes=1).pod("pod").bind_request("pod", "gone", phase="Failed", labels=theirs).tables()
@@ -333,7 +333,7 @@ def test_an_assumption_is_about_one_pod_not_about_its_name() -> None:
     assert state_in(tables) is TaskStatus.RUNNING
 
 
-def test_nothing_is_assumed_about_a_pod_nobody_knows() -> None:
+def test_nothing_is_assumed_about_an_unknown_pod() -> None:
     tables = cluster(nodes=1).tables()
     tables.assume("default/pod", TaskStatus.RELEASING)
     apply(tables, cluster().pod("pod", on="node-0"))
@@ -362,7 +362,7 @@ def test_an_assumption_survives_a_change_of_the_node() -> None:
 
 
 @pytest.mark.parametrize(("deleted", "status"), [(600, TaskStatus.RUNNING), (1, TaskStatus.STUCK_IN_RELEASING)])
-def test_another_assumption_goes_before_the_clock(deleted: float, status: TaskStatus) -> None:
+def test_an_assumption_takes_precedence_over_the_clock(deleted: float, status: TaskStatus) -> None:
     tables = cluster(nodes=1).pod("pod", on="node-0", deleted=deleted).assume("pod", status).tables()
     assert state_in(tables) is status
 
@@ -478,7 +478,7 @@ def test_a_priority_class_that_changes_counts_at_once() -> None:
     assert seen(tables).priority_of(group) == 50
 
 
-def test_what_a_scheduler_remembered_on_a_group_is_read_back() -> None:
+def test_what_a_scheduler_recorded_on_a_group_is_read_back() -> None:
     """cycle:SNP-16"""
     stamps = {
         "kai.scheduler/stale-podgroup-timestamp": "1970-01-01T00:00:01Z",
@@ -515,7 +515,7 @@ def test_what_a_group_uses_and_wants_follows_its_pods() -> None:
 # -- queues, and what is wrong: cycle:SNP-10 --------------------------------------------------------------------------
 
 
-def test_the_forest_is_built_anew_only_when_a_queue_changes() -> None:
+def test_the_forest_is_rebuilt_only_when_a_queue_changes() -> None:
     """cycle:SNP-10"""
     tables = cluster(nodes=1).queue("q").queue("child", parent="q").tables()
     tree = seen(tables).tree
@@ -537,7 +537,7 @@ def test_the_synthetic_parent_does_not_depend_on_when_the_forest_was_built() -> 
     assert sorted(early.tree.names) == ["default", "old", "young"]
 
 
-def test_what_is_wrong_is_told_as_long_as_it_is_wrong() -> None:
+def test_a_problem_is_reported_as_long_as_it_exists() -> None:
     broken = (
         cluster()
         .node("n", cpu="lots")
@@ -557,7 +557,7 @@ def test_what_is_wrong_is_told_as_long_as_it_is_wrong() -> None:
     assert seen(tables).problems == ()
 
 
-def test_an_object_nobody_knows_may_be_removed() -> None:
+def test_an_unknown_object_may_be_removed() -> None:
     tables = cluster(nodes=1).tables()
     for kind in (
         "Pod",
@@ -584,14 +584,14 @@ def test_config_maps_and_namespaces_come_and_go() -> None:
     assert (seen(tables).config_maps, seen(tables).namespaces) == (set(), {})
 
 
-def test_what_is_remembered_with_the_nodes_is_bounded() -> None:
+def test_the_cache_per_node_table_is_bounded() -> None:
     nodes = seen(cluster(nodes=1).tables()).nodes
     for number in range(10_000):
         assert nodes.remember(("selector", number), lambda number=number: [number]) == [number]  # type: ignore[misc]
     assert len(nodes.memo) <= 4096
 
 
-def test_what_nobody_asks_for_any_more_is_forgotten_and_what_somebody_does_is_not() -> None:
+def test_unused_cache_entries_are_dropped_and_used_ones_are_not() -> None:
     tables = cluster(nodes=1, gpus=8).gang("stays", pods=1, gpu=1).tables()
     kept = seen(tables).task_records["default/stays-0"].shape
     for number in range(6000):

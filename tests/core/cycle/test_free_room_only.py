@@ -35,7 +35,7 @@ def planned(built: Cluster, tables: Tables, memory: CycleMemory | None = None) -
 
 
 @pytest.mark.parametrize("action", ["reclaim", "preempt", "consolidation"])
-def test_nobody_is_evicted_for_it_by_any_action(action: str) -> None:
+def test_no_action_evicts_pods_for_it(action: str) -> None:
     built = contended(action)
     tables = built.tables()
     assert len(planned(built, tables).evictions) == 1
@@ -54,7 +54,7 @@ def test_it_still_gets_what_is_free() -> None:
     assert len(planned(built, tables).binds) == 2
 
 
-def test_it_says_why() -> None:
+def test_its_refusal_has_the_reason() -> None:
     built = contended("reclaim").with_actions("allocate", "reclaim")
     result = built.confined("new", WHY).schedule()
     assert "3 binds of the workload failed (no such device)" in result.why("new")
@@ -62,7 +62,7 @@ def test_it_says_why() -> None:
     assert reason_of(WHY) == "BindsFailed"
 
 
-def test_the_memory_of_the_last_cycle_notices() -> None:
+def test_the_reuse_of_the_last_plan_notices() -> None:
     built = contended("reclaim")
     tables, memory = built.tables(), CycleMemory()
     tables.restrict_to_free_resources("default/new", WHY)

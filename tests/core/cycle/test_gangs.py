@@ -123,7 +123,7 @@ def test_the_choice_is_kept_until_a_task_changes() -> None:
     assert [task.name for batch in cycle.gangs.next_tasks(gang) for task in batch.tasks] == ["job-a-1"]
 
 
-def test_the_choice_is_made_anew_when_a_placement_is_taken_back() -> None:
+def test_the_choice_is_repeated_when_a_placement_is_undone() -> None:
     """cycle:PG-9"""
     cycle = job(leaf("a", 1, pending=2)).cycle()
     gang = cycle.gangs.gang(cycle.context.snapshot.group_entries["default/job"])
@@ -141,7 +141,7 @@ def test_the_choice_is_made_anew_when_a_placement_is_taken_back() -> None:
 @pytest.mark.parametrize(
     "status", [TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.PIPELINED]
 )
-def test_a_task_that_holds_or_will_hold_its_place_counts_toward_the_minimum(status: TaskStatus) -> None:
+def test_a_task_that_holds_or_will_hold_its_node_counts_toward_the_minimum(status: TaskStatus) -> None:
     """cycle:PG-5: activeAllocated."""
     built = job(leaf("a", 2, running=1, pending=2)).assume("job-a-0", status)
     assert chosen(built) == ["a-1"]
@@ -150,13 +150,13 @@ def test_a_task_that_holds_or_will_hold_its_place_counts_toward_the_minimum(stat
 @pytest.mark.parametrize(
     "status", [TaskStatus.RELEASING, TaskStatus.STUCK_IN_RELEASING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]
 )
-def test_a_task_on_its_way_out_does_not_count_toward_the_minimum(status: TaskStatus) -> None:
+def test_a_terminating_task_does_not_count_toward_the_minimum(status: TaskStatus) -> None:
     """cycle:PG-5"""
     built = job(leaf("a", 2, running=1, pending=2)).assume("job-a-0", status)
     assert chosen(built) == ["a-1", "a-2"]
 
 
-def test_a_leaf_whose_pod_is_on_its_way_out_is_missing_in_its_group() -> None:
+def test_a_leaf_whose_pod_terminates_is_missing_in_its_group() -> None:
     """cycle:PG-5: the group starts both or neither."""
     built = job(leaf("a", 1, running=1, pending=1), leaf("b", 1, pending=1)).assume("job-a-0", TaskStatus.RELEASING)
     assert chosen(built) == ["a-1", "b-0"]
@@ -392,7 +392,7 @@ def test_equal_ratios_are_settled_by_name() -> None:
     assert chosen(job(leaf("b", 1, running=2, pending=1), leaf("a", 2, running=4, pending=1), needs=0)) == ["a-4"]
 
 
-def test_only_pods_that_hold_a_place_count_in_the_order() -> None:
+def test_only_pods_that_hold_a_node_count_in_the_order() -> None:
     """cycle:8.4: activeAllocated."""
     built = job(leaf("a", 0, running=2, pending=1), leaf("b", 0, running=3, pending=1), needs=0)
     assert chosen(built) == ["a-2"]
@@ -422,7 +422,7 @@ def test_without_the_plugin_only_the_name_orders_subgroups() -> None:
     assert chosen(built) == ["a-1"]
 
 
-def test_a_group_with_nothing_to_place_uses_no_place_of_a_depth() -> None:
+def test_a_group_with_nothing_to_place_does_not_use_up_the_queue_depth() -> None:
     """cycle:ORD-1, ORD-5"""
     built = cluster(nodes=1, gpus=8).queue("q").with_policy(queue_depth={"allocate": 1}).priority_class("high", 80)
     built.tree("out", leaf("a", 1, running=1), gpu=1, group_spec={"priorityClassName": "high"})
@@ -430,14 +430,14 @@ def test_a_group_with_nothing_to_place_uses_no_place_of_a_depth() -> None:
     assert built.gang("job", gpu=1).schedule().order() == ["job"]
 
 
-def test_a_group_that_needs_more_subgroups_than_it_has_says_so() -> None:
+def test_the_reason_names_missing_subgroups() -> None:
     """cycle:PG-6"""
     result = cluster(nodes=1, gpus=8).queue("q").tree("job", leaf("a", 1, pending=1), needs=2, gpu=1).schedule()
     assert result.bound("job") == 0
     assert "the group needs 2 subgroups and has only 1" in result.why("job")
 
 
-def test_what_waits_in_an_incomplete_surplus_subgroup_is_told_what_is_missing() -> None:
+def test_the_reason_of_an_incomplete_surplus_subgroup_names_what_is_missing() -> None:
     """cycle:PG-6"""
     built = cluster(nodes=1, gpus=8).queue("q")
     built.tree("job", leaf("a", 1, running=1), leaf("b", 3, pending=1), needs=1, gpu=1)
@@ -445,7 +445,7 @@ def test_what_waits_in_an_incomplete_surplus_subgroup_is_told_what_is_missing() 
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_strays_are_no_demand(late: bool) -> None:
+def test_strays_are_not_demand(late: bool) -> None:
     """cycle:PG-4: also when the group is known only after its pods."""
     built = cluster(nodes=1, gpus=8).queue("q", quota=0).tree("job", leaf("a", 1, running=1), gpu=1)
     built.pod("lost", group="job", subgroup="x", gpu=4)

@@ -77,7 +77,7 @@ def test_an_unchanged_cluster_is_not_scheduled_twice() -> None:
     assert service.memory.valid_until_ns is None
 
 
-def test_nothing_is_recalled_before_the_first_cycle() -> None:
+def test_nothing_is_reused_before_the_first_cycle() -> None:
     assert not Service(full()).recalls()
 
 
@@ -116,7 +116,7 @@ CHANGES: dict[str, Callable[[Service], None]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_any_change_of_the_cluster_is_looked_at(change: str) -> None:
+def test_any_change_of_the_cluster_ends_the_plan(change: str) -> None:
     service = Service(full())
     service.cycle()
     assert service.recalls(1)
@@ -161,7 +161,7 @@ def test_a_plan_that_starts_something_is_not_kept() -> None:
     assert service.cycle(1).binds, "until the cluster says that it happened, it is decided again"
 
 
-def test_a_plan_that_evicts_somebody_is_not_kept() -> None:
+def test_a_plan_with_evictions_is_not_kept() -> None:
     built = cluster(nodes=1, gpus=1).with_actions("preempt").priority_class("high", 90).queue("q")
     service = Service(built.gang("low", gpu=1, on="node-0").gang("urgent", gpu=1, priority="high"))
     assert service.cycle().evictions
@@ -174,7 +174,7 @@ def leaving(**ask: Any) -> Cluster:
     return built.gang("next", **ask)
 
 
-def test_a_promise_is_kept_unless_it_names_a_new_device() -> None:
+def test_a_nomination_is_kept_unless_it_names_a_new_device() -> None:
     """New names of shared GPUs are made from the time of the cycle."""
     whole, shared = Service(leaving(gpu=1)), Service(leaving(fraction=0.5))
     assert whole.cycle().nominations
@@ -238,7 +238,7 @@ def withdrawn(pods: int) -> Cluster:
     return built.gang("claim", 2, gpu=1, cpu=30, queue="poor", priority="low")
 
 
-def test_pol4_a_bind_that_is_withdrawn_is_no_eviction() -> None:
+def test_pol4_a_withdrawn_bind_is_not_an_eviction() -> None:
     """cycle:POL-4, queues:Q-321: nothing was evicted, so no delay begins."""
     service = Service(withdrawn(2))
     plan = service.cycle()
@@ -275,7 +275,7 @@ def test_stl3_a_staleness_grace_period_ends_the_plan() -> None:
     expires(Service(broken(45)), 15, lambda plan: [item.evicted for item in plan.stale])
 
 
-def test_stl2_a_gang_found_stale_just_now_is_not_kept() -> None:
+def test_stl2_a_plan_with_a_newly_stale_gang_is_not_kept() -> None:
     """cycle:STL-2: its stamp is the time of the cycle."""
     service = Service(broken(None))
     assert service.cycle().stale[0].since_ns == NOW_NS
@@ -283,7 +283,7 @@ def test_stl2_a_gang_found_stale_just_now_is_not_kept() -> None:
     assert service.cycle(1).stale[0].since_ns == NOW_NS + SECOND
 
 
-def test_stl3_a_gang_that_may_be_stale_for_ever_ends_nothing() -> None:
+def test_stl3_an_infinite_grace_period_never_ends_the_plan() -> None:
     """cycle:STL-3: a negative period is without end."""
     service = Service(broken(45).with_policy(staleness_grace_ns=-1))
     service.cycle()
@@ -342,7 +342,7 @@ class Curfew:
         return Hooks(reclaim_gate=gate)
 
 
-def test_a_plugin_that_asks_for_the_time_ends_the_plan_too() -> None:
+def test_a_plugin_deadline_ends_the_plan_too() -> None:
     """docs/plugins.md: rules about time ask `state.passed`."""
     built = started("running", 100).gang("claim", gpu=1, queue="poor")
     plugin = NamedPlugin("curfew", Curfew(NOW_NS + 5 * MINUTE), third_party=True)
@@ -350,7 +350,7 @@ def test_a_plugin_that_asks_for_the_time_ends_the_plan_too() -> None:
     expires(service, 300, lambda plan: len(plan.evictions))
 
 
-def test_a_session_knows_nothing_of_the_memory() -> None:
+def test_a_cycle_does_not_know_about_plan_reuse() -> None:
     """What is remembered cannot be changed by what a later cycle does to its own copies."""
     service = Service(full())
     first = service.cycle().encoded()

@@ -179,21 +179,21 @@ _VIOLATORS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict
 
 
 @pytest.mark.parametrize("resource", _VIOLATORS)
-def test_a_queue_that_would_use_what_it_may_have_nothing_of_goes_last(resource: str) -> None:
+def test_a_queue_that_would_use_a_forbidden_resource_goes_last(resource: str) -> None:
     """queues:10.1 rule 4: before the dominant shares are compared."""
     violator, little, other, much = _VIOLATORS[resource]
     filled = _Asks(rivals(early=violator, late=other)).asks("early", **little).asks("late", **much)
     assert filled.order() == ["late", "early"]
 
 
-def test_a_queue_that_already_uses_what_it_may_have_nothing_of_goes_last() -> None:
+def test_a_queue_that_already_uses_a_forbidden_resource_goes_last() -> None:
     """queues:10.1 rule 4: allocated + request, though the job asks for none of it."""
     none, other = {"quota": 0, "weight": 0, "cpu": (1, -1, 1)}, {"quota": 0, "cpu": (1, -1, 0)}
     filled = _Asks(rivals(early=none, late=other)).has("early", gpu=1).has("late", cpu=2)
     assert filled.asks("early", cpu=1).asks("late", cpu=1).order() == ["late", "early"]
 
 
-def test_a_queue_that_leaves_alone_what_it_may_have_nothing_of_is_no_violator() -> None:
+def test_a_queue_that_does_not_use_a_forbidden_resource_is_not_a_violator() -> None:
     """queues:10.1 rule 4"""
     none, other = {"quota": 0, "weight": 0, "cpu": (0, -1, 1)}, {"quota": 0, "cpu": (0, -1, 1)}
     filled = _Asks(rivals(early=other, late=none)).has("early", cpu=5)
@@ -370,20 +370,20 @@ def test_every_device_of_a_gpu_memory_request_counts() -> None:
     assert filled.asks("early", gpu_memory=400, devices=2).asks("late", fraction=0.5).order() == ["late", "early"]
 
 
-def test_a_job_asks_for_its_missing_minimum_and_not_for_all_its_pods() -> None:
+def test_a_job_requests_its_missing_minimum_and_not_all_its_pods() -> None:
     """queues:Q-230"""
     filled = _Asks(rivals(early={"quota": 10}, late={"quota": 10}))
     assert filled.asks("early", pods=2, gpu=1).asks("late", pods=5, min=1, gpu=1).order() == ["late", "early"]
 
 
-def test_a_job_that_has_its_minimum_asks_for_one_pod_more() -> None:
+def test_a_job_that_has_its_minimum_requests_one_more_pod() -> None:
     """queues:Q-230; cycle:PG-9: 3 + 1 of 10 before 5 of 10, not 3 + 3."""
     filled = _Asks(ground().queue("a", quota=10).queue("b", quota=10)).asks("a", "grows", pods=4, min=3, gpu=1)
     pods = [bind.pod for bind in filled.asks("b", gpu=5).built.schedule().plan.binds]
     assert pods == ["grows-0", "grows-1", "grows-2", "grows-3", "b-0"]
 
 
-def test_the_first_job_of_a_queue_speaks_for_it() -> None:
+def test_the_first_job_of_a_queue_represents_it() -> None:
     """cycle:ORD-2: the larger second job does not count yet."""
     filled = _Asks(rivals(early={"quota": 50}, late={"quota": 50}))
     filled.asks("early", gpu=2).asks("late", gpu=1).asks("late", "huge", gpu=40)
@@ -410,13 +410,13 @@ def test_growth_competes_with_other_queues_pod_by_pod() -> None:
     assert pods == ["grows-0", "b0-0", "grows-1", "b1-0", "grows-2", "b2-0"]
 
 
-def test_a_job_that_fails_makes_room_for_the_next_of_its_queue() -> None:
+def test_after_a_failed_job_the_next_of_its_queue_is_tried() -> None:
     """cycle:ORD-3, ALC-7"""
     filled = _Asks(ground(gpus=8).queue("a")).asks("a", "huge", gpu=9).asks("a", "small", gpu=1)
     assert filled.order() == ["small"]
 
 
-def test_a_queue_without_jobs_left_makes_room_for_its_siblings() -> None:
+def test_after_the_last_job_of_a_queue_its_siblings_go_on() -> None:
     """cycle:ORD-3: empty nodes are pruned upward."""
     built = ground().queue("x", quota=10).queue("y", quota=10)
     built.queue("x1", parent="x", quota=10).queue("x2", parent="x", quota=10).queue("y1", parent="y", quota=10)
@@ -424,7 +424,7 @@ def test_a_queue_without_jobs_left_makes_room_for_its_siblings() -> None:
     assert filled.order() == ["x1", "x2", "y1a", "y1b"]
 
 
-def test_a_gang_that_was_taken_back_leaves_its_queue_as_it_was() -> None:
+def test_a_gang_that_was_undone_leaves_its_queue_as_it_was() -> None:
     """cycle:ORD-3: `a` goes on as if its first gang had never found a place for one of two pods."""
     filled = _Asks(ground().queue("a", quota=100).queue("b", quota=100))
     filled.asks("a", "half", gpu=1, min=2)
@@ -484,7 +484,7 @@ def test_without_the_plugin_queues_are_served_by_age() -> None:
 
 
 @pytest.mark.parametrize("turn", range(3))
-def test_the_order_of_objects_says_nothing(turn: int) -> None:
+def test_the_order_of_input_objects_does_not_matter(turn: int) -> None:
     """cycle:8.1"""
     filled = _Asks(departments().queue("z", quota=10, age=90)).has("x1", gpu=2)
     for queue in ("x1", "x2", "y1", "z"):
@@ -507,7 +507,7 @@ def _of_three(depth: int | None) -> list[str]:
     return sorted(filled.order())
 
 
-def test_without_a_depth_all_jobs_are_looked_at() -> None:
+def test_without_a_depth_all_jobs_are_tried() -> None:
     """cycle:ORD-5"""
     assert _of_three(None) == ["best", "good", "other", "worst"]
 
@@ -554,7 +554,7 @@ def test_a_job_of_a_queue_whose_parent_is_missing_is_left_out() -> None:
     assert refusals(result, "job") == (NoQueue("q", "queue 'q' has the parent 'gone', which does not exist"),)
 
 
-def test_a_job_of_an_inner_queue_is_left_out_and_says_so() -> None:
+def test_a_job_of_an_inner_queue_is_left_out_with_a_reason() -> None:
     """cycle:ORD-1; queues:Q-66, Do better."""
     built = ground().queue("department").queue("team", parent="department")
     result = built.gang("job", queue="department", gpu=1).gang("fine", queue="team", gpu=1).schedule()
@@ -576,7 +576,7 @@ def test_a_job_with_a_broken_tree_is_left_out() -> None:
     assert BrokenTree('subgroup "a" is listed twice') in refusals(result, "job")
 
 
-def test_jobs_without_pending_pods_are_not_spoken_of() -> None:
+def test_jobs_without_pending_pods_are_not_reported() -> None:
     """cycle:ORD-1"""
     built = ground().queue("q").gang("runs", on="node-0", gpu=1).group("empty", minMember=1)
     built.gang("gated", gpu=1, spec={"schedulingGates": [{"name": "wait"}]})
@@ -587,7 +587,7 @@ def test_jobs_without_pending_pods_are_not_spoken_of() -> None:
 
 
 @pytest.mark.parametrize("why", ["not ready", "nothing pending", "no pods", "broken tree"])
-def test_jobs_left_out_do_not_stand_in_the_way_of_a_depth(why: str) -> None:
+def test_jobs_left_out_do_not_use_up_the_queue_depth(why: str) -> None:
     """cycle:ORD-1, ORD-5: a job that takes no part uses no place."""
     built = ground().queue("q").with_policy(queue_depth={"allocate": 1}).priority_class("high", 80)
     if why == "not ready":
@@ -602,7 +602,7 @@ def test_jobs_left_out_do_not_stand_in_the_way_of_a_depth(why: str) -> None:
     assert built.gang("job", gpu=1).schedule().order() == ["job"]
 
 
-def test_ord3_a_queue_whose_next_job_asks_for_more_competes_anew() -> None:
+def test_ord3_a_queue_whose_next_job_requests_more_is_reordered() -> None:
     """cycle:ORD-3: its first job fits nowhere, so nothing has changed but what it asks for next."""
     built = cluster(nodes=1, gpus=4).queue("a").queue("b")
     built.gang("nowhere", gpu=1, queue="a", age=30, spec={"nodeSelector": {"no": "node"}})

@@ -98,7 +98,7 @@ def with_port(pod: Raw) -> Raw:
         with_("ConfigMap", "there", metadata__annotations=NOTE),
     ],
 )
-def test_what_nobody_reads_is_no_change(change: Callable[[Cluster], Raw]) -> None:
+def test_changes_of_unread_fields_do_not_count(change: Callable[[Cluster], Raw]) -> None:
     built = lab()
     service = Service(built)
     service.cycle()
@@ -115,7 +115,7 @@ def pod_of(built: Cluster, name: str) -> Pod:
     return found
 
 
-def test_a_pod_of_which_only_conditions_changed_is_not_even_read() -> None:
+def test_a_pod_with_only_new_conditions_is_not_parsed() -> None:
     heard = lab()
     with_("Pod", "waiting-0", status__conditions=READY, metadata__resourceVersion=OTHERS)(heard)
     assert is_equivalent_pod(pod_of(lab(), "waiting-0"), pod_of(heard, "waiting-0"))
@@ -133,13 +133,13 @@ def test_a_pod_of_which_only_conditions_changed_is_not_even_read() -> None:
         {"status": {"nominatedNodeName": "node-1"}},
     ],
 )
-def test_any_other_part_of_a_pod_is_read(part: Raw) -> None:
+def test_a_change_of_any_other_part_of_a_pod_is_parsed(part: Raw) -> None:
     changed = lab()
     with_("Pod", "waiting-0", **part)(changed)
     assert not is_equivalent_pod(pod_of(lab(), "waiting-0"), pod_of(changed, "waiting-0"))
 
 
-def test_an_assumption_that_says_what_the_pod_says_is_no_change() -> None:
+def test_an_assumption_that_agrees_with_the_pod_is_not_a_change() -> None:
     service = Service(lab())
     service.cycle()
     before = service.tables.snapshot(NOW_NS).change_tokens
@@ -151,7 +151,7 @@ def test_an_assumption_that_says_what_the_pod_says_is_no_change() -> None:
     service.cycle(1)
 
 
-def test_what_is_not_known_goes_without_a_change() -> None:
+def test_removing_an_unknown_object_is_not_a_change() -> None:
     service = Service(lab())
     service.cycle()
     before = service.tables.snapshot(NOW_NS).change_tokens
@@ -170,14 +170,14 @@ def test_what_is_not_known_goes_without_a_change() -> None:
         ),
     ],
 )
-def test_running_work_that_holds_as_much_as_before_spoils_no_plan(change: Callable[[Cluster], Raw]) -> None:
+def test_running_work_that_holds_as_much_as_before_keeps_the_plan(change: Callable[[Cluster], Raw]) -> None:
     """Labels, a pod that starts to run, stamps of its group: the sums are the same, and nobody looked further."""
     service, held = after(change)
     assert held
     assert not service.tables.snapshot(NOW_NS).inspected_running
 
 
-def test_a_promise_outlives_what_means_nothing_to_it() -> None:
+def test_a_nomination_survives_unrelated_changes() -> None:
     """The cycle itself has changed the free amounts of the node; those it began with are compared."""
     built = cluster(nodes=1, gpus=1).queue("q").group("old").pod("old", group="old", gpu=1, on="node-0", deleted=0)
     service = Service(built.gang("next", gpu=1))
@@ -187,7 +187,7 @@ def test_a_promise_outlives_what_means_nothing_to_it() -> None:
     service.cycle(1)
 
 
-def test_an_equal_pod_in_the_place_of_another_spoils_no_plan() -> None:
+def test_an_equal_pod_in_place_of_another_keeps_the_plan() -> None:
     def succeed(built: Cluster) -> Raw:
         raw = again(built, "Pod", "running-0")
         raw["metadata"] |= {"name": "running-9", "uid": "running-9"}
@@ -220,7 +220,7 @@ def test_an_equal_pod_in_the_place_of_another_spoils_no_plan() -> None:
         with_("Node", "node-1", metadata__labels={"rack": "r"}),
     ],
 )
-def test_what_may_mean_something_is_worked_out(change: Callable[[Cluster], Raw]) -> None:
+def test_a_relevant_change_computes_a_new_plan(change: Callable[[Cluster], Raw]) -> None:
     assert not after(change)[1]
 
 
@@ -236,7 +236,7 @@ def preemptible() -> Service:
     return service
 
 
-def test_a_cycle_that_looked_at_running_work_is_worked_out_when_that_changes() -> None:
+def test_a_plan_that_read_running_work_ends_when_that_changes() -> None:
     service = preemptible()
     assert not service.recalls(1)
     service.cycle(1)
@@ -263,7 +263,7 @@ class Reader:
         return Hooks()
 
 
-def test_with_plugins_of_others_everything_counts_as_read() -> None:
+def test_with_foreign_plugins_everything_counts_as_read() -> None:
     built = lab()
     built.with_policy(plugins=(*built.policy().plugins, NamedPlugin("reader", Reader(), third_party=True)))
     service = Service(built)
@@ -306,14 +306,14 @@ def several() -> Cluster:
     return lab().gang("second", gpu=2, age=70).gang("third", gpu=1, age=60)
 
 
-def test_gangs_that_wait_are_made_once() -> None:
+def test_waiting_gangs_are_built_once() -> None:
     service = Service(several())
     service.cycle()
     known, taken = gangs_after(service)
     assert known == taken == {"waiting", "second", "third"}
 
 
-def test_a_gang_whose_group_or_pod_changed_is_made_anew() -> None:
+def test_a_gang_is_rebuilt_when_its_group_or_pod_changes() -> None:
     built = several()
     service = Service(built)
     service.cycle()
@@ -331,7 +331,7 @@ def test_a_gang_whose_group_or_pod_changed_is_made_anew() -> None:
         with_("Node", "node-1", metadata__labels={"rack": "r"}),
     ],
 )
-def test_gangs_are_made_anew_with_what_all_are_made_from(change: Callable[[Cluster], Raw]) -> None:
+def test_all_gangs_are_rebuilt_when_a_shared_input_changes(change: Callable[[Cluster], Raw]) -> None:
     built = several()
     service = Service(built)
     service.cycle()
@@ -339,7 +339,7 @@ def test_gangs_are_made_anew_with_what_all_are_made_from(change: Callable[[Clust
     service.cycle(1)
 
 
-def test_a_gang_that_was_placed_is_not_known() -> None:
+def test_a_placed_gang_is_not_reused() -> None:
     """Nor one that was tried and taken back: what the trial left in it nobody asks."""
     built = several().node("node-2", gpus=1)
     service = Service(built)
@@ -355,7 +355,7 @@ def test_other_tables_are_another_cluster() -> None:
     assert gangs_after(service)[1] == set()
 
 
-def test_known_gangs_keep_no_cycle_alive() -> None:
+def test_reused_gangs_keep_no_cycle_alive() -> None:
     service = Service(several())
     service.cycle()
     assert service.memory.reuse is not None
@@ -384,7 +384,7 @@ def test_groups_are_summed_by_queue_and_kind() -> None:
     assert {kind: set(running) for kind, running in count.running.items()} == {mine: {"default/a", "default/b"}}
 
 
-def test_groups_of_queues_that_nobody_knows_are_counted_for_when_they_come() -> None:
+def test_groups_of_unknown_queues_are_counted_once_the_queue_exists() -> None:
     assert set(census_of(cluster(nodes=1).gang("a", queue="later")).queues) == {"later"}
 
 
@@ -395,7 +395,7 @@ def backing_off(name: str, **pod: Any) -> Cluster:
     return built
 
 
-def test_snp11_a_group_that_backs_off_is_there_and_has_no_part_in_sums() -> None:
+def test_snp11_a_group_that_backs_off_is_listed_and_left_out_of_sums() -> None:
     """cycle:SNP-11; that it is of a low priority still counts."""
     census = census_of(backing_off("idle"))
     (count,) = census.queues.values()
@@ -414,7 +414,7 @@ def test_a_group_that_goes_leaves_nothing_behind() -> None:
     assert (census.queues, census.waiting) == ({}, {})
 
 
-def test_who_waits_is_known_without_a_walk_over_all_groups() -> None:
+def test_waiting_groups_are_found_without_a_walk_over_all_groups() -> None:
     gate = {"schedulingGates": [{"name": "wait"}]}
     built = cluster(nodes=1).queue("q").gang("runs", on="node-0").gang("waits").gang("held", spec=gate)
     built.pod("lost", group="absent")
@@ -433,7 +433,7 @@ def test_who_waits_is_known_without_a_walk_over_all_groups() -> None:
         (2, 2, {"stamp": True}, True),
     ],
 )
-def test_stl1_gangs_that_are_broken_are_known_too(running: int, minimum: int, how: Raw, broken: bool) -> None:
+def test_stl1_stale_gangs_are_indexed_too(running: int, minimum: int, how: Raw, broken: bool) -> None:
     """cycle:STL-1: complete ones, ones that never ran and ones of which a pod has ended well are not."""
     notes = {"kai.scheduler/stale-podgroup-timestamp": "2026-01-01T00:00:00Z"} if "stamp" in how else {}
     built = cluster(nodes=1).queue("q").group("g", minMember=minimum, annotations=notes)
@@ -444,7 +444,7 @@ def test_stl1_gangs_that_are_broken_are_known_too(running: int, minimum: int, ho
     assert bool(census_of(built).stale) == broken
 
 
-def test_only_groups_that_changed_are_counted_anew() -> None:
+def test_only_groups_that_changed_are_counted_again() -> None:
     built = lab()
     tables = built.tables()
     versions = {key: entry.version for key, entry in tables.snapshot(NOW_NS).group_entries.items()}

@@ -84,7 +84,7 @@ def test_stm4_a_placed_task_holds_its_node_its_queue_and_its_gang() -> None:
     assert (leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.unplaced) == (1, 1, 0, 1)
 
 
-def test_stm3_a_promised_task_holds_what_is_being_released() -> None:
+def test_stm3_a_pipelined_task_holds_what_is_being_released() -> None:
     cycle = two_gangs(gpu=3).cycle()
     gang = gangs_of(cycle)["b"]
     task = put(cycle, gang, 0, 1, pipelined=True)
@@ -133,7 +133,7 @@ class Listener:
         self.heard.append(("removed", task.name, row))
 
 
-def test_stm1_observers_hear_of_every_change_undo_included() -> None:
+def test_stm1_observers_are_notified_of_every_change_undo_included() -> None:
     cycle = two_gangs(gpu=1).cycle()
     listener = Listener()
     cycle.state.observers = (*cycle.state.observers, listener)
@@ -287,7 +287,7 @@ def test_touched_rows_name_every_change_undo_included() -> None:
 # -- cycle:STM-6: converting ------------------------------------------------------------------------------------------
 
 
-def test_stm6_allocations_become_promises_on_the_same_nodes() -> None:
+def test_stm6_allocations_become_pipelined_on_the_same_nodes() -> None:
     cycle = two_gangs(gpu=2).cycle()
     gang = gangs_of(cycle)["a"]
     tasks = [put(cycle, gang, 0, 0), put(cycle, gang, 1, 1)]
@@ -324,7 +324,7 @@ def test_stm6_other_gangs_and_what_came_before_the_mark_stay() -> None:
     assert cycle.state.status_of(promised) is TaskStatus.PIPELINED
 
 
-def test_stm6_what_is_a_promise_already_is_not_converted_again() -> None:
+def test_stm6_a_pipelined_task_is_not_converted_again() -> None:
     cycle = two_gangs(gpu=1).cycle()
     gang = gangs_of(cycle)["a"]
     put(cycle, gang, 0, 0, pipelined=True)
@@ -353,7 +353,7 @@ def test_stm6_a_conversion_is_undone_too(pod: dict[str, Any], devices: tuple[str
 # -- cycle:STM-7, STM-8: committing -----------------------------------------------------------------------------------
 
 
-def test_stm7_a_commit_tells_what_was_placed_in_order() -> None:
+def test_stm7_a_commit_reports_placements_in_order() -> None:
     cycle = two_gangs(gpu=1).cycle()
     gangs = gangs_of(cycle)
     put(cycle, gangs["a"], 0, 0)
@@ -378,7 +378,7 @@ def test_stm8_bound_tasks_are_binding_from_then_on() -> None:
     assert cycle.state.columns.tobytes() == columns
 
 
-def test_stm7_what_was_converted_is_committed_as_a_promise() -> None:
+def test_stm7_a_converted_task_is_committed_as_pipelined() -> None:
     cycle = two_gangs(gpu=1).cycle()
     gang = gangs_of(cycle)["a"]
     put(cycle, gang, 0, 0)

@@ -192,7 +192,7 @@ def test_stm2_what_a_task_costs_its_queue_is_what_it_cost_on_its_node() -> None:
     assert held(cycle, "q")[0] == 50
 
 
-def test_stm2_ports_of_a_task_that_leaves_close() -> None:
+def test_stm2_host_ports_of_a_terminating_task_are_released() -> None:
     """cycle:STM-2, FLT-2: the port is free for a promise, and not yet free to start on."""
     cycle = two_nodes(spec=PORT).cycle()
     evict(cycle, "a-0")
@@ -224,7 +224,7 @@ class Listener:
         self.heard.append(("removed", task.name, row))
 
 
-def test_stm1_observers_hear_of_evictions_and_of_their_undoing() -> None:
+def test_stm1_observers_are_notified_of_evictions_and_their_undo() -> None:
     """cycle:STM-1: every operation fires its events."""
     cycle = two_nodes(gpu=1).cycle()
     listener = Listener()
@@ -249,7 +249,7 @@ def test_stm1_observers_hear_of_evictions_and_of_their_undoing() -> None:
 
 
 @KINDS
-def test_stm3_a_task_that_is_kept_never_notices(pod: dict[str, Any], device: str | tuple[str, ...]) -> None:
+def test_stm3_a_kept_task_is_unchanged(pod: dict[str, Any], device: str | tuple[str, ...]) -> None:
     """cycle:STM-3, 23: evict and un-evict restore every vector, map and figure."""
     cycle = two_nodes(device, **pod).cycle()
     before = content(cycle)
@@ -287,7 +287,7 @@ def test_stm3_pipelining_an_evicted_task_onto_its_own_node_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("home", ["node-0", "node-1", "node-2"])
-def test_stm3_nobody_is_moved_to_a_node_that_is_no_better(home: str) -> None:
+def test_stm3_no_task_is_moved_to_a_node_that_is_not_better(home: str) -> None:
     """cycle:STM-3, SCO-5: whichever of equal nodes is the first."""
     cycle = cluster(nodes=3, gpus=4).queue("q").gang("a", gpu=1, on=home).cycle()
     task = evict(cycle, "a-0")
@@ -349,7 +349,9 @@ def test_stm3_a_moved_task_holds_its_port_where_it_goes() -> None:
 
 
 @KINDS
-def test_pg14_a_task_that_loses_its_promise_waits_as_before(pod: dict[str, Any], device: str | tuple[str, ...]) -> None:
+def test_pg14_a_task_that_loses_its_nomination_waits_as_before(
+    pod: dict[str, Any], device: str | tuple[str, ...]
+) -> None:
     """cycle:PG-14, 23: pipeline and un-pipeline restore everything."""
     cycle = two_nodes(device, **pod).cycle()
     devices = (device,) if isinstance(device, str) else device
@@ -363,7 +365,7 @@ def test_pg14_a_task_that_loses_its_promise_waits_as_before(pod: dict[str, Any],
     assert content(cycle) == before
 
 
-def test_pg14_a_task_that_loses_its_promise_is_chosen_again() -> None:
+def test_pg14_a_task_that_loses_its_nomination_is_chosen_again() -> None:
     """cycle:PG-9: what to place next is asked anew."""
     cycle = two_nodes(gpu=1).cycle()
     gang = gangs_of(cycle)["b"]
@@ -398,7 +400,7 @@ def test_pg14_a_bind_of_this_cycle_is_withdrawn_without_a_trace(
     ]
 
 
-def test_pg14_a_moved_task_that_loses_its_promise_goes_on_leaving() -> None:
+def test_pg14_a_moved_task_that_loses_its_nomination_stays_evicted() -> None:
     """cycle:PG-14: its eviction was decided before."""
     cycle = two_nodes(gpu=1).cycle()
     evict(cycle, "a-0")
@@ -449,7 +451,7 @@ def test_stm5_every_operation_is_undone_exactly(pod: dict[str, Any], device: str
         assert state.version == version
 
 
-def test_stm5_a_rollback_between_evicting_and_promising_leaves_the_eviction() -> None:
+def test_stm5_a_rollback_between_evict_and_pipeline_leaves_the_eviction() -> None:
     """Part 23, statement tests."""
     cycle = two_nodes(gpu=2).cycle()
     task = evict(cycle, "a-0")
@@ -504,7 +506,7 @@ def test_stm6_what_was_evicted_again_is_not_converted() -> None:
 # -- cycle:STM-7: committing ------------------------------------------------------------------------------------------
 
 
-def test_stm7_a_commit_tells_who_leaves_and_who_comes() -> None:
+def test_stm7_a_commit_reports_evictions_and_placements() -> None:
     """cycle:STM-7: in the order they were first touched, each once."""
     cycle = two_nodes(gpu=1).gang("c", 2, gpu=1, on="node-1").cycle()
     for pod in ("c-1", "a-0", "a-1", "c-0"):
@@ -524,7 +526,7 @@ def test_stm7_a_commit_tells_who_leaves_and_who_comes() -> None:
     check_state(cycle.state, cycle.gangs)
 
 
-def test_stm7_a_commit_looks_no_further_back_than_its_mark() -> None:
+def test_stm7_a_commit_reads_the_journal_from_its_mark_only() -> None:
     """cycle:STM-7"""
     cycle = two_nodes(gpu=1).cycle()
     evict(cycle, "a-0")
@@ -537,7 +539,7 @@ def test_stm7_a_commit_looks_no_further_back_than_its_mark() -> None:
     assert [task.name for _, task, _ in outcome.placed] == ["b-0"]
 
 
-def test_stm7_what_came_and_went_since_the_mark_is_told_as_it_ended() -> None:
+def test_stm7_a_commit_reports_the_final_state_since_its_mark() -> None:
     """cycle:STM-7: only valid operations count."""
     cycle = two_nodes(gpu=1).cycle()
     put(cycle, "b-0", 1)
@@ -552,7 +554,7 @@ def test_stm7_what_came_and_went_since_the_mark_is_told_as_it_ended() -> None:
     assert cycle.state.commit(mark).gangs_by_task == {}, "a bind of this cycle that was kept stays as it is"
 
 
-def test_stm7_what_is_committed_leaves_for_good() -> None:
+def test_stm7_a_committed_eviction_is_final() -> None:
     """cycle:STM-7: no later trial may keep it or count on it."""
     cycle = two_nodes(gpu=1).pod("a-2", group="a", gpu=1).cycle()
     task = evict(cycle, "a-0")
@@ -566,7 +568,7 @@ def test_stm7_what_is_committed_leaves_for_good() -> None:
     check_state(cycle.state, cycle.gangs)
 
 
-def test_stm7_a_moved_task_is_not_open_either() -> None:
+def test_stm7_a_moved_task_is_not_unplaced_either() -> None:
     """cycle:STM-7"""
     cycle = two_nodes(gpu=1).cycle()
     evict(cycle, "a-0")

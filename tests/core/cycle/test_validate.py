@@ -162,7 +162,7 @@ def test_an_over_filled_device_is_noticed(pipelined: bool) -> None:
         check_state(cycle.state, cycle.gangs)
 
 
-def test_a_node_that_was_over_filled_before_the_cycle_is_no_fault_of_the_cycle() -> None:
+def test_a_node_over_filled_before_the_cycle_is_not_reported() -> None:
     built = cluster(nodes=1, gpus=1, cpu=1).queue("q").group("old")
     built.pod("old", group="old", cpu=5, memory=0, on="node-0")
     assert built.gang("job", cpu=0, gpu=1).schedule().bound("job") == 1

@@ -31,29 +31,29 @@ def balance_of(built: Cluster, losing: frozenset[int] | None) -> ResourceBalance
     return ResourceBalance(cycle.context, cycle.state, asked(cycle), losing)
 
 
-def test_a_full_cluster_without_anyone_over_its_share_is_not_searched() -> None:
+def test_a_full_cluster_with_no_queue_over_its_share_is_not_searched() -> None:
     result = crowded().with_actions("reclaim").schedule()
     assert result.verdicts("new") == {"reclaim": "hopeless"}
     assert result.plan.evictions == ()
 
 
-def test_the_work_does_not_grow_with_those_who_cannot_lose() -> None:
+def test_the_work_does_not_grow_with_queues_that_cannot_lose() -> None:
     few, many = (crowded(gpus=gpus).with_actions("reclaim").schedule().plan.work for gpus in (2, 16))
     assert few == many
 
 
-def test_whoever_is_over_its_share_still_loses() -> None:
+def test_a_queue_over_its_share_still_loses() -> None:
     result = crowded(quota=4).with_actions("reclaim").schedule()
     assert len(result.plan.evictions) == 1
 
 
-def test_moving_still_makes_room_where_enough_is_free() -> None:
+def test_moving_still_helps_where_enough_is_free() -> None:
     """queues:Q-267: nobody is over its quota, but one pod can move so that two GPUs are free on one node."""
     result = crowded(free=1, gpu=2).with_actions("reclaim").schedule()
     assert [bool(eviction.moves_to) for eviction in result.plan.evictions] == [True]
 
 
-def test_where_nobody_loses_no_more_are_moved_than_consolidation_may() -> None:
+def test_where_no_queue_loses_no_more_are_moved_than_consolidation_may() -> None:
     built = crowded(free=1, gpu=2).with_actions("reclaim").with_policy(max_consolidation_preemptees=0)
     assert built.schedule().plan.evictions == ()
 
@@ -63,7 +63,7 @@ def test_what_is_free_anywhere_counts(free: int, covers: bool) -> None:
     assert balance_of(crowded(free=free, gpu=2), frozenset()).is_covered is covers
 
 
-def test_only_those_who_may_lose_make_up_for_what_is_missing() -> None:
+def test_only_queues_that_may_lose_cover_the_deficit() -> None:
     built = crowded(gpu=1)
     cycle = built.cycle()
     batches = asked(cycle)
@@ -78,7 +78,7 @@ def test_only_those_who_may_lose_make_up_for_what_is_missing() -> None:
         assert added.is_covered is covers
 
 
-def test_where_everyone_may_lose_nothing_is_compared() -> None:
+def test_where_every_queue_may_lose_nothing_is_compared() -> None:
     assert balance_of(crowded(gpu=2), None).is_covered
 
 

@@ -29,13 +29,13 @@ def crowded(nodes: int = 2, each: int = 2) -> Cluster:
 
 
 @pytest.mark.parametrize(("count", "hopeless"), [(2, False), (3, True)])
-def test_more_gpus_than_a_node_could_ever_free_are_hopeless(count: int, hopeless: bool) -> None:
+def test_more_gpus_than_a_node_could_ever_free_are_unresolvable(count: int, hopeless: bool) -> None:
     cycle = crowded().gang("a", template=count, priority="high").cycle()
     assert bounds_of(cycle).is_unsatisfiable(cycle.tables.victims().evictable) == hopeless
 
 
 @pytest.mark.parametrize(("pods", "hopeless"), [(4, False), (5, True)])
-def test_more_pods_than_all_nodes_could_ever_hold_are_hopeless(pods: int, hopeless: bool) -> None:
+def test_more_pods_than_all_nodes_could_ever_hold_are_unresolvable(pods: int, hopeless: bool) -> None:
     cycle = crowded().gang("a", pods, template=1, priority="high").cycle()
     assert bounds_of(cycle).is_unsatisfiable(cycle.tables.victims().evictable) == hopeless
 
@@ -90,13 +90,13 @@ def test_resources_that_a_class_backs_are_not_counted_where_a_claim_serves_them(
     assert FreedCapacity(cycle.context.snapshot, bounds).suffices
 
 
-def test_nodes_without_gpus_of_their_own_give_none_to_claims_of_such_gpus() -> None:
+def test_nodes_without_own_gpus_serve_no_claims_for_them() -> None:
     """Else a single CPU node would make every search look hopeful."""
     cycle = crowded(nodes=1).node("cpu-only").gang("a", 3, template=1, priority="high").cycle()
     assert bounds_of(cycle).is_unsatisfiable(cycle.tables.victims().evictable)
 
 
-def test_what_is_listed_anew_after_a_change_adds_up() -> None:
+def test_the_victim_table_adds_up_after_a_change() -> None:
     cycle = crowded().gang("a", template=1, priority="high").cycle()
     victims = cycle.tables.victims()
     before = victims.evictable.copy()

@@ -31,7 +31,7 @@ def test_a_preemptor_gets_the_device_of_its_victim_gpu_d7() -> None:
     assert result.pipelined("a") == 1
 
 
-def test_reclaim_takes_devices_back_from_who_has_more_than_its_share_gpu_d7() -> None:
+def test_reclaim_takes_devices_back_from_a_queue_over_its_share_gpu_d7() -> None:
     world = devices(nodes=1, each=4).queue("p", quota=2).queue("q", quota=2)
     for number in range(4):
         world.gang(f"old-{number}", on="node-0", template=1, given=(f"gpu-{number}",), queue="p")
@@ -97,7 +97,7 @@ def test_the_devices_of_a_shared_claim_are_free_only_when_all_its_users_go() -> 
         assert result.allocated_devices("a-0") == {"devices": ["node-0/gpu-0"]}
 
 
-def test_a_claim_that_strangers_hold_is_never_freed() -> None:
+def test_a_claim_reserved_for_an_unknown_pod_is_never_freed() -> None:
     world = ranked(devices(nodes=1, each=1))
     world.device_claim("c", queue="q", given=("gpu-0",), on="node-0", users=("old-0", "ghost"))
     world.gang("old", on="node-0", shares=("c",), priority="low")
@@ -132,7 +132,7 @@ def test_a_binding_pod_gives_back_what_its_bind_request_says_gpu_t93() -> None:
     assert result.allocated_devices("a-0") == {"devices": ["node-0/gpu-0"]}
 
 
-def test_gangs_of_claims_find_room_by_moving_and_evicting_together() -> None:
+def test_gangs_with_claims_are_placed_by_moving_and_evicting_together() -> None:
     world = devices(nodes=3, each=2).queue("p", quota=0).queue("q", quota=6)
     for number in range(3):
         world.gang(f"old-{number}", on=f"node-{number}", template=1, given=("gpu-1",), queue="p")
@@ -141,7 +141,7 @@ def test_gangs_of_claims_find_room_by_moving_and_evicting_together() -> None:
     assert len(result.plan.evictions) == 3
 
 
-def test_a_device_that_all_nodes_reach_is_taken_back_on_one_and_promised_on_another_gpu_d10() -> None:
+def test_a_device_that_all_nodes_reach_is_freed_on_one_and_nominated_on_another_gpu_d10() -> None:
     """What a victim gives back on its node changes what other nodes can give."""
     world = ranked(cluster().device_class("gpu").slice("", 1, pool="net", allNodes=True))
     world.node(cpu=2, labels={"kind": "small"}).node(labels={"kind": "large"})
@@ -262,7 +262,7 @@ def test_a_claim_of_which_one_user_stays_holds_its_devices_live_gpu_d11() -> Non
     assert books._claims["default/x-0-devices"].hold_state == (0, 1, 0)
 
 
-def test_a_claim_that_gets_back_what_it_had_says_so_in_the_same_words_gpu_d11() -> None:
+def test_a_claim_that_gets_its_devices_back_has_an_equal_allocation_gpu_d11() -> None:
     """Undo goes by way of a claim without devices: what the API server wrote is found again."""
     cycle = eviction_world().cycle()
     state = cycle.state
@@ -278,7 +278,7 @@ def test_a_claim_that_gets_back_what_it_had_says_so_in_the_same_words_gpu_d11() 
     assert claim.result is written
 
 
-def test_what_is_promised_is_given_to_nobody_who_starts_now_gpu_d7() -> None:
+def test_a_pipelined_device_is_not_given_to_a_pod_that_starts_now_gpu_d7() -> None:
     cycle = devices(nodes=1, each=2).queue("q").gang("z", template=1).cycle()
     (books,) = (book for book in cycle.state.discrete_ledgers if isinstance(book, ClaimLedger))
     books._holdings.change([0], (0, 0, 0), (0, 0, 1))
@@ -305,7 +305,7 @@ def test_when_the_last_user_is_gone_the_claim_gets_other_devices() -> None:
     assert said(cycle) == before
 
 
-def test_a_victim_may_stay_with_its_very_devices_until_somebody_is_promised_them_gpu_d11() -> None:
+def test_a_victim_may_keep_its_devices_until_they_are_pipelined_gpu_d11() -> None:
     cycle = eviction_world().cycle()
     state = cycle.state
     gang, leaf, task = gang_of(cycle, "x-0")
@@ -321,7 +321,7 @@ def test_a_victim_may_stay_with_its_very_devices_until_somebody_is_promised_them
     state.rollback(0)
 
 
-def test_an_eviction_taken_back_restores_the_books_gpu_t93() -> None:
+def test_an_undone_eviction_restores_the_ledgers_gpu_t93() -> None:
     cycle = eviction_world().cycle()
     before = said(cycle)
     gang, leaf, task = gang_of(cycle, "x-0")
@@ -332,7 +332,7 @@ def test_an_eviction_taken_back_restores_the_books_gpu_t93() -> None:
     validate.check_state(cycle.state, cycle.gangs)
 
 
-def test_books_that_are_wrong_are_noticed() -> None:
+def test_a_corrupted_ledger_is_noticed() -> None:
     """The validation of cycles can fail: every figure is compared with what the tasks hold."""
 
     def broken(how: Any) -> bool:

@@ -149,7 +149,7 @@ def test_sol9_a_recorded_pod_is_not_named_twice() -> None:
 # Which sets multi-node tries
 
 
-def test_sol10_the_nodes_with_least_room_come_first() -> None:
+def test_sol10_the_nodes_with_least_free_come_first() -> None:
     """cycle:SOL-10: then one, two, four more."""
     built = searching(3, 2, 1)
     for index, gpus in enumerate((3, 2, 1)):
@@ -211,7 +211,7 @@ def test_sol10_nodes_with_enough_together_are_taken_together() -> None:
     assert first == ["old-5-0", "old-4-0", "old-3-0", "old-2-0"]
 
 
-def test_sol10_recorded_victims_come_first_and_count_as_room() -> None:
+def test_sol10_recorded_victims_come_first_and_count_as_free() -> None:
     """cycle:SOL-10."""
     built = searching(1, 1, 1)
     for index in range(3):
@@ -245,7 +245,7 @@ def test_sol8_sets_are_measured_by_every_resource(way: str, held: dict[str, Any]
     assert found == [["second-0", "first-0"]]
 
 
-def test_sol8_places_for_pods_are_a_resource_too() -> None:
+def test_sol8_the_pod_limit_of_nodes_is_a_resource_too() -> None:
     """cycle:SOL-8, Do better: a node of two pods."""
     built = old(old(searching(4, pods=2), "a", pods=1), "b", pods=1)
     assert sets_of(new(built, 2), LOCAL) == [["b-0", "a-0"]]
@@ -258,7 +258,7 @@ def test_sol8_nodes_the_pods_may_not_use_do_not_count() -> None:
     assert sets_of(new(built, **job), LOCAL) == [["there-0"]]
 
 
-def test_sol8_each_kind_of_pod_needs_room() -> None:
+def test_sol8_each_kind_of_pod_must_fit() -> None:
     """cycle:SOL-8: one pod wants CPU, the other a GPU."""
     built = searching(1, cpu=2).node(cpu=8)
     old(old(built, "cpu", 1, gpu=0, cpu=8), "gpu", 0)
@@ -278,7 +278,7 @@ def test_sol8_each_kind_of_pod_needs_room() -> None:
         ("devices of another kind", {"extra": {"example.com/chip": 1}}),
     ],
 )
-def test_a_job_for_which_everyone_would_be_too_few_costs_nothing(case: str, job: dict[str, Any]) -> None:
+def test_a_job_that_all_victims_together_cannot_serve_costs_nothing(case: str, job: dict[str, Any]) -> None:
     """cycle:PERF-7: found without trying."""
     built = searching(4, cpu=4, memory="4Gi", extra={"example.com/chip": 1})
     result = new(old(old(built, "a", cpu=2, memory="2Gi"), "b", cpu=2, memory="2Gi"), 2, **job).schedule()
@@ -286,7 +286,7 @@ def test_a_job_for_which_everyone_would_be_too_few_costs_nothing(case: str, job:
     assert result.plan.work == 0
 
 
-def test_only_those_who_may_be_evicted_count() -> None:
+def test_only_evictable_pods_count() -> None:
     """cycle:PERF-7: half of the node belongs to work that stays."""
     built = old(old(searching(2), "fixed", preemptible=False), "loose")
     result = new(built, gpu=2).schedule()
@@ -311,7 +311,7 @@ def _crowds(draw: st.DrawFn) -> Cluster:
 
 
 @given(built=_crowds(), data=st.data())
-def test_no_set_that_suffices_is_thrown_away(built: Cluster, data: st.DataObject) -> None:
+def test_no_sufficient_set_is_pruned(built: Cluster, data: st.DataObject) -> None:
     """cycle:PERF-7: whatever a trial can place, the bounds let through."""
     cycle = built.cycle()
     state = cycle.state
@@ -338,7 +338,7 @@ def test_no_set_that_suffices_is_thrown_away(built: Cluster, data: st.DataObject
 # One trial
 
 
-def test_sol12_whoever_outranks_the_preemptor_is_served_first() -> None:
+def test_sol12_gangs_ahead_of_the_preemptor_are_served_first() -> None:
     """cycle:SOL-12: a set with someone better in it does not help; what allocate would undo does not happen."""
     built = cluster(nodes=1, gpus=2).with_actions("reclaim").queue("good", quota=1).queue("over").queue("mine", quota=1)
     built.objects[-2]["spec"]["resources"]["gpu"].update(quota=0, overQuotaWeight=0)
@@ -347,7 +347,7 @@ def test_sol12_whoever_outranks_the_preemptor_is_served_first() -> None:
 
 
 @pytest.mark.parametrize(("age", "reclaims"), [(20, False), (5, True)])
-def test_bystanders_stand_in_line(age: float, reclaims: bool) -> None:
+def test_bystanders_follow_the_queue_order(age: float, reclaims: bool) -> None:
     """cycle:ORD-2, PERF-5: a queue is compared by its best waiting job, though that job takes no part in the trial."""
     built = cluster(nodes=1, gpus=4).with_actions("reclaim").queue("theirs", quota=2).queue("mine", quota=2)
     for index in range(3):
@@ -386,7 +386,7 @@ def test_sol14_an_elastic_victim_gets_back_more_than_one_pod() -> None:
     assert result.evicted_pods() == ["needed-0"]
 
 
-def test_sol15_those_who_are_kept_are_not_victims() -> None:
+def test_sol15_kept_pods_are_not_victims() -> None:
     """cycle:SOL-15: the same with an elastic job that may not lose its minimum yet: it loses nothing."""
     built = searching(4, cpu=10).queue("slow", preemptMinRuntime="1h")
     old(built, "needed", gpu=0, cpu=10, queue="slow")
@@ -483,7 +483,7 @@ def test_sol2_a_set_that_failed_is_not_tried_again() -> None:
 # Where a search ends
 
 
-def test_sol3_without_a_way_to_choose_victims_nothing_is_tried() -> None:
+def test_sol3_without_a_generator_nothing_is_tried() -> None:
     """cycle:SOL-3: no_generator goes to the next job."""
     result = ways(new(new(old(searching(1), "old")), name="other", cpu="500m")).schedule()
     assert result.verdicts("new") == result.verdicts("other") == {"preempt": "no_generator"}
@@ -502,7 +502,7 @@ def budgeted(built: Cluster, **limits: Any) -> Result:
         (("sg-multinodegang", "sg-nodelocalgreedy"), "generators_exhausted"),
     ],
 )
-def test_sol3_ways_are_tried_in_their_order_and_the_last_result_counts(plugins: tuple[str, ...], last: str) -> None:
+def test_sol3_generators_run_in_order_and_the_last_result_counts(plugins: tuple[str, ...], last: str) -> None:
     """cycle:13.1: here multi-node has no budget."""
     result = budgeted(ways(_one_per_node(2, 1), *plugins), generators={MULTI: 0})
     assert result.verdicts("new") == {"preempt": last}
@@ -542,7 +542,7 @@ def test_t44_the_least_of_a_job_is_given_whatever_the_action_has_left() -> None:
     assert (result.pipelined("first"), result.pipelined("second")) == (1, 1)
 
 
-def test_sol6_the_job_budget_begins_anew_with_each_job() -> None:
+def test_sol6_the_job_budget_restarts_with_each_job() -> None:
     """cycle:SOL-6."""
     result = budgeted(_two_jobs(), job=1)
     assert (result.pipelined("first"), result.pipelined("second")) == (1, 1)
@@ -558,13 +558,13 @@ def test_sol3_a_job_that_runs_out_of_budget_ends_the_action() -> None:
     assert (result.plan.evictions, result.plan.nominations) == ((), ())
 
 
-def test_sol6_a_way_that_runs_out_of_its_own_budget_leaves_the_rest_to_the_next() -> None:
+def test_sol6_a_generator_out_of_budget_leaves_the_rest_to_the_next() -> None:
     """cycle:SOL-6: the limit of one way does not end the job."""
     result = budgeted(_two_jobs(), generators={LOCAL: 0})
     assert (result.pipelined("first"), result.pipelined("second")) == (1, 1)
 
 
-def test_sol6_a_way_has_its_budget_for_all_tries_of_a_job() -> None:
+def test_sol6_a_generator_has_one_budget_for_all_tries_of_a_job() -> None:
     """cycle:SOL-6: nine nodes cannot be cleared one set after the other with so little."""
     alone = ways(_one_per_node(9, 9), "sg-multinodegang")
     assert budgeted(alone, generators={MULTI: 10}).verdicts("new") == {"preempt": "deadline_exhausted"}
@@ -584,7 +584,7 @@ def test_sol5_the_built_in_budgets() -> None:
 # The order of victims
 
 
-def test_sol7_a_job_that_gave_something_competes_again() -> None:
+def test_sol7_a_job_that_lost_pods_competes_again() -> None:
     """cycle:SOL-7: two elastic jobs shrink in turn, down to their minimum, and then go whole, the youngest first."""
     built = searching(5)
     old(built, "elder", pods=3, min=1)
@@ -612,7 +612,7 @@ def test_sol11_sets_of_elastic_jobs_grow_pod_by_pod() -> None:
     assert found == [["old-2"], ["old-2", "old-1"], ["old-2", "old-1", "old-0"]]
 
 
-def test_pods_that_hold_no_known_node_are_no_victims() -> None:
+def test_pods_on_unknown_nodes_are_not_victims() -> None:
     """cycle:14: alive pods on known nodes."""
     built = old(old(searching(2), "here"), "nowhere", "gone")
     assert sets_of(new(built), LOCAL) == [["here-0"]]

@@ -97,7 +97,7 @@ def test_nothing_is_skipped_before_anything_has_failed() -> None:
     assert not skipped(job(ground(), "job", cpu("1")))
 
 
-def test_the_name_of_the_one_that_failed_is_told() -> None:
+def test_the_reason_names_the_gang_that_failed() -> None:
     """cycle:14: so that people see why a job was not even tried."""
     cycle = job(job(ground(), "failed", cpu("1")), "job", cpu("1")).cycle()
     memory = FailedGangs(cycle.state, cycle.gangs, by_queue=True)
@@ -116,13 +116,13 @@ def test_the_name_of_the_one_that_failed_is_told() -> None:
         (cpu("300m"), False),  # harder: the first still does
     ],
 )
-def test_sig3_the_easiest_that_failed_stands_for_the_kind(second: Pods, skip: bool) -> None:
+def test_sig3_the_easiest_failed_gang_represents_its_signature(second: Pods, skip: bool) -> None:
     """cycle:SIG-3: after a failure it is replaced only if the new one is no harder anywhere."""
     built = job(job(ground(), "first", cpu("200m")), "second", second)
     assert skipped(job(built, "job", cpu("150m")), "first", "second") is skip
 
 
-def test_sig3_a_job_that_asks_for_more_of_one_resource_does_not_replace() -> None:
+def test_sig3_a_job_that_requests_more_of_one_resource_does_not_replace() -> None:
     """cycle:SIG-3: every paired vector must be no larger."""
     built = job(ground(), "first", [{"cpu": "200m", "memory": "1Gi"}])
     job(built, "second", [{"cpu": "100m", "memory": "2Gi"}])
@@ -179,7 +179,7 @@ TERM = {"key": "zone", "operator": "In", "values": ["a"]}
         ("a shared GPU", {"fraction": 0.5}),
     ],
 )
-def test_sig1_jobs_with_other_constraints_are_of_another_kind(case: str, pod: dict[str, Any]) -> None:
+def test_sig1_jobs_with_other_constraints_have_another_signature(case: str, pod: dict[str, Any]) -> None:
     """cycle:SIG-1: neither is skipped for the other; two with the same constraints are."""
     plain: dict[str, Any] = {"cpu": "1"}
     strict = {**plain, **pod}
@@ -195,7 +195,7 @@ def test_sig1_jobs_with_other_constraints_are_of_another_kind(case: str, pod: di
         ("config maps", {"envFrom": [{"configMapRef": {"name": "settings"}}]}),
     ],
 )
-def test_sig1_so_are_jobs_whose_containers_need_something_else(case: str, container: dict[str, Any]) -> None:
+def test_sig1_jobs_with_other_container_needs_have_another_signature(case: str, container: dict[str, Any]) -> None:
     """cycle:SIG-1."""
     plain: dict[str, Any] = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
     strict, free = ([{"spec": {"containers": [each]}}] for each in ({**plain, **container}, plain))
@@ -215,7 +215,7 @@ def _with_settings(name: str) -> Pods:
 @pytest.mark.parametrize(
     ("failed", "new"), [(_beside("zone"), _beside("rack")), (_with_settings("a"), _with_settings("b"))]
 )
-def test_sig1_what_they_need_matters_not_only_that(failed: Pods, new: Pods) -> None:
+def test_sig1_the_needed_amount_is_part_of_the_signature(failed: Pods, new: Pods) -> None:
     """cycle:SIG-1: two affinities, two config maps."""
     assert not covered(failed, new)
     assert covered(failed, failed)
@@ -268,13 +268,13 @@ def test_sig1_leaves_that_are_complete_do_not_count() -> None:
         ("semi-preemptible", {"preemptibility": "semi-preemptible"}),
     ],
 )
-def test_sig4_what_a_group_may_do_is_part_of_its_kind(case: str, group: dict[str, Any]) -> None:
+def test_sig4_priority_and_preemptibility_are_part_of_the_signature(case: str, group: dict[str, Any]) -> None:
     """cycle:SIG-4, Do better."""
     assert not covered(cpu("1"), cpu("1"), **group), case
     assert covered(cpu("1"), cpu("1"), failed_group=group, **group), case
 
 
-def test_sig4_semi_preemptible_work_is_not_plain_work_that_stays() -> None:
+def test_sig4_semi_preemptible_work_is_not_non_preemptible_work() -> None:
     """cycle:SIG-4, Do better."""
     fixed = {"preemptibility": "non-preemptible"}
     assert not covered(cpu("1"), cpu("1"), failed_group=fixed, preemptibility="semi-preemptible")
@@ -288,7 +288,7 @@ def test_sig4_semi_preemptible_work_is_not_plain_work_that_stays() -> None:
         ({"gpu_memory": 800, "devices": 2}, False),
     ],
 )
-def test_sig4_gpu_memory_is_part_of_the_kind(new: dict[str, Any], skip: bool) -> None:
+def test_sig4_gpu_memory_is_part_of_the_signature(new: dict[str, Any], skip: bool) -> None:
     """cycle:SIG-4, Do better: the MiB, and of how many devices."""
     assert covered([{"gpu_memory": 800}], [new]) is skip
 
@@ -307,7 +307,7 @@ def verdicts(result: Result, *names: str) -> list[str]:
     return [result.verdicts(name).get("preempt", "") for name in names]
 
 
-def test_the_second_of_a_kind_is_not_tried() -> None:
+def test_the_second_gang_of_a_signature_is_not_tried() -> None:
     """cycle:14: the verdict names the first."""
     built = full()
     for name in ("first", "second"):
@@ -332,7 +332,7 @@ def test_a_job_that_was_served_is_not_remembered_as_failed() -> None:
     assert verdicts(result, "second") == ["hopeless"]
 
 
-def test_without_signatures_everyone_is_tried() -> None:
+def test_without_signatures_every_gang_is_tried() -> None:
     """cycle:14: --use-scheduling-signatures=false."""
     built = full(reuse_failures=False)
     for name in ("first", "second"):
@@ -347,7 +347,7 @@ def test_each_action_begins_with_an_empty_memory() -> None:
     assert result.pipelined("first") == 1
 
 
-def test_sig4_parts_of_several_devices_are_not_one_larger_part() -> None:
+def test_sig4_fractions_of_several_devices_are_not_one_larger_fraction() -> None:
     """cycle:SIG-4, Do better: 0.5 of one GPU is nowhere, 0.25 of two is."""
     assert not covered([{"fraction": 0.5}], [{"fraction": 0.25, "devices": 2}])
 
@@ -365,7 +365,7 @@ def test_sig4_of_two_that_can_start_in_parts_the_one_that_needs_fewer_is_easier(
 
 
 @pytest.mark.parametrize("level", ["rack", "zone"])
-def test_sig1_topology_constraints_are_part_of_the_kind(level: str) -> None:
+def test_sig1_topology_constraints_are_part_of_the_signature(level: str) -> None:
     """cycle:SIG-1: one without, or with another level, is another kind."""
     tight = {"topologyConstraint": {"topology": "net", "requiredTopologyLevel": "rack"}}
     other = {"topologyConstraint": {"topology": "net", "requiredTopologyLevel": level}} if level != "rack" else {}

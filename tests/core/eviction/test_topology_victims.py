@@ -134,7 +134,7 @@ def needing(found: Cluster, *parts: tuple[int, str], group_spec: Raw | None = No
     return preempting(found).tree("j", *leaves, group_spec={**HIGH, **(group_spec or {})})
 
 
-def test_subgroups_that_fit_one_by_one_but_not_together_evict_nobody() -> None:
+def test_subgroups_that_fit_one_by_one_but_not_together_evict_nothing() -> None:
     """topo:TC-41: 8, 8 and 3 in racks of 10 and 9."""
     found = needing(low(racks(("rack",), ("r1", 10), ("r2", 9)), n0=10, n1=9), (8, "rack"), (8, "rack"), (3, "rack"))
     result = found.schedule()
@@ -156,7 +156,7 @@ def test_a_rack_that_can_be_emptied_far_enough_is_tried() -> None:
     assert sorted(result.evicted_pods()) == ["low-n0-0", "low-n1-0"]
 
 
-def test_levels_are_looked_at_together() -> None:
+def test_levels_are_checked_together() -> None:
     """topo:TC-44: 6 in a rack and 16 in the zone are 22, and the zone has 16; nobody is evicted for that."""
     found = low(racks(("zone", "rack"), ("z1/r1", 8), ("z1/r2", 8)), n0=8, n1=8)
     result = needing(found, (6, "rack"), (8, "zone"), (8, "zone")).schedule()
@@ -200,7 +200,7 @@ def test_a_combination_that_first_fit_misses_is_found() -> None:
     assert where(result, "j", *[f"w{index}-0" for index in range(5)]) == ["n1", "n1", "n0", "n0", "n0"]
 
 
-def test_leaves_and_other_resources_than_gpus_are_looked_at() -> None:
+def test_leaves_and_resources_other_than_gpus_are_checked() -> None:
     """topo:TD-9: the CPU of no rack suffices for the pods of the leaf."""
     found = topology(preempting(cluster().queue("q")), "rack")
     for index in range(2):
@@ -242,7 +242,7 @@ def test_victims_must_free_enough_of_one_rack(nodes: str, enough: bool) -> None:
     assert freed.suffices is enough
 
 
-def test_a_shared_gpu_kept_by_someone_elsewhere_can_be_freed() -> None:
+def test_a_victim_that_blocks_the_zone_by_anti_affinity_is_evicted() -> None:
     """topo:TD-9, cycle:PERF-7: the victim keeps the pod off every node of the zone, not only off its own."""
     found = topology(preempting(cluster().queue("q")), "zone", "rack")
     found.node("n0", gpus=1, labels={"zone": "z", "rack": "r0"}).node("n1", gpus=1, labels={"zone": "z", "rack": "r1"})

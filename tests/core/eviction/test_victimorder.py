@@ -77,7 +77,7 @@ def test_ord4_only_some_gangs_are_candidates() -> None:
 
 
 @pytest.mark.parametrize("queues", [1, 2])
-def test_con1_so_many_gangs_are_handed_out_and_no_more(queues: int) -> None:
+def test_con1_no_more_gangs_are_offered_than_the_limit(queues: int) -> None:
     """cycle:CON-1: an elastic gang counts once however many steps it takes."""
     built = ground().queue("q").queue("other")
     built.gang("elastic", 3, min=0, gpu=1, on="node-0")
@@ -122,7 +122,7 @@ def test_q239_rule_2_a_queue_within_its_quota_gives_last() -> None:
     assert victims(has(has(built, "early", "over"), "late", "within")) == ["over", "within"]
 
 
-def test_q239_rule_2_asks_what_a_queue_has_not_what_it_would_have_left() -> None:
+def test_q239_rule_2_compares_what_a_queue_has_not_what_it_would_have_left() -> None:
     """queues:10.1 rule 2: a victim does not make its queue starved."""
     built = rivals(early={"quota": 1, "priority": 1}, late={"quota": 1, "priority": 2})
     has(has(built, "early", "e0", "e1"), "late", "l0", "l1")

@@ -192,7 +192,7 @@ def test_t23_a_victim_gives_one_pod_of_each_subgroup() -> None:
 
 
 @pytest.mark.parametrize("status", [TaskStatus.RELEASING, TaskStatus.STUCK_IN_RELEASING])
-def test_pg14_a_task_on_its_way_out_is_not_evicted_again(status: TaskStatus) -> None:
+def test_pg14_a_terminating_task_is_not_evicted_again(status: TaskStatus) -> None:
     """cycle:PG-14; case T-26: its sibling is."""
     built = running(2, min=1).assume("job-1", status)
     assert steps(built) == [["0"]]
@@ -242,7 +242,7 @@ def crowded() -> Cluster:
     return built.gang("urgent", gpu=2, priority="high").with_actions("allocate", "preempt")
 
 
-def test_pg14_a_promise_is_dropped_and_no_pod_deleted() -> None:
+def test_pg14_a_nomination_is_dropped_and_no_pod_deleted() -> None:
     """cycle:PG-14, Do better: the victim was only promised a place, and waits again."""
     built = crowded().gang("ends", gpu=1, on="node-0").assume("ends-0", TaskStatus.RELEASING).gang("waits", gpu=1)
     assert built.with_actions("allocate").schedule().pipelined("waits") == 1
@@ -271,7 +271,7 @@ def cornered() -> Cluster:
     return built.with_actions("preempt")
 
 
-def test_stm7_a_decision_is_told_of_every_victim_and_of_every_promise() -> None:
+def test_stm7_a_decision_lists_every_victim_and_every_nomination() -> None:
     """cycle:STM-7, SOL-16, T-20: deletes for victims, moved ones included, and promises for those that come."""
     result = cornered().schedule()
     assert sorted(result.evicted_pods()) == ["low-0", "low-1"]
@@ -282,7 +282,7 @@ def test_stm7_a_decision_is_told_of_every_victim_and_of_every_promise() -> None:
     assert {(item.node, item.gang_size, item.preemptor) for item in evictions} == {("node-0", 2, "default/urgent")}
 
 
-def test_con1_nobody_is_disturbed_twice_in_a_cycle() -> None:
+def test_con1_no_pod_is_evicted_twice_in_a_cycle() -> None:
     """cycle:CON-1, POL-2: a victim that is to move keeps the place it was promised."""
     there = {"nodeSelector": {"kubernetes.io/hostname": "node-1"}}
     result = cornered().gang("second", gpu=1, priority="next", spec=there).schedule()
@@ -387,7 +387,7 @@ def test_what_all_evictions_would_free_is_summed_up_by_node() -> None:
     assert evictable[index["cpu"]].tolist() == [6000, 1000]
 
 
-def test_a_gang_that_changed_is_listed_anew() -> None:
+def test_a_changed_gang_is_listed_again() -> None:
     """cycle:SOL-7: after an eviction only what is left may go, and its sums follow."""
     cycle = ground().gang("job", 3, min=1, gpu=1, on="node-0").gang("other", gpu=1, on="node-0").cycle()
     table, gang, state = cycle.tables.victims(), gang_of(cycle), cycle.state

@@ -28,7 +28,7 @@ def refusal(*requests: Raw, **spec: Any) -> str:
     return found.text
 
 
-def test_equal_specs_are_one_ask() -> None:
+def test_equal_specs_are_one_request() -> None:
     def make(replicas: int = 2) -> ClaimRequest:
         config = {"requests": ["r"], "opaque": {"driver": "d", "parameters": {"replicas": replicas}}}
         return claim_request(device_request(2, "fast", selectors=["true"]), constraints=[same("numa")], config=[config])
@@ -109,7 +109,7 @@ def test_constraints_cover_requests_with_their_alternatives() -> None:
     assert (request.distinct, alternative.distinct) == (False, True)
 
 
-def test_administrative_access_is_told_and_needs_a_label_of_the_namespace() -> None:
+def test_administrative_access_needs_a_label_of_the_namespace() -> None:
     assert claim_request(device_request(1, adminAccess=True)).wants_admin_access
     assert not claim_request(device_request(1)).wants_admin_access
     label = "resource.kubernetes.io/admin-access"

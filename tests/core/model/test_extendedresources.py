@@ -78,7 +78,7 @@ def test_d13_every_class_has_an_implicit_resource() -> None:
     assert BACKING.class_of("cpu") is None
 
 
-def test_d14_a_pod_is_concerned_by_what_some_container_requests() -> None:
+def test_d14_a_pod_needs_a_class_when_a_container_requests_its_resource() -> None:
     assert dra_backed_resources(pod(container("a", cpu=1, nic=1), init=(container("i", gpu=1),)), BACKING) == (GPU, NIC)
     assert dra_backed_resources(pod(container("a", cpu=1, gpu=0)), BACKING) == ()
 
@@ -148,7 +148,7 @@ def test_d15_the_order_in_which_requests_are_written_is_irrelevant() -> None:
     assert device_requests(forward, BACKING, (GPU, NIC)) == device_requests(backward, BACKING, (NIC, GPU))
 
 
-def test_d16_the_claim_that_nobody_wrote_is_allocated_like_any_other() -> None:
+def test_d16_the_implicit_claim_is_allocated_like_any_other() -> None:
     """case gpu:T-95: N devices filled, the next pod does not fit"""
 
     def ask(count: int) -> ClaimRequest:

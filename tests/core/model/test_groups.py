@@ -67,7 +67,7 @@ def test_a_negative_minimum_of_the_group_counts_as_zero() -> None:
     assert tree_of(minMember=-2) == "[1](default:0)"
 
 
-def test_an_entry_nobody_names_as_parent_is_a_leaf() -> None:
+def test_an_entry_without_children_is_a_leaf() -> None:
     """cycle:PG-1"""
     assert tree_of({"name": "a", "minMember": 2}, {"name": "b", "minMember": 1}) == "[2](a:2, b:1)"
 
@@ -125,7 +125,7 @@ def test_names_of_parents_are_lower_cased_before_lookup() -> None:
     assert tree_of({"name": "workers"}, {"name": "w0", "parent": "Workers", "minMember": 1}) == "[1](workers[1](w0:1))"
 
 
-def test_branches_and_leaves_may_stand_under_one_parent() -> None:
+def test_branches_and_leaves_may_share_one_parent() -> None:
     """cycle:PG-3"""
     assert (
         tree_of({"name": "ab"}, {"name": "a", "parent": "ab", "minMember": 2}, {"name": "c", "minMember": 1})
@@ -199,7 +199,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("entries", "what"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_tree_becomes_one_default_leaf_and_says_why(entries: list[dict[str, Any]], what: str) -> None:
+def test_a_broken_tree_becomes_one_default_leaf_with_a_reason(entries: list[dict[str, Any]], what: str) -> None:
     """cycle:PG-1"""
     root, error = build_subgroup_tree(podgroup(*entries, minMember=5, minSubGroup=0))
     assert error == what
@@ -217,7 +217,7 @@ def broken() -> Cluster:
     )
 
 
-def test_a_group_with_a_broken_tree_waits_as_a_whole_and_says_why() -> None:
+def test_a_group_with_a_broken_tree_waits_as_a_whole_with_a_reason() -> None:
     """cycle:PG-1, Do better: upstream starts the pods without label and only logs the error."""
     result = broken().schedule()
     assert result.plan.binds == ()
@@ -235,18 +235,18 @@ def test_pods_of_a_broken_tree_are_strays() -> None:
     assert StrayPod("default/labelled", "a", "default/job") in record.refusals
 
 
-def test_other_groups_do_not_suffer_from_a_broken_tree() -> None:
+def test_a_broken_tree_does_not_affect_other_groups() -> None:
     """cycle:PG-1"""
     assert broken().gang("other", gpu=1).schedule().bound("other") == 1
 
 
-def test_a_mended_tree_is_scheduled() -> None:
+def test_a_fixed_tree_is_scheduled() -> None:
     """cycle:PG-1: only the tree was in the way."""
     result = cluster(nodes=1, gpus=8).queue("q").tree("job", leaf("a", 1, pending=1), gpu=1).schedule()
     assert result.bound("job") == 1
 
 
-def test_a_pod_of_an_unknown_subgroup_waits_and_says_why_while_the_others_start() -> None:
+def test_a_pod_of_an_unknown_subgroup_waits_with_a_reason_while_the_others_start() -> None:
     """cycle:PG-4"""
     result = (
         cluster(nodes=1, gpus=8)

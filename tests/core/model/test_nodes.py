@@ -239,5 +239,5 @@ def test_a_node_in_good_condition_takes_pods(conditions: Mapping[str, str]) -> N
     assert cluster().node(conditions=conditions).queue("q").gang("j").schedule().bound("j") == 1
 
 
-def test_a_node_that_says_nothing_of_its_condition_is_ready() -> None:
+def test_a_node_without_conditions_is_ready() -> None:
     assert facts().unschedulable_reason == ""

@@ -23,21 +23,21 @@ def left(annotations: dict[str, str], found: Cluster | None = None, **pod: str) 
     return [amount // 1000 for amount in left_in(found.cycle())]
 
 
-def test_t110_what_was_seen_beats_what_was_foreseen() -> None:
+def test_t110_the_observed_zones_beat_the_planned_ones() -> None:
     both = {OBSERVED: numa_record(IN_1), PREDICTED: numa_record(IN_0)}
     assert left(both) == [5, 3, 5]
     assert left({PREDICTED: numa_record(IN_0)}) == [3, 5, 5]
     assert left({}) == [5, 5, 5]
 
 
-def test_t110_the_request_to_bind_beats_the_annotation_it_will_become() -> None:
+def test_t110_the_bind_request_beats_the_annotation_it_will_become() -> None:
     asked = zoned(*FIVE).bind_request("p", "n", numa=IN_2)
     assert left({PREDICTED: numa_record(IN_0)}, asked) == [5, 5, 3]
     asked = zoned(*FIVE).bind_request("p", "n", numa=IN_2)
     assert left({OBSERVED: numa_record(IN_1)}, asked) == [5, 3, 5]
 
 
-def test_n15_a_pod_on_its_way_holds_what_its_request_foresees() -> None:
+def test_n15_a_binding_pod_holds_the_zones_of_its_bind_request() -> None:
     assert left({}, zoned(*FIVE).bind_request("p", "n", numa=IN_2), on="") == [5, 5, 3]
 
 
@@ -72,12 +72,12 @@ def test_a_problem_with_a_record_goes_when_the_pod_does() -> None:
     assert not tables.snapshot(0).problems
 
 
-def test_t110_a_zone_that_is_not_there_voids_the_whole_record() -> None:
+def test_t110_an_unknown_zone_voids_the_whole_record() -> None:
     astray = {"zone-0": amounts_of(cpu=1), "zone-7": amounts_of(cpu=1)}
     assert left({OBSERVED: numa_record(astray), PREDICTED: numa_record(IN_0)}) == [5, 5, 5]
 
 
-def test_a_record_may_name_zones_twice_in_any_order_and_resources_nobody_counts() -> None:
+def test_a_record_may_repeat_zones_in_any_order_and_name_unknown_resources() -> None:
     text = (
         '[{"zone":"zone-2","amount":{"cpu":"500m"}},{"zone":"zone-0","amount":{"cpu":1,"memory":"5"}},'
         '{"zone":"zone-2","amount":{"cpu":"0.5","nonsense":"x"}}]'
@@ -86,7 +86,7 @@ def test_a_record_may_name_zones_twice_in_any_order_and_resources_nobody_counts(
 
 
 @pytest.mark.parametrize("which", [OBSERVED, PREDICTED])
-def test_a_record_fills_no_more_of_the_zones_than_the_pod_asks_for(which: str) -> None:
+def test_a_record_fills_no_more_of_the_zones_than_the_pod_requests(which: str) -> None:
     """A tenant may have written it: two cores stay two cores, however many the record speaks of."""
     everything = {f"zone-{number}": amounts_of(cpu=5) for number in range(3)}
     assert left({which: numa_record(everything)}) == [3, 5, 5]

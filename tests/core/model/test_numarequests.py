@@ -68,7 +68,7 @@ def test_n7_pods_that_are_not_guaranteed_need_devices_only() -> None:
     assert set(pod_of(burstable)) == {GPU, "cpu", "memory", "hugepages-2Mi", "example.com/nic"}
 
 
-def test_a_pod_that_is_never_aligned_has_no_ask_and_a_guaranteed_one_always_has() -> None:
+def test_a_pod_that_is_never_aligned_has_no_request_and_a_guaranteed_one_always_has() -> None:
     assert ask(containers(amounts_of(cpu=2, memory=GI)), "Burstable") is None
     assert ask(containers(amounts_of(cpu="500m")), "Guaranteed") == NumaRequest(True, (), ((),), ())
 
@@ -105,13 +105,11 @@ BOTH: Amounts = {"cpu": "2", "memory": "1Gi"}
         ({"containers": []}, False),
     ],
 )
-def test_n6_the_class_is_worked_out_as_kubernetes_does_while_nobody_has_written_it(
-    spec: dict[str, Any], guaranteed: bool
-) -> None:
+def test_n6_a_missing_qos_class_is_derived_as_kubernetes_does(spec: dict[str, Any], guaranteed: bool) -> None:
     found = ask(spec, "")
     assert (found is not None and found.guaranteed) is guaranteed
 
 
-def test_n6_a_written_class_beats_the_containers() -> None:
+def test_n6_the_qos_class_in_the_status_beats_the_containers() -> None:
     written = ask({"containers": [limited(BOTH, BOTH)]}, "Burstable")
     assert written is None

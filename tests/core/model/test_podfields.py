@@ -34,11 +34,11 @@ def waiting(annotations: dict[str, str], **how: object) -> Cluster:
         ({MIG: "one"}, MIG, "'one' is not a whole number above 0; the pod gets no GPU"),
     ],
 )
-def test_an_annotation_that_means_nothing(annotations: dict[str, str], field: str, text: str) -> None:
+def test_an_invalid_annotation_is_a_problem(annotations: dict[str, str], field: str, text: str) -> None:
     assert told(waiting(annotations)) == [Problem("Pod/default/j-0", f"metadata.annotations[{field}]", text)]
 
 
-def test_what_the_pod_requests_besides_is_used() -> None:
+def test_other_requests_of_the_pod_are_used() -> None:
     (problem,) = told(waiting({FRACTION: "half"}, gpu=1))
     assert problem.text.endswith("; the pod gets the whole GPUs that it requests")
 
@@ -60,7 +60,7 @@ def test_pods_that_run_or_belong_to_others_are_left_alone(how: dict[str, str]) -
 
 
 @pytest.mark.parametrize("annotations", [{FRACTION: "1"}, {MEMORY: "+5"}, {FRACTION: ".5", DEVICES: "2"}, {MIG: "1"}])
-def test_what_means_something_is_no_problem(annotations: dict[str, str]) -> None:
+def test_valid_values_are_not_a_problem(annotations: dict[str, str]) -> None:
     assert told(waiting(annotations, labels={"kai.scheduler/task-priority": "-3"})) == []
 
 
@@ -85,7 +85,7 @@ def test_what_means_something_is_no_problem(annotations: dict[str, str]) -> None
         ),
     ],
 )
-def test_a_field_of_a_group_that_means_nothing(spec: Raw, field: str, text: str) -> None:
+def test_an_invalid_field_of_a_group_is_a_problem(spec: Raw, field: str, text: str) -> None:
     made = cluster(nodes=1).queue("q").group("j", minMember=1, **spec).pod("j-0", group="j")
     assert told(made) == [Problem("PodGroup/default/j", field, text)]
 
@@ -120,7 +120,7 @@ def test_a_priority_class_that_does_not_exist() -> None:
     assert problem.text.endswith("; priority 70 is used instead, that of the default class usual")
 
 
-def test_a_priority_class_that_comes_later_ends_the_matter() -> None:
+def test_a_priority_class_created_later_ends_the_problem() -> None:
     made = unknown_class()
     tables = made.tables()
     assert tables.snapshot(0).problems
@@ -136,7 +136,7 @@ def test_groups_that_name_no_class_or_do_not_wait_are_left_alone() -> None:
     assert told(made.pod("j-0", group="j", on="node-0")) == []
 
 
-def test_a_crowd_of_groups_is_told_in_parts() -> None:
+def test_many_groups_are_reported_in_parts() -> None:
     made = cluster(nodes=1).queue("q")
     for index in range(150):
         made.group(f"j{index:03}", minMember=1, priorityClassName="gone").pod(f"p{index}", group=f"j{index:03}")

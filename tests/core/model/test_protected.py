@@ -44,12 +44,12 @@ def committed(result: Result, queue: str = "q") -> tuple[float, float]:
 # queues:Q-415: the core
 
 
-def test_q415_the_core_is_the_minimum_in_task_order() -> None:
+def test_q415_the_protected_part_is_the_minimum_in_task_order() -> None:
     """queues:Q-415, Q-417."""
     assert core(semi(ground(), "job", 4, min=2, on="node-0")) == ["0", "1"]
 
 
-def test_q417_the_core_is_ranked_by_priority_first() -> None:
+def test_q417_the_protected_part_is_ranked_by_priority_first() -> None:
     """queues:Q-417: a master belongs to it although it is younger."""
     built = semi(ground(), "job", 3, min=2, on="node-0")
     built.pod("job-m", group="job", gpu=1, on="node-0", labels={"training.kubeflow.org/job-role": "master"})
@@ -58,7 +58,7 @@ def test_q417_the_core_is_ranked_by_priority_first() -> None:
     assert core(built) == ["m", "p"]
 
 
-def test_q415_pods_that_hold_nothing_belong_to_no_core() -> None:
+def test_q415_pods_that_hold_nothing_are_not_protected() -> None:
     """queues:Q-415: those that wait, end or have ended protect nobody."""
     built = ground().group("job", minMember=2, **SEMI).pod("job-waits", group="job", gpu=1)
     built.pod("job-done", group="job", gpu=1, on="node-0", phase="Succeeded")
@@ -68,7 +68,7 @@ def test_q415_pods_that_hold_nothing_belong_to_no_core() -> None:
     assert core(built) == ["more", "runs"]
 
 
-def test_q415_a_group_below_its_minimum_is_all_core() -> None:
+def test_q415_a_group_below_its_minimum_is_fully_protected() -> None:
     """queues:Q-415"""
     assert core(semi(ground(), "job", 2, min=5, on="node-0")) == ["0", "1"]
 
@@ -79,13 +79,13 @@ def test_q416_the_ends_of_the_scale() -> None:
     assert core(semi(ground(), "job", 3, min=0, on="node-0")) == []
 
 
-def test_q418_the_core_of_a_tree_is_the_least_that_satisfies_it() -> None:
+def test_q418_the_protected_part_of_a_tree_is_the_least_that_satisfies_it() -> None:
     """queues:Q-418: minSubGroup 2 over 4 subgroups of minMember 8 are 16 core pods, the first two by name."""
     found = core(job(*(leaf(name, 8, running=9) for name in "dcba"), needs=2))
     assert found == sorted(f"{name}-{index}" for name in "ab" for index in range(8))
 
 
-def test_q415_every_subgroup_is_needed_unless_told() -> None:
+def test_q415_every_subgroup_is_needed_by_default() -> None:
     """queues:Q-415"""
     assert core(job(leaf("a", 1, running=2), leaf("b", 2, running=3))) == ["a-0", "b-0", "b-1"]
 
@@ -96,7 +96,7 @@ def test_q417_subgroups_that_are_satisfied_come_first() -> None:
     assert core(job(leaf("a", 2, running=1), leaf("b", 1, running=1), needs=2)) == ["a-0", "b-0"]
 
 
-def test_q415_inner_sets_have_cores_of_their_own() -> None:
+def test_q415_inner_sets_have_protected_parts_of_their_own() -> None:
     """queues:Q-418: sub-groups inherit the mode from the root."""
     inner = branch("x", leaf("a", 1, running=2), leaf("b", 1, running=2), needs=1)
     assert core(job(inner, leaf("c", 1, running=2))) == ["a-0", "c-0"]
@@ -107,7 +107,7 @@ def test_q415_inner_sets_have_cores_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("kind", ["preemptible", "non-preemptible", ""])
-def test_q415_other_groups_have_no_core(kind: str) -> None:
+def test_q415_other_groups_have_no_protected_part(kind: str) -> None:
     """queues:Q-82: they are one or the other as a whole."""
     built = ground().gang("job", 3, min=1, gpu=1, on="node-0", preemptible=None, group_spec={"preemptibility": kind})
     assert core(built) == []
@@ -116,20 +116,20 @@ def test_q415_other_groups_have_no_core(kind: str) -> None:
 # queues:Q-418: books and quota
 
 
-def test_q418_only_the_core_counts_as_work_that_cannot_be_taken_back() -> None:
+def test_q418_only_the_protected_part_counts_as_non_preemptible() -> None:
     """queues:Q-418, Q-103."""
     assert committed(semi(ground(), "job", 4, min=1, on="node-0").schedule()) == (4, 1)
     assert committed(semi(ground(), "job", 4, min=0, on="node-0").schedule()) == (4, 0)
     assert committed(semi(ground(), "job", 4, min=4, on="node-0").schedule()) == (4, 4)
 
 
-def test_q418_ancestors_count_the_core_too() -> None:
+def test_q418_ancestors_count_the_protected_part_too() -> None:
     """queues:Q-418: all levels."""
     built = cluster(nodes=1, gpus=9).queue("top").queue("q", parent="top")
     assert committed(semi(built, "job", 4, min=1, on="node-0").schedule(), "top") == (4, 1)
 
 
-def test_q418_the_core_must_be_within_quota_and_the_rest_need_not() -> None:
+def test_q418_the_protected_part_must_be_within_quota_and_the_rest_need_not() -> None:
     """queues:Q-418"""
     result = semi(ground(quota=1), "job", 4, min=1).schedule()
     assert result.bound("job") == 4
@@ -139,13 +139,13 @@ def test_q418_the_core_must_be_within_quota_and_the_rest_need_not() -> None:
     assert "NonPreemptibleOverQuota" in result.why("job")
 
 
-def test_q418_an_ancestors_quota_holds_the_core_too() -> None:
+def test_q418_an_ancestors_quota_holds_the_protected_part_too() -> None:
     """queues:Q-418: all levels."""
     built = cluster(nodes=1, gpus=9).queue("top", quota=1).queue("q", parent="top")
     assert semi(built, "job", 4, min=2).schedule().bound("job") == 0
 
 
-def test_q418_the_quota_holds_what_is_missing_of_the_core() -> None:
+def test_q418_the_quota_holds_what_is_missing_of_the_protected_part() -> None:
     """queues:Q-418: what runs of it counts already."""
     built = semi(ground(quota=3), "job", 2, min=3, on="node-0")
     for name in ("x", "y", "z"):
@@ -162,7 +162,7 @@ def test_q418_everything_respects_the_limit() -> None:
     assert semi(ground(quota=1, limit=3), "job", 5, min=1).schedule().bound("job") == 3
 
 
-def test_q418_the_core_takes_quota_from_other_work_that_cannot_be_taken_back() -> None:
+def test_q418_the_protected_part_takes_quota_from_other_non_preemptible_work() -> None:
     """queues:Q-418: the elastic part does not."""
     built = semi(ground(quota=2), "job", 4, min=1, on="node-0")
     result = built.gang("one", gpu=1, preemptible=False).gang("two", gpu=1, preemptible=False).schedule()
@@ -170,7 +170,7 @@ def test_q418_the_core_takes_quota_from_other_work_that_cannot_be_taken_back() -
     assert committed(result) == (5, 2)
 
 
-def test_q418_a_quota_that_dropped_below_the_core_takes_nothing_away() -> None:
+def test_q418_a_quota_that_dropped_below_the_protected_part_evicts_nothing() -> None:
     """queues:Q-418: the queue simply stays over quota."""
     built = semi(cluster(nodes=1, gpus=3).queue("q", quota=0).queue("r", quota=3), "job", 3, min=3, on="node-0")
     result = built.gang("claim", gpu=1, queue="r").with_actions("allocate", "reclaim", "preempt").schedule()
@@ -201,7 +201,7 @@ def held(cycle: Cycle) -> tuple[float, float]:
     return ledger.allocated[row][2] / 100, ledger.allocated_non_preemptible[row][2] / 100
 
 
-def test_q418_evicting_the_surplus_leaves_what_cannot_be_taken_back() -> None:
+def test_q418_evicting_the_surplus_leaves_the_non_preemptible_figures() -> None:
     """queues:Q-418: only the core counts as non-preemptible."""
     cycle, evict, _ = moving()
     assert held(cycle) == (3, 1)
@@ -213,7 +213,7 @@ def test_q418_evicting_the_surplus_leaves_what_cannot_be_taken_back() -> None:
     assert held(cycle) == (3, 1)
 
 
-def test_q418_the_first_pods_of_a_new_gang_are_its_core() -> None:
+def test_q418_the_first_pods_of_a_new_gang_are_its_protected_part() -> None:
     """queues:Q-418: until the minimum is there; undone like everything else."""
     cycle, evict, promise = moving()
     promise("next-0")
@@ -228,7 +228,7 @@ def test_q418_the_first_pods_of_a_new_gang_are_its_core() -> None:
     assert cycle.state.protected_keys == set()
 
 
-def test_q418_a_core_pod_that_moves_stays_core() -> None:
+def test_q418_a_protected_pod_that_moves_stays_protected() -> None:
     """queues:Q-418: what was given back is taken on again."""
     cycle, evict, promise = moving()
     evict("job-0")
@@ -268,7 +268,7 @@ def test_q418_surplus_subgroups_go_whole() -> None:
     assert sorted(result.evicted_pods()) == ["job-b-0", "job-b-1"]
 
 
-def test_q418_consolidation_moves_the_surplus_and_never_the_core() -> None:
+def test_q418_consolidation_moves_the_surplus_and_never_the_protected_part() -> None:
     """queues:Q-418"""
     built = cluster(nodes=2, gpus=4).queue("q", quota=8).with_actions("consolidation")
     for name, node in (("a", "node-0"), ("b", "node-1")):
@@ -290,7 +290,7 @@ def restarted(*nodes: int) -> Cluster:
     return built.gang("urgent", gpu=2, priority="high").with_actions("allocate", "preempt")
 
 
-def test_q418_the_books_agree_while_a_core_grows() -> None:
+def test_q418_the_ledger_adds_up_while_a_protected_part_grows() -> None:
     """queues:Q-418: the worker was the core when the cycle began, the master is beyond it."""
     result = restarted(2, 1).with_actions("allocate").schedule()
     assert result.bound("job") == 1
@@ -298,14 +298,14 @@ def test_q418_the_books_agree_while_a_core_grows() -> None:
 
 
 @pytest.mark.parametrize("nodes", [(2, 1), (2, 1, 1)], ids=["nowhere-to-go", "may-move"])
-def test_q415_the_core_is_not_evicted_when_a_pod_before_it_starts(nodes: tuple[int, ...]) -> None:
+def test_q415_the_protected_part_is_not_evicted_when_a_pod_before_it_starts(nodes: tuple[int, ...]) -> None:
     """queues:Q-415: nor do the books forget it."""
     result = restarted(*nodes).schedule()
     assert "job-worker" not in result.evicted_pods()
     assert committed(result)[1] == 1
 
 
-def test_q415_the_core_is_not_evicted_when_a_subgroup_before_it_starts() -> None:
+def test_q415_the_protected_part_is_not_evicted_when_a_subgroup_before_it_starts() -> None:
     """queues:Q-415: whole subgroups beyond those needed go, never the one that was the core."""
     built = cluster().node(gpus=2).node(gpus=1).queue("q", quota=1).priority_class("high", 90)
     there = {"nodeSelector": {"kubernetes.io/hostname": "node-1"}}

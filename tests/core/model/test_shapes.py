@@ -90,7 +90,7 @@ def test_a_sidecar_runs_beside_the_containers() -> None:
     assert asked(container({GPU: 1, "cpu": 1}), init=[sidecar({GPU: 1, "cpu": 2})]) == {GPU: 2, "cpu": 3000}
 
 
-def test_an_init_container_counts_only_where_it_asks_for_more() -> None:
+def test_an_init_container_counts_only_where_it_requests_more() -> None:
     """gpu:G-1: resource by resource the larger of the two."""
     wanted = asked(container({"cpu": 1, "memory": "8Gi"}), init=[container({"cpu": 4, "memory": "1Gi", GPU: 2})])
     assert wanted == {"cpu": 4000, "memory": 8 * GIB, GPU: 2}
@@ -150,7 +150,7 @@ def test_a_pod_level_block_without_requests_changes_nothing() -> None:
     assert asked(container({"cpu": 1}), resources={"limits": {"cpu": 6}}) == {"cpu": 1000}
 
 
-def test_nothing_asked_for_is_left_out() -> None:
+def test_requests_of_zero_are_left_out() -> None:
     assert asked(container({"cpu": 0, "memory": "-1Gi", GPU: "0"})) == {}
 
 
@@ -211,7 +211,7 @@ def test_part_of_a_gpu_as_a_quantity_is_a_whole_one(text: str, devices: int) -> 
     assert ask.gpu_hundredths == 100 * devices
 
 
-def test_gpus_of_both_vendors_count_together_but_are_asked_for_apart() -> None:
+def test_gpus_of_both_vendors_count_together_but_are_requested_apart() -> None:
     """gpu:G-2, gpu:G-14, cycle:R-3: fit is by name, quota counts devices."""
     ask = shape(container({GPU: 1, AMD: 2, "intel.com/gpu": 1}))
     assert (ask.gpu.kind, ask.gpu.devices, ask.gpu_hundredths) == (GpuKind.WHOLE, 4, 400)
@@ -260,7 +260,7 @@ def cost_of(notes: Mapping[str, str], requests: Requests | None = None) -> int:
     return shape(container(requests), annotations=notes).gpu_hundredths
 
 
-def test_gpu_memory_asks_for_part_of_one_device() -> None:
+def test_gpu_memory_requests_part_of_one_device() -> None:
     """gpu:G-5, gpu:T-1; gpu:G-11: the portion is not known before the node is."""
     notes = {"gpu-memory": "1024"}
     assert ask_of(notes) == GpuRequest(GpuKind.MEMORY, 1, 0.0, 1024)
@@ -415,12 +415,12 @@ def test_a_legacy_mig_annotation_replaces_everything(notes: Mapping[str, str]) -
     assert {name: count for name, count in ask.requests if name != "pods"} == {BIG_SLICE: 2}
 
 
-def test_a_legacy_mig_annotation_that_is_no_number_means_nothing() -> None:
+def test_a_legacy_mig_annotation_that_is_not_a_number_is_ignored() -> None:
     """gpu:G-9"""
     assert shape(container({GPU: 2}), annotations={BIG_SLICE: "two"}).gpu == GpuRequest(GpuKind.WHOLE, 2, 1.0)
 
 
-def test_a_negative_legacy_mig_annotation_is_no_credit() -> None:
+def test_a_negative_legacy_mig_annotation_counts_as_zero() -> None:
     """gpu:G-9: otherwise a pod could lower what its queue is charged for."""
     running = cluster(nodes=1, gpus=8).queue("q").gang("run", on="node-0", gpu=2)
     cheat = running.gang("cheat", on="node-0", annotations={SLICE: "-100"})
@@ -504,7 +504,7 @@ def test_specs_that_mean_the_same_are_one_shape(first: Pod, second: Pod) -> None
     assert same(first, second)
 
 
-def test_the_order_of_tolerations_and_how_long_they_hold_mean_nothing() -> None:
+def test_the_order_and_duration_of_tolerations_do_not_matter() -> None:
     """cycle:TSK-8"""
     tolerates_a = {"key": "a", "operator": "Exists", "effect": "NoExecute"}
     tolerates_b = {"key": "b", "value": "1"}
@@ -592,7 +592,7 @@ def test_a_shape_that_is_kept_stays_the_same_and_no_number_is_given_twice() -> N
     assert [kept.id, gone.id, again.id] == [0, 1, 2]
 
 
-def test_ways_to_write_the_same_are_remembered_up_to_a_bound() -> None:
+def test_the_cache_of_equivalent_specs_is_bounded() -> None:
     register = ShapeRegister()
     for number in range(11_000):
         register.shape_of(pod(container(PLAIN), volumes=[{"name": f"scratch-{number}"}]))
@@ -618,7 +618,7 @@ def test_an_unreadable_request_is_named_by_its_path(broken: Pod, path: str) -> N
     assert str(found.value).startswith(f"{path}: ")
 
 
-def test_a_pod_with_an_unreadable_request_waits_and_disturbs_nobody() -> None:
+def test_a_pod_with_an_unreadable_request_waits_and_is_harmless() -> None:
     result = cluster(nodes=1, gpus=1).queue("q").gang("broken", cpu="lots").gang("fine", gpu=1).schedule()
     assert result.bound("fine") == 1
     assert result.bound("broken") == 0

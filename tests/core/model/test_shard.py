@@ -50,7 +50,7 @@ def test_each_shard_places_its_own_work_on_its_own_nodes() -> None:
     assert (red.node_of("job-0"), red.node_of("job-red-0")) == ("", "red")
 
 
-def test_pods_of_groups_of_another_shard_are_no_orphans() -> None:
+def test_pods_of_groups_of_another_shard_are_not_orphans() -> None:
     """cycle:SNP-3: another shard looks after them."""
     assert two_pools().schedule().plan.orphans == ()
     lost = two_pools().pod("lost", group="nowhere").schedule().plan.orphans
@@ -84,7 +84,7 @@ def test_pods_of_another_shard_hold_their_node_where_it_is_ours() -> None:
     assert built.schedule().bound("job") == 0
 
 
-def test_restricted_scheduling_drops_nodes_that_are_no_workers() -> None:
+def test_restricted_scheduling_drops_nodes_that_are_not_workers() -> None:
     """cycle:SNP-4"""
     built = (
         cluster()

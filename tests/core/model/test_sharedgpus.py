@@ -219,7 +219,7 @@ def test_a_live_task_holds_its_node(status: TaskStatus) -> None:
     assert holding_of(status) == LIVE
 
 
-def test_a_stuck_task_promises_nothing() -> None:
+def test_a_stuck_task_releases_nothing() -> None:
     """gpu:C-11: it is charged, but what it holds does not count as releasing."""
     assert holding_of(TaskStatus.STUCK_IN_RELEASING) == LIVE
     stuck = books(node(1).pod("p", on="node-0", fraction=0.5, device="g", deleted=10_000))
@@ -347,7 +347,7 @@ def test_a_reservation_pod_beside_its_tenant_is_one_gpu() -> None:
     assert books(held).gpus() == (0, 1)
 
 
-def test_reservation_pods_are_nobodys_load() -> None:
+def test_reservation_pods_are_not_load_of_other_schedulers() -> None:
     """gpu:S-2: pods of other schedulers shrink what queues share, our own helpers do not."""
 
     def share(app: str) -> float:
@@ -417,7 +417,7 @@ def test_a_finished_pod_sits_on_nothing() -> None:
     assert books(node(1).pod("a", on="node-0", phase="Succeeded", fraction=0.5, device="g")).gpus() == (0, 1)
 
 
-def test_tenants_of_a_node_whose_gpus_are_gone_disturb_nothing() -> None:
+def test_tenants_of_a_node_whose_gpus_are_gone_are_harmless() -> None:
     """gpu:S-3: a device plugin that stopped leaves pods behind."""
     found = books(cluster().node(gpus=0).pod("a", on="node-0", fraction=0.5, device="g", gpu=0))
     assert found.device("g") is None
@@ -447,7 +447,7 @@ def columns() -> "np.ndarray[tuple[int, int, int], np.dtype[np.int64]]":
     return np.zeros((4, 1, 1), dtype=np.int64)
 
 
-def test_the_seat_of_a_tenant_moves_the_whole_gpu_figures() -> None:
+def test_the_device_of_a_tenant_changes_the_whole_gpu_figures() -> None:
     """gpu:S-4, gpu:S-5: idle, releasing and their sum; nothing is ever `used` in whole GPUs."""
     planes, devices = columns(), dict[str, DeviceUse]()
     assign_devices(planes, 0, 0, devices, ["g"], DeviceTenant(50, RELEASING), 1)
@@ -488,7 +488,7 @@ def use(live: int = 0, releasing: int = 0, pipelined: int = 0) -> DeviceUse:
         (use(releasing=50), 0, False),
     ],
 )
-def test_room_on_a_shared_gpu_counts_what_is_being_released(device: DeviceUse, mib: int, room: bool) -> None:
+def test_free_memory_on_a_shared_gpu_counts_what_is_being_released(device: DeviceUse, mib: int, room: bool) -> None:
     """gpu:F-3: a device that is released altogether is reached as a whole GPU."""
     assert device.fits_tenant(mib, 100) is room
 
@@ -504,6 +504,6 @@ def test_room_on_a_shared_gpu_counts_what_is_being_released(device: DeviceUse, m
         (use(live=50, releasing=50), 10, False),
     ],
 )
-def test_idle_room_on_a_shared_gpu_does_not(device: DeviceUse, mib: int, room: bool) -> None:
+def test_idle_memory_on_a_shared_gpu_excludes_what_is_being_released(device: DeviceUse, mib: int, room: bool) -> None:
     """gpu:F-7: nor does a device born by a pipelined tenant have any."""
     assert device.fits_tenant_now(mib, 100) is room

@@ -147,7 +147,7 @@ def test_a_bind_request_without_devices_leaves_those_of_the_labels() -> None:
     assert task_of(shared(device="label").bind_request("pod", "node-0")).gpu_groups == ("label",)
 
 
-def test_a_failed_bind_request_says_nothing_of_devices() -> None:
+def test_devices_of_a_failed_bind_request_are_ignored() -> None:
     """gpu:B-4"""
     built = shared(device="label").bind_request("pod", "node-0", devices=("b",), phase="Failed")
     assert task_of(built).gpu_groups == ("label",)
@@ -169,7 +169,7 @@ def test_only_a_shared_request_sits_on_devices() -> None:
     assert task_of(cluster(nodes=1, gpus=2).pod("pod", gpu=1, on="node-0", labels=labels)).gpu_groups == ()
 
 
-def test_an_accepted_share_is_reckoned_by_its_node() -> None:
+def test_an_accepted_share_is_converted_by_its_node() -> None:
     """cycle:TSK-6: 400 of 1000 MiB are 0.4, 400 of 300 are more than one, a fraction is itself everywhere."""
     built = (
         cluster()

@@ -124,7 +124,7 @@ def test_n3_a_resource_of_any_zone_is_a_resource_of_the_node_and_elsewhere_there
     assert found.available == ((1000, 0, 0), (0, 1024, 3))
 
 
-def test_what_cannot_be_read_is_reported_and_counts_as_nothing() -> None:
+def test_unreadable_values_are_reported_and_count_as_zero() -> None:
     document = raw("node-0", "node-0")
     document["zones"][0]["resources"] = [{"name": "cpu", "allocatable": "a lot", "available": "-1"}]
     problems: list[Problem] = []
@@ -159,7 +159,7 @@ def test_the_tables_keep_the_zones_of_a_node_until_they_change_or_go() -> None:
     assert not tables.snapshot(0).problems
 
 
-def test_zones_of_a_node_that_is_not_there_cost_nothing() -> None:
+def test_zones_of_a_missing_node_cost_nothing() -> None:
     found = zoned({"cpu": 4})
     found.objects = [item for item in found.objects if item["kind"] != "Node"]
     assert not found.cycle().state.discrete_ledgers

@@ -23,7 +23,7 @@ def test_without_the_setting_there_are_none() -> None:
     assert found.refusals[0].details == {}
 
 
-def test_a_single_pod_is_told_what_was_requested_used_and_there() -> None:
+def test_the_details_of_a_single_pod_name_requested_used_and_capacity() -> None:
     built = cluster(nodes=1, gpus=4, cpu=4, memory="8G").queue("q").pod("old", gpu=3, cpu=3, memory="6G", on="node-0")
     assert details(built.gang("job", gpu=2, cpu="2500m", memory="4G")) == {
         "node-0": (
@@ -39,7 +39,7 @@ def test_used_gpus_include_one_for_every_shared_one() -> None:
     assert "requested: 2, used: 1, capacity: 2" in details(built.gang("job", gpu=2))["node-0"]
 
 
-def test_what_no_node_offers_comes_last_with_nothing_there() -> None:
+def test_a_resource_no_node_offers_comes_last_with_zero_capacity() -> None:
     built = cluster(nodes=1, gpus=1).queue("q").gang("job", gpu=2, extra={"example.com/a": 3})
     assert details(built.configured({"tiers": [{"plugins": [{"name": "proportion"}]}]})) == {
         "node-0": (
@@ -49,7 +49,7 @@ def test_what_no_node_offers_comes_last_with_nothing_there() -> None:
     }
 
 
-def test_a_job_of_several_pods_is_told_less() -> None:
+def test_the_details_of_a_job_of_several_pods_are_shorter() -> None:
     built = cluster(nodes=1, gpus=1).queue("q").pod("old", gpu=1, on="node-0").gang("job", pods=2, gpu=1)
     assert details(built) == {
         "node-0": "Node didn't have enough resources: GPUs, taking all considerations into account"

@@ -69,7 +69,7 @@ def test_the_capacity_of_a_node_counts_what_was_placed_in_this_cycle() -> None:
     assert "currently 0.3 GPUs allocated and workload requested 0.3 GPUs" in over
 
 
-def test_pods_of_different_queues_do_not_share_an_answer_about_capacity() -> None:
+def test_pods_of_different_queues_do_not_share_a_capacity_result() -> None:
     made = cluster().node("small", gpus=1, gpu_memory=1000).node("large", gpus=1, gpu_memory=10_000, unschedulable=True)
     made.queue("poor", limit=0.2, priority=200).queue("rich")
     result = made.gang("first", queue="poor", gpu_memory=500).gang("second", queue="rich", gpu_memory=500).schedule()
@@ -77,7 +77,7 @@ def test_pods_of_different_queues_do_not_share_an_answer_about_capacity() -> Non
     assert result.bound("second") == 1
 
 
-def test_what_may_be_taken_back_is_not_measured_by_the_quota_of_what_may_not() -> None:
+def test_preemptible_work_is_not_held_to_the_non_preemptible_quota() -> None:
     made = cluster().node("small", gpus=1, gpu_memory=1000).node("large", gpus=1, gpu_memory=10_000, unschedulable=True)
     made.queue("q", quota=0.2)
     result = made.gang("kept", preemptible=False, gpu_memory=500).gang("lent", gpu_memory=500).schedule()
@@ -151,7 +151,7 @@ def test_a_node_without_legacy_mig_pods_of_its_own_gives_slices() -> None:
     assert made.gang("job", pods=2, extra={SLICE: 1}).schedule().nodes_used("job") == {"b": 2}
 
 
-def test_legacy_mig_pods_that_have_ended_are_forgotten() -> None:
+def test_legacy_mig_pods_that_have_ended_do_not_count() -> None:
     made = legacy(mig_node(cluster().queue("q")), "old", on="node", phase="Succeeded")
     assert made.gang("job", extra={SLICE: 1}).schedule().bound("job") == 1
 
@@ -178,7 +178,7 @@ KINDS: dict[str, Raw] = {
         ("", set(KINDS), ""),
     ],
 )
-def test_a_mig_strategy_says_which_requests_are_welcome(strategy: str, welcome: set[str], text: str) -> None:
+def test_a_mig_strategy_decides_which_requests_are_accepted(strategy: str, welcome: set[str], text: str) -> None:
     """cycle:9.1 step 7, gpu:P-4"""
     for kind, how in KINDS.items():
         result = mig_node(cluster().queue("q"), strategy=strategy).gang("job", **how).schedule()
@@ -187,7 +187,7 @@ def test_a_mig_strategy_says_which_requests_are_welcome(strategy: str, welcome: 
             assert result.node_reasons("job") == {text: 1}, kind
 
 
-def test_a_strategy_means_nothing_on_a_node_without_mig() -> None:
+def test_a_strategy_is_ignored_on_a_node_without_mig() -> None:
     made = cluster().queue("q").node(gpus=1, labels={"nvidia.com/mig.strategy": "mixed"})
     assert made.gang("job", gpu=1).schedule().bound("job") == 1
 
@@ -207,7 +207,7 @@ def test_a_memory_request_waits_until_the_memory_of_a_node_is_known() -> None:
 
 
 @pytest.mark.parametrize("kind", ["whole", "fraction"])
-def test_other_requests_do_not_care_how_much_memory_gpus_have(kind: str) -> None:
+def test_other_requests_ignore_the_memory_of_gpus(kind: str) -> None:
     made = cluster().node(gpus=1, gpu_memory=None).queue("q")
     assert made.gang("job", **KINDS[kind]).schedule().bound("job") == 1
 
@@ -269,7 +269,7 @@ def test_slots_of_ending_pods_count() -> None:
         ({"conditions": {"NetworkUnavailable": "True"}}, "node has NetworkUnavailable condition"),
     ],
 )
-def test_nodes_in_a_bad_state_take_nobody(node: Raw, text: str) -> None:
+def test_nodes_in_a_bad_state_take_no_pods(node: Raw, text: str) -> None:
     """cycle:9.1 step 10"""
     tolerant = {"tolerations": [{"operator": "Exists"}]}
     result = cluster().node("good", cpu=1).node("bad", **node).queue("q").gang("job", pods=2, spec=tolerant).schedule()
@@ -288,13 +288,13 @@ def test_nodes_in_a_good_state_take_pods(conditions: dict[str, str]) -> None:
     assert cluster().node(conditions=conditions).queue("q").gang("job").schedule().bound("job") == 1
 
 
-def test_a_node_that_says_nothing_about_itself_takes_pods() -> None:
+def test_a_node_without_conditions_takes_pods() -> None:
     silent: Raw = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     silent["status"] = {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}
     assert cluster().add(silent).queue("q").gang("job").schedule().bound("job") == 1
 
 
-def test_a_node_says_the_first_of_several_troubles() -> None:
+def test_the_first_of_several_bad_conditions_is_the_reason() -> None:
     troubles = {"Ready": "False", "NetworkUnavailable": "True", "MemoryPressure": "True"}
     both = cluster().node(unschedulable=True, conditions=troubles).node(conditions=troubles).queue("q").gang("job")
     assert both.schedule().node_reasons("job") == {"node is unschedulable": 1, "node has NotReady condition": 1}
@@ -322,7 +322,7 @@ def test_restricted_nodes_take_the_work_they_are_labelled_for() -> None:
     }
 
 
-def test_cpu_work_without_a_node_for_it_says_so() -> None:
+def test_cpu_work_without_a_cpu_node_has_a_reason() -> None:
     """cycle:9.1 step 12"""
     made = cluster().sharded(restrict_nodes=True).queue("q").node("for-gpu", gpus=1, labels=GPU_WORKER)
     assert made.gang("cpu").schedule().node_reasons("cpu") == {
@@ -336,7 +336,7 @@ def test_a_node_may_be_labelled_for_both() -> None:
     assert result.bound("gpu") == result.bound("cpu") == 1
 
 
-def test_labels_of_workers_mean_nothing_without_the_restriction() -> None:
+def test_worker_labels_are_ignored_without_the_restriction() -> None:
     made = cluster().queue("q").node("for-cpu", gpus=1, labels=CPU_WORKER)
     assert made.gang("gpu", gpu=1).schedule().bound("gpu") == 1
 
@@ -442,7 +442,7 @@ def test_a_node_with_nothing_against_the_pod_takes_it() -> None:
     assert troubled(set()).node_of("job-0") == "node"
 
 
-def test_a_mig_request_hears_of_the_node_before_its_strategy() -> None:
+def test_node_conditions_are_checked_before_the_mig_strategy() -> None:
     """cycle:9.1 steps 5, 6, 7"""
     made = legacy(mig_node(cluster().queue("q"), strategy="single"), "old", on="node")
     assert made.gang("job", extra={SLICE: 1}).schedule().node_reasons("job") == {
@@ -456,7 +456,7 @@ def test_a_mig_request_hears_of_the_node_before_its_strategy() -> None:
 # -- what the reasons are good for -------------------------------------------------------------------------------------
 
 
-def test_reasons_of_nodes_may_pass() -> None:
+def test_reasons_of_nodes_are_resolvable() -> None:
     """cycle:FLT-9: only what holds for every node is beyond the help of evictions."""
     refusal = troubled({"taints"}).no_place("job")
     assert refusal.base == ""

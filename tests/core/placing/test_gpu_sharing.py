@@ -87,14 +87,14 @@ def seated(of: Cluster, pod: str) -> tuple[tuple[str, ...], TaskStatus]:
     return task.gpu_groups, task.status
 
 
-def test_a_bind_request_says_where_a_pod_is_going() -> None:
+def test_a_bind_request_names_the_node_of_its_pod() -> None:
     """gpu:G-12, gpu:T-4"""
     bound = node(2).pod("p", fraction=0.5).add(bind_request("p", "1"))
     assert seated(bound, "p") == (("1",), TaskStatus.BINDING)
     assert bound.gang("next", fraction=0.5).schedule().devices_of("next-0") == ("1",)
 
 
-def test_a_bind_request_is_believed_before_the_labels() -> None:
+def test_a_bind_request_takes_precedence_over_the_labels() -> None:
     """gpu:G-12: in the order it names the devices."""
     both = node(3).pod("p", fraction=0.5, devices=2, device=("x", "y")).add(bind_request("p", "b", "a"))
     assert seated(both, "p")[0] == ("b", "a")
@@ -118,13 +118,13 @@ def test_prefixed_labels_name_the_devices_of_a_pod_with_several() -> None:
     assert several.gang("whole", pods=3, min=0, gpu=1).schedule().bound("whole") == 1
 
 
-def test_a_plain_label_and_a_prefixed_one_of_the_same_device_are_one_seat() -> None:
+def test_a_plain_label_and_a_prefixed_one_of_the_same_device_count_once() -> None:
     """gpu:G-12"""
     labels = {"runai-gpu-group": "b", "runai-gpu-group/b": "b", "runai-gpu-group/a": "a"}
     assert seated(node(1).pod("p", on="node-0", fraction=0.5, labels=labels), "p")[0] == ("b", "a")
 
 
-def test_labels_on_a_pod_that_shares_nothing_mean_nothing() -> None:
+def test_device_labels_on_a_pod_without_a_shared_request_are_ignored() -> None:
     """gpu:G-13"""
     assert seated(node(1).pod("p", on="node-0", gpu=1, labels={"runai-gpu-group": "x"}), "p")[0] == ()
 
@@ -193,14 +193,14 @@ def test_a_releasing_neighbour_is_waited_for_rather_than_a_new_gpu_opened() -> N
     assert result.devices_of("j-0") == ("g",)
 
 
-def test_idle_room_beside_a_releasing_neighbour_is_used_at_once() -> None:
+def test_idle_memory_beside_a_releasing_neighbour_is_used_at_once() -> None:
     """gpu:F-7"""
     result = leaving(running(node(1), "g", 0.5), "g", 0.3).gang("j", fraction=0.2).schedule()
     assert result.bound("j") == 1
     assert result.devices_of("j-0") == ("g",)
 
 
-def test_a_gpu_whose_tenants_are_all_leaving_is_reached_as_a_whole_one() -> None:
+def test_a_gpu_whose_tenants_all_terminate_counts_as_a_whole_one() -> None:
     """gpu:F-3, gpu:S-6: a new id, and only when the last of them has gone."""
     result = leaving(node(1), "g", 0.5).gang("j", fraction=0.5).schedule()
     assert result.pipelined("j") == 1
@@ -226,13 +226,13 @@ def test_spreading_opens_a_new_gpu_while_there_is_one() -> None:
     assert new_devices(result, "j-0") == [True]
 
 
-def test_memory_of_leaving_tenants_makes_a_gpu_fuller() -> None:
+def test_memory_of_terminating_tenants_makes_a_gpu_fuller() -> None:
     """gpu:F-6: used memory includes what is being released."""
     both = running(leaving(running(node(2), "a", 0.3), "a", 0.4), "b", 0.5)
     assert both.gang("j", fraction=0.2).schedule().devices_of("j-0") == ("a",)
 
 
-def test_memory_promised_to_pipelined_tenants_makes_a_gpu_fuller() -> None:
+def test_memory_of_pipelined_tenants_makes_a_gpu_fuller() -> None:
     """gpu:F-6: the first share has room on b only, which then has tenants for 1.2 GPUs."""
     both = leaving(running(leaving(running(node(2), "a", 0.6), "a", 0.4), "b", 0.3), "b", 0.4)
     result = both.gang("first", fraction=0.5).gang("second", fraction=0.1).schedule()
@@ -290,7 +290,7 @@ def test_whole_gpus_and_fractions_share_a_node_but_no_device() -> None:
     assert "node(s) didn't have enough resources: GPUs" in result.why("more")
 
 
-def test_a_whole_gpu_may_not_take_the_room_of_a_device_promised_away() -> None:
+def test_a_whole_gpu_may_not_take_a_pipelined_device() -> None:
     """gpu:S-4, gpu:S-7: the only GPU is being released and promised to a fraction."""
     busy = node(1).pod("old", on="node-0", gpu=1, deleted=0)
     result = busy.gang("half", fraction=0.5).gang("whole", gpu=1).schedule()
@@ -326,7 +326,7 @@ def test_a_memory_share_of_several_devices_above_the_quota_waits() -> None:
     assert bound(1.2) == 1
 
 
-def test_every_node_says_why_a_memory_share_may_not_go_there() -> None:
+def test_every_node_has_a_reason_against_a_memory_share() -> None:
     """gpu:T-49: over quota where the portion is too large, no GPU on the one where it would be small enough."""
     nodes = cluster().node("a", gpus=1, gpu_memory=400).node("b", gpus=1, gpu_memory=600)
     nodes.node("c", gpus=1, gpu_memory=2000).queue("q", quota=0.5).queue("other").pod("full", on="c", gpu=1)
@@ -371,7 +371,7 @@ def test_a_share_that_waits_for_host_memory_is_pipelined() -> None:
     assert result.pipelined("j") == 1
 
 
-def test_a_share_needs_room_in_every_other_resource() -> None:
+def test_a_share_must_fit_every_other_resource_too() -> None:
     """gpu:F-2"""
     assert node(1, cpu=1).gang("j", fraction=0.5, cpu=2).schedule().bound("j") == 0
     assert node(1).gang("j", fraction=0.5, extra={"example.com/nic": 1}).schedule().bound("j") == 0
@@ -405,7 +405,7 @@ def test_shared_gpus_and_whole_ones_add_up_to_the_devices() -> None:
     assert again.bound("j") == 0
 
 
-def test_a_device_without_idle_room_makes_the_whole_pod_wait() -> None:
+def test_a_device_without_idle_memory_makes_the_whole_pod_wait() -> None:
     """gpu:T-51, gpu:F-7: groups ["0", new], pipelined."""
     result = leaving(running(node(3), "0", 0.5), "0", 0.5).gang("j", fraction=0.5, devices=2).schedule()
     assert result.pipelined("j") == 1
@@ -420,7 +420,7 @@ def test_new_devices_beyond_the_idle_gpus_wait_for_those_being_released() -> Non
     assert new_devices(result, "j-0") == [True, True]
 
 
-def test_an_idle_gpu_is_never_promised_twice() -> None:
+def test_an_idle_gpu_is_never_given_twice() -> None:
     """gpu:F-7: one idle, one being released, one shared; spreading takes the two whole ones, so the pod must wait."""
     mixed = running(node(3).pod("old", on="node-0", gpu=1, deleted=0), "g", 0.1)
     result = mixed.gang("j", fraction=0.5, devices=2).configured(SPREADING).schedule()
@@ -455,7 +455,7 @@ def test_a_whole_gpu_that_is_idle_is_bound_and_one_being_released_is_waited_for(
     assert node(2).pod("old", on="node-0", gpu=1).gang("j", gpu=2).schedule().node_of("j-0") == ""
 
 
-def test_gpus_are_given_by_the_name_they_are_asked_for() -> None:
+def test_gpus_are_given_by_the_requested_resource_name() -> None:
     """gpu:F-1, gpu:G-14, cycle:R-3"""
     amd = cluster().node(extra={"amd.com/gpu": 4}).queue("q")
     result = amd.gang("nvidia", gpu=1).gang("amd", extra={"amd.com/gpu": 1}).schedule()

@@ -93,7 +93,7 @@ def test_ports_taken_in_the_same_cycle_are_taken() -> None:
     assert result.node_reasons("job") == {TAKEN: 2}
 
 
-def test_ports_of_a_gang_that_was_taken_back_are_free_again() -> None:
+def test_ports_of_a_gang_that_was_rolled_back_are_free_again() -> None:
     result = (
         cluster(nodes=2)
         .queue("q")
@@ -125,7 +125,7 @@ def test_a_terminating_pod_still_holds_its_port() -> None:
     assert ending.schedule().node_reasons("job") == {TAKEN: 1}
 
 
-def test_a_pod_on_its_way_to_a_node_holds_its_port_there() -> None:
+def test_a_binding_pod_holds_its_port_on_its_node() -> None:
     coming = (
         cluster(nodes=1)
         .queue("q")

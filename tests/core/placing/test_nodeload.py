@@ -15,7 +15,7 @@ def pod(number: int) -> Pod:
     return decode_as(Pod, {"metadata": {"name": f"p{number}"}, "spec": {"containers": [container]}})
 
 
-def test_pods_that_nobody_looks_at_any_more_are_forgotten() -> None:
+def test_unused_pods_are_dropped_from_the_cache() -> None:
     register = ShapeRegister()
     for number in range(6000):
         found = NodeLoad(register)

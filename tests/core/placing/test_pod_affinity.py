@@ -50,26 +50,26 @@ def there(made: Cluster, name: str, on: str, labels: dict[str, str] | None = Non
     return made.pod(name, on=on, labels=labels or {}, scheduler="other", **how)
 
 
-def test_a_pod_goes_to_the_domain_of_those_it_wants_to_be_near() -> None:
+def test_a_pod_goes_to_the_domain_of_pods_matching_its_affinity() -> None:
     made = there(zones(a=1, b=2), "web", on="b1", labels=WEB)
     assert made.gang("job", spec=near(term())).schedule().node_of("job-0").startswith("b")
     host = there(zones(a=1, b=2), "web", on="b1", labels=WEB).gang("job", spec=near(term(HOST))).schedule()
     assert host.node_of("job-0") == "b1"
 
 
-def test_without_company_a_pod_waits() -> None:
+def test_without_a_match_for_its_affinity_a_pod_waits() -> None:
     """cycle:FLT-3"""
     result = zones(a=1, b=1).gang("job", spec=near(term())).schedule()
     assert result.node_reasons("job") == {NO_COMPANY: 2}
 
 
-def test_the_first_of_pods_that_want_to_be_together_may_go_anywhere() -> None:
+def test_the_first_pod_with_affinity_to_itself_may_go_anywhere() -> None:
     """It matches its own terms and nobody else does yet."""
     result = zones(a=1, b=1).gang("job", labels=WEB, spec=near(term())).schedule()
     assert result.bound("job") == 1
 
 
-def test_the_first_may_go_anywhere_only_while_nobody_else_matches() -> None:
+def test_the_first_may_go_anywhere_only_while_no_other_pod_matches() -> None:
     """The only match stands in zone b, where there is no room: the pod waits although it matches itself."""
     made = there(zones(a=1).node("b0", cpu=1, labels={"zone": "b"}), "web", on="b0", labels=WEB)
     result = made.gang("job", labels=WEB, spec=near(term())).schedule()
@@ -93,7 +93,7 @@ def test_the_first_must_match_all_of_its_own_terms() -> None:
     assert zones(a=1).gang("job", labels={**WEB, "tier": "front"}, spec=both).schedule().bound("job") == 1
 
 
-def test_a_pod_of_another_namespace_is_not_the_first_of_its_own_kind() -> None:
+def test_affinity_to_another_namespace_does_not_match_the_pod_itself() -> None:
     """The terms look into namespace other only; the pod itself is not there, so it does not match itself."""
     away = near(term(namespaces=["other"]))
     assert zones(a=1).gang("job", labels=WEB, spec=away).schedule().bound("job") == 0
@@ -115,7 +115,7 @@ def test_every_term_needs_its_own_domain() -> None:
     assert made.gang("job", spec=both).schedule().node_reasons("job")[NO_COMPANY] == 1
 
 
-def test_a_node_without_a_topology_label_has_no_company() -> None:
+def test_a_node_without_a_topology_label_meets_no_affinity() -> None:
     made = there(zones(a=1).node("loose"), "web", on="a0", labels=WEB)
     result = made.gang("job", pods=2, spec=near(term())).schedule()
     assert result.nodes_used("job") == {"a0": 2}
@@ -123,31 +123,31 @@ def test_a_node_without_a_topology_label_has_no_company() -> None:
     assert lonely.gang("job", spec=near(term())).schedule().node_reasons("job") == {NO_COMPANY: 1}
 
 
-def test_a_pod_keeps_away_from_the_domains_of_those_it_avoids() -> None:
+def test_a_pod_avoids_the_domains_of_pods_matching_its_anti_affinity() -> None:
     made = there(zones(a=2, b=1), "web", on="a1", labels=WEB)
     assert made.gang("job", spec=apart(term())).schedule().node_of("job-0") == "b0"
     host = there(zones(a=2), "web", on="a0", labels=WEB).gang("job", spec=apart(term(HOST))).schedule()
     assert host.node_of("job-0") == "a1"
 
 
-def test_nowhere_to_keep_away_is_a_reason() -> None:
+def test_anti_affinity_on_every_node_is_the_reason() -> None:
     """cycle:FLT-3"""
     made = there(zones(a=2), "web", on="a1", labels=WEB)
     assert made.gang("job", spec=apart(term())).schedule().node_reasons("job") == {BAD_COMPANY: 2}
 
 
-def test_any_term_is_enough_to_keep_away() -> None:
+def test_any_anti_affinity_term_is_enough() -> None:
     either = apart(term(labels={"app": "db"}), term())
     made = there(zones(a=1), "web", on="a0", labels=WEB)
     assert made.gang("job", spec=either).schedule().node_reasons("job") == {BAD_COMPANY: 1}
 
 
-def test_a_node_without_the_topology_label_is_in_nobodys_domain() -> None:
+def test_a_node_without_the_topology_label_is_in_no_domain() -> None:
     made = there(cluster(nodes=1).queue("q"), "web", on="node-0", labels=WEB)
     assert made.gang("job", spec=apart(term())).schedule().bound("job") == 1
 
 
-def test_a_running_pod_keeps_away_those_it_avoids() -> None:
+def test_the_anti_affinity_of_a_running_pod_repels_matching_pods() -> None:
     """cycle:FLT-3"""
     made = there(zones(a=2, b=1), "loner", on="a0", spec=apart(term()))
     assert made.gang("job", labels=WEB).schedule().node_of("job-0") == "b0"
@@ -155,14 +155,14 @@ def test_a_running_pod_keeps_away_those_it_avoids() -> None:
     assert full.gang("job", labels=WEB).schedule().node_reasons("job") == {UNWELCOME: 2}
 
 
-def test_a_running_pod_keeps_away_only_whom_it_names() -> None:
+def test_the_anti_affinity_of_a_running_pod_repels_matching_pods_only() -> None:
     made = there(zones(a=1), "loner", on="a0", spec=apart(term()))
     assert made.gang("job", labels={"app": "db"}).schedule().bound("job") == 1
     loose = there(cluster(nodes=1).queue("q"), "loner", on="node-0", spec=apart(term()))
     assert loose.gang("job", labels=WEB).schedule().bound("job") == 1
 
 
-def test_the_affinity_of_a_running_pod_binds_nobody_else() -> None:
+def test_the_affinity_of_a_running_pod_does_not_bind_other_pods() -> None:
     made = there(zones(a=1, b=1), "web", on="b0", spec=near(term(labels={"app": "db"})))
     assert made.gang("job", pods=2, labels={"app": "db"}).schedule().bound("job") == 2
 
@@ -241,7 +241,7 @@ def in_namespace(made: Cluster, namespace: str) -> Cluster:
         ({"namespaces": ["lab"], "namespaceSelector": {"matchLabels": {"kind": "prod"}}}, "default", False),
     ],
 )
-def test_a_term_looks_into_the_namespaces_it_names(term_fields: Raw, namespace: str, looked_at: bool) -> None:
+def test_a_term_selects_pods_of_its_namespaces(term_fields: Raw, namespace: str, looked_at: bool) -> None:
     def company() -> Cluster:
         return in_namespace(zones(a=1, b=1), namespace).namespace("team", kind="prod").namespace("lab")
 
@@ -263,7 +263,7 @@ def test_a_term_looks_into_the_namespaces_it_names(term_fields: Raw, namespace: 
         ({"namespaceSelector": {"matchLabels": {"kind": "prod"}}}, "default", False),
     ],
 )
-def test_a_running_pod_keeps_away_pods_of_the_namespaces_it_names(
+def test_the_anti_affinity_of_a_running_pod_covers_its_namespaces(
     term_fields: Raw, namespace: str, kept_away: bool
 ) -> None:
     """Its own namespace, here team, unless it says otherwise."""
@@ -283,7 +283,7 @@ def test_equal_terms_in_two_namespaces_are_two_terms() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_finished_pod_is_no_company(phase: str) -> None:
+def test_a_finished_pod_meets_no_affinity(phase: str) -> None:
     made = there(zones(a=1, b=1), "web", on="b0", labels=WEB, phase=phase)
     assert made.gang("job", spec=near(term())).schedule().bound("job") == 0
     made = there(zones(a=1), "loner", on="a0", phase=phase, spec=apart(term()))
@@ -336,7 +336,7 @@ def test_a_placement_changes_the_answer_for_its_whole_domain() -> None:
     assert gathered.schedule().node_of("web-0") == "a1"
 
 
-def test_a_pod_placed_this_cycle_keeps_away_those_it_avoids() -> None:
+def test_a_pod_placed_this_cycle_repels_pods_matching_its_anti_affinity() -> None:
     """cycle:FLT-6, Do better: the last pod asks for the same as the first and is not decided by an older answer."""
     result = (
         zones(a=1, b=1)
@@ -368,12 +368,12 @@ def test_a_filter_that_did_not_concern_a_pod_concerns_its_twin_later() -> None:
     assert result.node_of("web-0") == "b0"
 
 
-def test_company_that_came_this_cycle_is_company() -> None:
+def test_a_pod_placed_this_cycle_meets_affinity() -> None:
     result = zones(a=1, b=1).gang("web", labels=WEB).gang("job", spec=near(term())).schedule()
     assert result.node_of("job-0") == result.node_of("web-0") == "a0"
 
 
-def test_a_gang_that_was_taken_back_leaves_no_trace() -> None:
+def test_a_gang_that_was_rolled_back_leaves_no_trace() -> None:
     """Three pods that avoid each other find two nodes; what they would have kept away is free to come."""
     result = (
         zones(a=2)
@@ -399,7 +399,7 @@ def test_after_a_failed_gang_its_twin_is_first_again() -> None:
     assert result.bound("single") == 1
 
 
-def test_pods_are_told_apart_by_their_labels() -> None:
+def test_pods_with_different_labels_have_different_shapes() -> None:
     """Labels are no part of what a pod asks for, but decide who is kept away."""
     made = there(zones(a=1, b=1), "loner", on="a0", spec=apart(term()))
     result = made.gang("web", labels=WEB).gang("db", labels={"app": "db"}).gang("web-too", labels=WEB).schedule()
@@ -408,7 +408,7 @@ def test_pods_are_told_apart_by_their_labels() -> None:
     assert result.bound("db") == 1
 
 
-def test_preferred_terms_keep_nobody_away() -> None:
+def test_preferred_terms_keep_no_pod_away() -> None:
     preferred = [{"weight": 100, "podAffinityTerm": term()}]
     wish = {
         "affinity": {
@@ -420,13 +420,13 @@ def test_preferred_terms_keep_nobody_away() -> None:
     assert made.gang("job", labels=WEB, spec=wish).schedule().bound("job") == 1
 
 
-def test_without_terms_anywhere_the_index_sleeps() -> None:
+def test_without_terms_anywhere_the_index_is_empty() -> None:
     """cycle:PERF-9"""
     assert not affinity_index(zones(a=1).gang("job", labels=WEB).cycle().context.snapshot).active
     assert affinity_index(zones(a=1).gang("job", spec=near(term())).cycle().context.snapshot).active
 
 
-def test_the_reason_of_a_gang_says_how_far_it_came() -> None:
+def test_the_reason_of_a_gang_counts_the_pods_placed() -> None:
     """cycle:ALC-8, EXP-1"""
     result = zones(a=2).gang("job", pods=3, labels=WEB, spec=apart(term(HOST))).schedule()
     assert result.why("job") == (

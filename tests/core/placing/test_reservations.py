@@ -63,13 +63,13 @@ def test_the_gpu_of_a_reservation_without_tenants_is_being_released() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_tenant_that_has_ended_is_none(phase: str) -> None:
+def test_a_finished_tenant_does_not_count(phase: str) -> None:
     ended = reserved(node(1)).pod("t", on="node-0", fraction=0.5, device="g", phase=phase)
     assert figures(ended) == (1, 0)
 
 
 @pytest.mark.parametrize(("deleted", "expected"), [(None, (0, 1)), (0.0, (1, 1))])
-def test_beside_a_tenant_it_counts_for_nothing(deleted: float | None, expected: tuple[int, int]) -> None:
+def test_beside_a_tenant_the_reservation_costs_nothing(deleted: float | None, expected: tuple[int, int]) -> None:
     shared = reserved(node(2)).pod("t", on="node-0", fraction=0.5, device="g", deleted=deleted)
     assert figures(shared) == expected
     shared.objects.reverse()
@@ -81,35 +81,35 @@ def test_a_bind_request_makes_a_tenant() -> None:
     assert figures(binding) == (0, 1)
 
 
-def test_a_tenant_of_another_node_is_none_of_its() -> None:
+def test_a_tenant_on_another_node_does_not_count() -> None:
     apart = reserved(node(1)).node("node-1", gpus=1).pod("t", on="node-1", fraction=0.5, device="g")
     snapshot = apart.tables().snapshot(NOW_NS)
     assert [Books(snapshot, row).gpus() for row in (0, 1)] == [(1, 0), (0, 0)]
 
 
 @pytest.mark.parametrize("how", [{"deleted": 0.0}, {"deleted": 600.0}, {"phase": "Unknown"}, {"phase": "Pending"}])
-def test_whatever_state_it_is_in(how: dict[str, Any]) -> None:
+def test_a_reservation_in_any_state_is_releasing(how: dict[str, Any]) -> None:
     assert figures(reserved(node(2), **how)) == (1, 1)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_one_that_has_ended_holds_nothing(phase: str) -> None:
+def test_a_finished_reservation_holds_nothing(phase: str) -> None:
     assert figures(reserved(node(2), phase=phase)) == (0, 2)
 
 
-def test_without_a_group_it_holds_what_it_asks_for() -> None:
+def test_a_reservation_without_a_group_holds_its_request() -> None:
     assert figures(reserved(node(4), "")) == (1, 3)
     assert figures(reserved(node(4), "", gpu=3)) == (3, 1)
 
 
-def test_more_gpus_than_a_group_has_are_held_for_nobody() -> None:
+def test_gpus_beyond_those_of_the_gpu_group_are_not_reserved() -> None:
     """A second reservation pod of a group, or one that asks for two: the kubelet has given them out."""
     tenants = node(4).pod("t", on="node-0", fraction=0.5, device="g")
     assert figures(reserved(reserved(tenants, name="a"), name="b")) == (1, 2)
     assert figures(reserved(node(4).pod("t", on="node-0", fraction=0.5, device="g"), gpu=2)) == (1, 2)
 
 
-def test_one_that_holds_no_gpu_reserves_none() -> None:
+def test_a_reservation_without_a_gpu_reserves_none() -> None:
     assert figures(reserved(node(2), gpu=0)) == (0, 2)
     assert figures(reserved(node(0))) == (0, 0)
 
@@ -124,14 +124,14 @@ def test_work_of_other_schedulers_that_is_labelled_as_a_reservation_pays_and_can
 # Who may have it.
 
 
-def test_a_whole_gpu_waits_for_it() -> None:
+def test_a_whole_gpu_request_waits_for_an_unused_reservation() -> None:
     """What a soak found: pods were bound to GPUs the kubelet had given to reservation pods."""
     result = lone(8, "g", "h").gang("job", pods=8, min=1, gpu=1).schedule()
     assert result.bound("job") == 6
     assert lone(8, "g", "h").gang("job", pods=8, gpu=1).schedule().pipelined("job") == 8
 
 
-def test_when_it_is_gone_its_gpu_is_idle() -> None:
+def test_when_the_reservation_is_gone_its_gpu_is_idle() -> None:
     built = lone().gang("job", gpu=1)
     tables, policy, memory = built.tables(), built.policy(), CycleMemory()
     waiting = schedule(tables.snapshot(NOW_NS), policy, memory)
@@ -140,14 +140,14 @@ def test_when_it_is_gone_its_gpu_is_idle() -> None:
     assert [bind.pod for bind in schedule(tables.snapshot(NOW_NS), policy, memory).binds] == ["job-0"]
 
 
-def test_a_share_joins_it_at_once() -> None:
+def test_a_share_joins_an_unused_reservation_at_once() -> None:
     """Its reservation pod is there; a GPU that is idle stays whole."""
     for gpus in (1, 2):
         result = lone(gpus).gang("job", fraction=0.5).schedule()
         assert (result.bound("job"), result.devices_of("job-0")) == (1, ("g",))
 
 
-def test_those_who_join_it_share_it() -> None:
+def test_pods_that_join_a_reservation_share_it() -> None:
     result = lone(1).gang("job", pods=3, min=1, fraction=0.5).schedule()
     assert [result.devices_of(pod) for pod in result.bound_pods("job")] == [("g",), ("g",)]
 
@@ -157,12 +157,12 @@ def test_a_share_prefers_a_gpu_in_use() -> None:
     assert shared.gang("job", fraction=0.5).schedule().devices_of("job-0") == ("used",)
 
 
-def test_several_are_joined_in_the_order_of_their_ids() -> None:
+def test_several_reservations_are_joined_in_the_order_of_their_ids() -> None:
     result = lone(3, "b", "c", "a").gang("job", fraction=0.5, devices=2).schedule()
     assert result.devices_of("job-0") == ("a", "b")
 
 
-def test_one_that_goes_is_not_joined() -> None:
+def test_a_terminating_reservation_is_not_joined() -> None:
     """The binder would have to wait until it is gone and make another."""
     result = reserved(node(1), deleted=0).gang("job", fraction=0.5).schedule()
     assert (result.bound("job"), result.pipelined("job")) == (0, 1)
@@ -174,27 +174,27 @@ def test_joining_needs_no_slot_for_another_reservation_pod() -> None:
 
 
 @pytest.mark.parametrize(("devices", "bound"), [(2, 1), (3, 0)])
-def test_a_share_of_several_gpus_joins_it_and_takes_idle_ones(devices: int, bound: int) -> None:
+def test_a_share_of_several_gpus_joins_a_reservation_and_takes_idle_ones(devices: int, bound: int) -> None:
     """It is counted once: as the one to join, not as a whole GPU besides."""
     result = lone(2).gang("job", fraction=0.5, devices=devices).schedule()
     assert (result.bound("job"), result.node_of("job-0") != "") == (bound, bool(bound))
 
 
-def test_what_was_promised_to_others_is_not_joined() -> None:
+def test_a_pipelined_reservation_is_not_joined() -> None:
     result = lone(1).gang("whole", gpu=1, age=100).gang("share", fraction=0.5, age=50).schedule()
     assert (result.pipelined("whole"), result.node_of("share-0")) == (1, "")
     state = result.cycle.state
     assert choose_devices(state, placement_request_of(result.cycle, "share-0"), 0, pipeline_only=False) is None
 
 
-def test_a_share_that_must_wait_is_promised_it() -> None:
+def test_a_share_that_must_wait_is_pipelined_to_the_reservation() -> None:
     tight = lone(1, cpu=1).pod("ends", on="node-0", cpu=1, deleted=0)
     result = tight.gang("job", fraction=0.5, cpu=1, age=100).gang("whole", gpu=1, cpu=0, age=50).schedule()
     assert (result.pipelined("job"), result.devices_of("job-0")) == (1, ("g",))
     assert result.node_of("whole-0") == ""
 
 
-def test_beside_a_promise_there_is_room_for_those_who_need_not_wait() -> None:
+def test_beside_a_pipelined_tenant_other_shares_start() -> None:
     tight = lone(1, cpu=1).pod("ends", on="node-0", cpu=1, deleted=0)
     tight.gang("waits", fraction=0.5, cpu=1, age=100).gang("starts", fraction=0.5, cpu=0, age=50)
     result = tight.schedule()
@@ -202,7 +202,7 @@ def test_beside_a_promise_there_is_room_for_those_who_need_not_wait() -> None:
     assert (result.bound("starts"), result.devices_of("starts-0")) == (1, ("g",))
 
 
-def test_a_node_where_it_can_be_joined_counts_as_available() -> None:
+def test_a_node_whose_reservation_can_be_joined_counts_as_available() -> None:
     """nodeavailability: the other node has a GPU that is being released."""
     ending = lone(1).node("node-a", gpus=1).pod("ends", on="node-a", gpu=1, deleted=0)
     assert ending.gang("job", fraction=0.5).schedule().node_of("job-0") == "node-0"
@@ -213,7 +213,7 @@ SPREADING = {
 }
 
 
-def test_it_is_untouched_where_shares_are_spread() -> None:
+def test_spreading_does_not_join_a_reservation() -> None:
     assert lone(2).configured(SPREADING).gang("job", fraction=0.5).schedule().devices_of("job-0") == ("g",)
     shared = reserved(lone(2), "used").pod("t", on="node-0", fraction=0.5, device="used").configured(SPREADING)
     result = shared.gang("job", fraction=0.5, devices=2).schedule()
@@ -235,14 +235,14 @@ def device_of(cycle: Cycle) -> DeviceUse:
     return cycle.state.devices.get(0, {}).get("g", FREE_DEVICE)
 
 
-def test_the_last_tenant_is_evicted_and_its_gpu_promised() -> None:
+def test_the_last_tenant_is_evicted_and_its_gpu_pipelined() -> None:
     built = cluster(nodes=1, gpus=1).queue("poor", quota=0).queue("rich", quota=1)
     reserved(built).gang("old", pods=1, fraction=0.5, queue="poor", on="node-0", device="g")
     result = built.gang("job", gpu=1, queue="rich").with_actions("allocate", "reclaim").schedule()
     assert (result.evicted("old"), result.pipelined("job")) == (1, 1)
 
 
-def test_looking_ahead_the_reservation_goes_with_the_last_tenant() -> None:
+def test_in_a_trial_the_reservation_ends_with_the_last_tenant() -> None:
     built = reserved(node(1)).gang("old", pods=2, fraction=0.5, on="node-0", device="g").gang("job", gpu=1)
     cycle = open_cycle(built.tables().snapshot(NOW_NS), built.policy())
     state = cycle.state
@@ -298,7 +298,7 @@ def test_a_reservation_comes_and_goes_without_a_trace() -> None:
         assert tables.snapshot(NOW_NS).devices == empty.devices
 
 
-def test_a_memory_notices_that_it_may_be_joined() -> None:
+def test_plan_reuse_notices_a_reservation_that_may_be_joined() -> None:
     """No sum changes when a reservation pod takes the place of a GPU that is being released otherwise."""
     built = node(1).pod("ends", on="node-0", gpu=1, cpu=0, memory=0, deleted=0).gang("job", fraction=0.5)
     tables, policy, memory = built.tables(), built.policy(), CycleMemory()

@@ -96,7 +96,7 @@ def test_a_pod_may_take_the_very_last_of_a_node() -> None:
     assert result.bound("job") == 1
 
 
-def test_a_node_short_of_several_resources_says_all_of_them() -> None:
+def test_a_node_short_of_several_resources_names_all_of_them() -> None:
     """cycle:EXP-2, EXP-3; another node has enough of each, so none is more than any node has."""
     wanted: Raw = {"cpu": 4, "memory": "4Gi", "gpu": 4, "extra": {"example.com/port": 4, "hugepages-2Mi": "4Gi"}}
     offered = {"example.com/port": 4, "hugepages-2Mi": "4Gi"}
@@ -144,7 +144,7 @@ def test_slices_are_no_whole_gpus_and_whole_gpus_no_slices() -> None:
     assert result.nodes_used("gpu") == {"whole": 1}
 
 
-def test_a_node_overdrawn_in_what_a_pod_does_not_ask_for_takes_it() -> None:
+def test_a_node_overdrawn_in_a_resource_the_pod_does_not_request_takes_it() -> None:
     """cycle:R-4, Do better: only what is asked for is compared, and pod slots."""
     overdrawn = (
         cluster().node(cpu=4, memory="1Gi", gpus=1).queue("q").pod("fat", on="node-0", cpu=1, memory="2Gi", gpu=2)
@@ -167,7 +167,7 @@ def test_a_resource_no_node_has_fits_nowhere() -> None:
     assert later.node("node-9", extra={"example.com/dongle": 1}).schedule().node_of("job-0") == "node-9"
 
 
-def test_invented_names_cost_nobody_anything() -> None:
+def test_invented_resource_names_cost_other_pods_nothing() -> None:
     """Each axis is a row over all nodes in every snapshot, and whoever may create pods may invent names."""
     offered = cluster(nodes=2, gpus=1).queue("q")
     one = offered.tables().snapshot(0).columns.shape
@@ -193,7 +193,7 @@ def test_a_name_that_a_node_comes_to_offer_is_counted_from_then_on() -> None:
     assert (result.nodes_used("job"), result.bound("other")) == ({"node-9": 2}, 0)
 
 
-def test_each_name_that_no_node_offers_is_told_by_itself() -> None:
+def test_each_name_that_no_node_offers_is_reported_by_itself() -> None:
     """cycle:EXP-1: also where the check that refuses such a pod at once is switched off."""
     asked = {"example.com/a": 1, "example.com/b": 2, "example.com/gpu": 1, SLICE: 1}
     fleet = cluster(nodes=2).queue("q").gang("job", extra=asked)
@@ -254,7 +254,7 @@ def test_quantities_are_compared_in_the_unit_of_their_resource(
         assert result.node_reasons("job")[FULL] == 1
 
 
-def test_names_that_are_no_resources_of_nodes_are_ignored() -> None:
+def test_names_that_are_not_node_resources_are_ignored() -> None:
     """cycle:R-2"""
     result = cluster(nodes=1).queue("q").gang("job", extra={"bananas": 3, "requests.example.com/x": 1}).schedule()
     assert result.bound("job") == 1
@@ -273,7 +273,7 @@ def test_absurd_requests_fit_nowhere(wanted: str) -> None:
     assert result.bound("sane") == 1
 
 
-def test_absurd_loads_do_not_overflow_into_room() -> None:
+def test_absurd_loads_do_not_overflow_into_free_capacity() -> None:
     """The sum of a node's loads stays far below zero instead of coming round to the other side."""
     made = cluster(nodes=1, memory="1000Gi").queue("q")
     for index in range(9):
@@ -283,12 +283,12 @@ def test_absurd_loads_do_not_overflow_into_room() -> None:
     assert result.bound("lean") == 1
 
 
-def test_absurd_offers_are_just_plenty() -> None:
+def test_absurd_allocatable_amounts_are_clamped() -> None:
     result = cluster(nodes=1, memory="9E", cpu="9E").queue("q").gang("job", pods=5, memory="9T", cpu=1000).schedule()
     assert result.bound("job") == 5
 
 
-def test_what_is_being_released_may_be_promised_but_not_used() -> None:
+def test_releasing_resources_may_be_pipelined_but_not_allocated() -> None:
     """cycle:NOD-2"""
     ending = cluster(nodes=1, gpus=2).queue("q").pod("ending", on="node-0", gpu=2, deleted=0)
     result = ending.gang("job", gpu=1).schedule()
@@ -302,7 +302,7 @@ def test_idle_and_released_resources_add_up() -> None:
     assert ending.gang("job", gpu=2).schedule().pipelined("job") == 1
 
 
-def test_what_was_promised_is_not_promised_again() -> None:
+def test_pipelined_resources_are_not_given_again() -> None:
     """cycle:NOD-2"""
     ending = cluster(nodes=1, gpus=1).queue("q").pod("ending", on="node-0", gpu=1, deleted=0)
     result = ending.gang("first", gpu=1).gang("second", gpu=1).schedule()
@@ -316,7 +316,7 @@ def test_what_a_stuck_pod_holds_is_not_being_released() -> None:
     assert stuck.gang("job", gpu=1).schedule().pipelined("job") == 0
 
 
-def test_a_promise_on_one_resource_keeps_the_pod_from_starting() -> None:
+def test_one_releasing_resource_keeps_the_pod_from_starting() -> None:
     """cycle:NOD-2: every resource must be idle to start, not just GPUs."""
     ending = cluster(nodes=1, gpus=2, cpu=2).queue("q").pod("ending", on="node-0", cpu=2, deleted=0)
     result = ending.gang("job", gpu=1, cpu=1).schedule()
@@ -331,7 +331,7 @@ def test_every_pod_takes_a_pod_slot() -> None:
     assert result.node_reasons("job") == {FULL: 2}
 
 
-def test_running_pods_of_everyone_take_slots() -> None:
+def test_running_pods_of_every_scheduler_take_slots() -> None:
     """cycle:NOD-6: pods of other schedulers and reservation pods too."""
     made = cluster(nodes=1, pods=3, gpus=1).queue("q").pod("other", on="node-0", scheduler="other", cpu=0)
     made.pod("reserved", on="node-0", gpu=1, cpu=0, labels={"app": "kai-resource-reservation"}, scheduler="")
@@ -346,17 +346,17 @@ def test_finished_pods_take_nothing(phase: str) -> None:
     assert made.gang("job").schedule().bound("job") == 1
 
 
-def test_a_slot_being_released_may_be_promised() -> None:
+def test_a_slot_being_released_may_be_pipelined() -> None:
     """cycle:9.1 step 9: idle and releasing slots"""
     ending = cluster(nodes=1, pods=1).queue("q").pod("ending", on="node-0", deleted=0)
     assert ending.gang("job").schedule().pipelined("job") == 1
 
 
-def test_a_node_without_slots_takes_nobody() -> None:
+def test_a_node_without_slots_takes_no_pod() -> None:
     assert cluster(nodes=1, pods=0).queue("q").gang("job").schedule().node_reasons("job") == {FULL: 1}
 
 
-def test_a_node_short_of_resources_and_slots_says_resources() -> None:
+def test_a_node_short_of_resources_and_slots_names_resources() -> None:
     result = cluster(nodes=1, pods=1, cpu=2).queue("q").pod("there", on="node-0", cpu=2).gang("job", cpu=1).schedule()
     assert result.node_reasons("job") == {f"{SHORT}CPU cores": 1}
 
@@ -383,7 +383,7 @@ def test_more_memory_than_a_device_has_fits_no_node() -> None:
     assert result.node_reasons("job") == {f"{SHORT}GPU memory": 2}
 
 
-def test_whole_gpus_ignore_the_room_left_on_shared_ones() -> None:
+def test_whole_gpu_requests_ignore_free_memory_on_shared_gpus() -> None:
     """cycle:NOD-3"""
     made = cluster(nodes=1, gpus=1).queue("q").pod("part", on="node-0", fraction=0.1, device="d0", gpu=0)
     assert made.gang("job", gpu=1).schedule().node_reasons("job") == {f"{SHORT}GPUs": 1}
@@ -399,7 +399,7 @@ def test_a_gang_never_takes_more_than_a_node_has() -> None:
     assert result.nodes_used("job") == {"node-0": 1, "node-1": 1}
 
 
-def test_a_pod_that_fits_without_its_overhead_says_so() -> None:
+def test_the_reason_names_the_overhead_of_a_pod_that_fits_without_it() -> None:
     """gpu:P-9, cycle:EXP-3"""
     spec = {"overhead": {"cpu": "500m", "memory": "1Mi"}}
     made = cluster(nodes=1, cpu=2).node("large", cpu=9, pods=0).queue("q").gang("job", cpu=2, spec=spec)
@@ -424,7 +424,7 @@ def test_a_gang_with_several_devices_that_fails_leaves_nothing_behind() -> None:
     assert result.bound("single") == 3
 
 
-def test_devices_with_most_room_are_taken_when_packing_leaves_no_second_one() -> None:
+def test_the_emptiest_devices_are_taken_when_packing_leaves_no_second_one() -> None:
     """Packing the two fuller devices would leave the second pod with one device only."""
     made = cluster(nodes=1, gpus=3).queue("q")
     for device in ("a", "b"):

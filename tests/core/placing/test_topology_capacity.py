@@ -19,14 +19,14 @@ def room_told(found: Cluster, pods: int, **pod: Any) -> str:
     return why.partition("can allocate only ")[2].partition(" required")[0]
 
 
-def test_pods_that_ask_for_nothing_fit_everywhere() -> None:
+def test_pods_without_requests_fit_everywhere() -> None:
     """topo:TC-35, 5.2: as far as domains go; the nodes have the last word."""
     found = topology(cluster().queue("q"), "rack").node("n0", pods=2, labels={"rack": "r1"})
     found.gang("j", 4, cpu=0, memory=0, group_spec=inside("rack"))
     assert offered(found, "j") == [["n0"]]
 
 
-def test_the_rest_of_shared_gpus_is_room() -> None:
+def test_the_unused_part_of_shared_gpus_is_capacity() -> None:
     """topo:TC-36, TD-13: two halves are in use; two pods of 0.4 find a place, a third does not."""
     found = racks(("rack",), ("r1", 2), ("r2", 1))
     for index in range(2):
@@ -34,7 +34,7 @@ def test_the_rest_of_shared_gpus_is_room() -> None:
     assert found.gang("j", 2, fraction="0.4", group_spec=inside("rack")).schedule().nodes_used("j") == {"n0": 2}
 
 
-def test_slots_for_pods_are_room() -> None:
+def test_pod_slots_are_capacity() -> None:
     """topo:5.2: the pods a node may have limit the count."""
     found = topology(cluster().queue("q"), "rack")
     found.node("n0", pods=2, labels={"rack": "r1"}).node("n1", pods=2, labels={"rack": "r2"})
@@ -47,7 +47,7 @@ def test_gpu_memory_is_measured_by_the_gpus_of_the_node() -> None:
     assert found.gang("j", 3, gpu_memory=333, group_spec=inside("rack")).schedule().bound("j") == 3
 
 
-def test_gpu_memory_that_a_domain_lacks_is_told() -> None:
+def test_gpu_memory_that_a_domain_lacks_is_reported() -> None:
     """topo:TD-13."""
     found = racks(("rack",), ("r1", 1), ("r2", 1))
     assert room_told(found, 4, gpu_memory=333) == "3 of 4"
@@ -68,7 +68,7 @@ def test_fractions_of_two_sizes_add_up_exactly() -> None:
     assert found.schedule().nodes_used("j") == {"n0": 2}
 
 
-def test_rests_of_gpus_on_several_nodes_add_up_exactly() -> None:
+def test_unused_parts_of_gpus_on_several_nodes_add_up_exactly() -> None:
     """topo:TD-13, TD-14: 0.1 and 0.7 are left, and that is what the pods ask for."""
     found = racks(("rack",), ("r1", 1), ("r1", 1)).group("j", minMember=2, **inside("rack"))
     found.gang("a", fraction="0.9", on="n0", device="d0").gang("b", fraction="0.3", on="n1", device="d1")
@@ -85,7 +85,7 @@ def test_a_large_leader_and_small_workers_are_not_nine_leaders() -> None:
     assert found.schedule().nodes_used("j") == {"n0": 1, "n1": 8}
 
 
-def test_room_for_many_small_pods_is_none_for_a_large_one() -> None:
+def test_capacity_for_many_small_pods_may_not_hold_a_large_one() -> None:
     """topo:TD-5: sixteen nodes of one GPU have as many GPUs as the gang needs, and no place for its leader."""
     found = racks(("rack",), *[("r1", 1)] * 16, ("r2", 8), ("r2", 8)).group("j", minMember=9, **inside("rack"))
     for index in range(9):
@@ -137,7 +137,7 @@ def test_nodes_a_pod_can_never_use_make_no_domain(kind: str) -> None:
     assert found.schedule().bound("j") == 2
 
 
-def test_when_all_nodes_refuse_they_tell_why() -> None:
+def test_when_all_nodes_refuse_their_reasons_are_reported() -> None:
     """topo:TD-12: one domain is tried all the same."""
     found = topology(cluster().queue("q"), "rack")
     for index in range(2):
@@ -147,7 +147,7 @@ def test_when_all_nodes_refuse_they_tell_why() -> None:
     assert found.schedule().why("j").endswith("no nodes with enough resources were found: 1 node is unschedulable..")
 
 
-def test_only_nodes_that_let_the_pods_in_count() -> None:
+def test_only_nodes_that_pass_the_filters_count() -> None:
     """topo:TD-12: half of the first rack is cordoned, so it is not the right one although it has room on paper."""
     found = topology(cluster().queue("q"), "rack")
     for index, rack in enumerate(("r1", "r1", "r2", "r2")):

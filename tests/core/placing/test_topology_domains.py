@@ -36,7 +36,7 @@ def test_a_domain_whose_nodes_refuse_a_pod_is_left_for_the_next() -> None:
     assert found.schedule().nodes_used("j") == {"n2": 1, "n3": 1}
 
 
-def test_domains_of_a_level_are_told_apart_by_their_path() -> None:
+def test_domains_of_a_level_are_distinguished_by_their_path() -> None:
     """topo:TC-3, T-16: equal values under different parents are different domains."""
     found = busy(racks(SPINES, ("r1/s1", 2), ("r1/s2", 2)), n0=1)
     assert found.gang("j", 2, gpu=1, group_spec=inside("spine")).schedule().nodes_used("j") == {"n1": 2}
@@ -175,7 +175,7 @@ def test_as_few_preferred_domains_as_possible() -> None:
     assert where(result, "j", 0, 1, 2) == ["n6", "n7", "n4"]
 
 
-def test_the_domain_with_room_is_found_behind_a_full_one() -> None:
+def test_the_domain_with_capacity_is_found_behind_a_full_one() -> None:
     """topo:TC-20."""
     found = busy(racks(TREE, *EIGHT), n0=1, n1=1, n2=1, n4=1, n5=1, n6=1, n7=1)
     assert found.gang("j", 1, gpu=1, group_spec=inside(preferred="spine")).schedule().node_of("j-0") == "n3"
@@ -313,7 +313,7 @@ def test_an_empty_value_is_a_value() -> None:
     assert found.gang("j", 2, gpu=1, group_spec=inside("rack")).schedule().nodes_used("j") == {"n0": 1, "n1": 1}
 
 
-def test_nodes_outside_a_topology_serve_those_who_do_not_ask_for_it() -> None:
+def test_nodes_outside_a_topology_serve_gangs_without_a_constraint() -> None:
     """topo:T-15."""
     found = racks(("rack",), ("-", 2)).gang("free", 2, gpu=1)
     assert found.gang("j", 1, gpu=1, group_spec=inside("rack")).schedule().bound("free") == 2
@@ -337,7 +337,7 @@ def test_a_level_may_be_named_by_its_alias() -> None:
     assert found.gang("j", 2, gpu=1, group_spec=inside("cupboard")).schedule().nodes_used("j") == {"n0": 1, "n1": 1}
 
 
-def test_an_alias_is_no_alias_in_another_topology() -> None:
+def test_an_alias_is_not_valid_in_another_topology() -> None:
     """topo:T-11."""
     found = topology(racks(("rack",), ("r1", 1), aliases={"rack": "cupboard"}), "rack", name="other")
     assert found.gang("j", 1, gpu=1, group_spec=inside("cupboard", name="other")).schedule().bound("j") == 0
@@ -441,7 +441,7 @@ def test_spreading_nodes_does_not_spread_domains() -> None:
     assert result.node_of("j-0") == "n0"
 
 
-def test_without_the_plugin_a_constraint_is_not_kept_and_the_plan_says_so() -> None:
+def test_without_the_plugin_a_constraint_is_ignored_and_reported() -> None:
     """topo:TD-22."""
     plain = racks(("rack",), ("r1", 1), ("r2", 1)).gang("j", 2, gpu=1, group_spec=inside("rack")).gang("free", 1)
     result = plain.configured({"tiers": [{"plugins": [{"name": "predicates"}, {"name": "proportion"}]}]}).schedule()
@@ -452,7 +452,7 @@ def test_without_the_plugin_a_constraint_is_not_kept_and_the_plan_says_so() -> N
     ]
 
 
-def test_with_the_plugin_nothing_is_said_about_it() -> None:
+def test_with_the_plugin_no_ignored_constraint_is_reported() -> None:
     """topo:TD-22."""
     found = racks(("rack",), ("r1", 1)).gang("j", 1, gpu=1, group_spec=inside("rack"))
     assert not any("topology" in line for line in found.schedule().plan.problems)

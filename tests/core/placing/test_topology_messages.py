@@ -26,13 +26,13 @@ def test_every_domain_that_is_too_small_is_listed() -> None:
     )
 
 
-def test_a_level_is_told_by_its_label() -> None:
+def test_a_level_is_named_by_its_label() -> None:
     """topo:T-11: also where the group names it by its alias."""
     found = racks(("rack",), ("r1", 1), ("r2", 1), aliases={"rack": "cupboard"})
     assert found.gang("j", 2, gpu=1, group_spec=inside("cupboard")).schedule().why("j").endswith(f"{NO_DOMAIN}.")
 
 
-def test_only_the_coarsest_level_is_told() -> None:
+def test_only_the_coarsest_level_is_reported() -> None:
     """topo:5 (step 11): a gang that would prefer racks hears of the zones it needs."""
     found = racks(("zone", "rack"), ("z1/r1", 1), ("z1/r2", 1), ("z2/r3", 2))
     why = found.gang("j", 3, gpu=1, group_spec=inside("zone", "rack")).schedule().why("j")
@@ -100,7 +100,7 @@ def test_the_requirement_of_the_group_is_named_for_a_subgroup_that_only_prefers(
     assert why == f"PodSchedulingErrors: {NO_DOMAIN}, subgroup b: not enough resources in r1 to allocate the job."
 
 
-def test_a_domain_above_the_requirement_is_told_with_its_level() -> None:
+def test_a_domain_above_the_requirement_is_named_with_its_level() -> None:
     """topo:5 (step 6): one host is required, and even the rack of all hosts has too little."""
     found = racks(("rack", HOST), ("r1/a", 1), ("r1/b", 1)).gang("j", 3, gpu=1, group_spec=inside(HOST))
     assert found.schedule().why("j") == (
@@ -117,7 +117,7 @@ def mixed(found: Cluster, *pods: dict[str, Any]) -> Result:
     return found.schedule()
 
 
-def test_pods_that_differ_are_told_in_resources() -> None:
+def test_a_shortage_of_different_pods_is_given_in_resources() -> None:
     """topo:T-19, T-20, T-22: short and detailed, every resource that is short in the words of its own."""
     found = topology(cluster().queue("q"), "rack")
     for index in range(3):
@@ -147,7 +147,7 @@ def test_gpus_that_are_short_are_one_resource_whatever_their_kind() -> None:
     assert "2 node-group(s) didn't have enough resources: GPUs" in result.why("j")
 
 
-def test_other_resources_are_told_in_whole_numbers() -> None:
+def test_other_resources_are_given_in_whole_numbers() -> None:
     """topo:T-19, T-22: custom resources by their name, MIG slices as profiles."""
     slices, nic = "nvidia.com/mig-1g.5gb", "example.com/nic"
     found = topology(cluster().queue("q"), "rack")
@@ -164,7 +164,7 @@ def test_other_resources_are_told_in_whole_numbers() -> None:
     assert f"\n<r0>: r0 didn't have enough of mig profile: {slices}, requested: 3, available: 1." in details
 
 
-def test_what_is_released_as_a_whole_gpu_is_told_once() -> None:
+def test_what_is_released_as_a_whole_gpu_is_counted_once() -> None:
     """topo:TD-13, T-21: a GPU whose only tenant leaves is one GPU, not two."""
     found = racks(("rack",), ("r1", 1), ("r2", 1)).gang("old", fraction="0.5", on="n0", device="d", deleted=10)
     why = found.gang("j", 3, fraction="0.5", group_spec=inside("rack")).schedule().why("j")
@@ -180,7 +180,7 @@ def test_every_reason_has_its_word() -> None:
     assert [reason_of(refusal) for refusal in record.refusals] == words
 
 
-def test_pods_of_two_sizes_that_each_fit_are_told_what_they_lack_together() -> None:
+def test_the_reason_names_what_pods_of_two_sizes_lack_together() -> None:
     """topo:T-21, TD-5: not that the domain can allocate all of them."""
     found = racks(("rack",), ("r1", 4), ("r2", 4))
     result = mixed(found, {"gpu": 2}, {"gpu": 2}, {"gpu": 1})
@@ -188,7 +188,7 @@ def test_pods_of_two_sizes_that_each_fit_are_told_what_they_lack_together() -> N
     assert "3 of 3" not in result.why("j")
 
 
-def test_the_nearest_five_domains_are_told() -> None:
+def test_the_nearest_five_domains_are_listed() -> None:
     """topo:TD-15: eight are too small; those with most room are listed, the others counted."""
     found = racks(("rack",), *[(f"r{index}", 4) for index in range(8)])
     busy(found, n0=3, n1=1, n2=3, n3=3, n4=2)
@@ -202,7 +202,7 @@ def test_the_nearest_five_domains_are_told() -> None:
     )
 
 
-def test_five_domains_are_told_and_no_more_counted() -> None:
+def test_no_more_than_five_domains_are_listed() -> None:
     """topo:TD-15."""
     found = racks(("rack",), *[(f"r{index}", 1) for index in range(5)])
     why = found.gang("j", 2, gpu=1, group_spec=inside("rack")).schedule().why("j")
@@ -229,9 +229,7 @@ def test_an_unknown_topology_is_named() -> None:
     ],
 )
 @pytest.mark.parametrize(("name", "who"), [("", "workload"), ("w", "sub-group w")])
-def test_a_constraint_that_cannot_be_read_is_told(
-    required: str, preferred: str, text: str, name: str, who: str
-) -> None:
+def test_an_invalid_constraint_is_reported(required: str, preferred: str, text: str, name: str, who: str) -> None:
     """topo:T-40, TD-7: upstream logs it and tells the user nothing; the required level is looked at first."""
     found = racks(("rack",), ("r1", 2))
     if name:
@@ -250,7 +248,7 @@ def test_a_coarser_preferred_level_is_no_error() -> None:
     assert found.gang("j", 2, gpu=1, group_spec=inside("rack", "zone")).schedule().nodes_used("j") == {"n1": 2}
 
 
-def test_what_the_nodes_of_all_sets_said_adds_up() -> None:
+def test_the_reasons_of_the_nodes_of_all_sets_add_up() -> None:
     """topo:8, cycle:EXP-2: both racks are tried, and each of their nodes says why not."""
     port = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}, "ports": [{"hostPort": 80}]}]}
     found = racks(("rack",), ("r1", 1), ("r2", 1), ("r1", 1), ("r2", 1))
@@ -263,7 +261,7 @@ def test_what_the_nodes_of_all_sets_said_adds_up() -> None:
 SPENT = "The search for a combination of domains ended after"
 
 
-def test_a_search_that_was_given_up_says_so() -> None:
+def test_the_reason_names_a_search_that_was_given_up() -> None:
     """topo:TD-6: many subgroups, and more combinations of their racks than anyone tries."""
     found = racks(("rack",), *[(f"r{index:02}", 5) for index in range(10)])
     parts = [keeping(leaf(f"w{index:02}", 1, pending=1), "rack") for index in range(11)]
@@ -272,7 +270,7 @@ def test_a_search_that_was_given_up_says_so() -> None:
     assert f"\n{SPENT} 256 attempts; there may be one." in detailed(result, "j")
 
 
-def test_a_search_that_ends_in_vain_claims_nothing_else() -> None:
+def test_a_complete_search_that_fails_does_not_claim_otherwise() -> None:
     """topo:TD-6: three subgroups for two racks; all is tried, so there is no way."""
     found = racks(("rack",), ("r1", 3), ("r2", 3))
     parts = [keeping(leaf(name, 1, pending=1), "rack") for name in "abc"]
@@ -281,7 +279,7 @@ def test_a_search_that_ends_in_vain_claims_nothing_else() -> None:
     assert SPENT not in why
 
 
-def test_a_search_that_cannot_be_complete_says_so() -> None:
+def test_the_reason_names_a_search_that_cannot_be_complete() -> None:
     """topo:TD-6: two topologies cut across each other, so who takes which node of a domain matters."""
     found = topology(racks(("rack",), ("r1", 2), ("r2", 2)), "feed", name="power")
     for raw in found.objects:
@@ -291,7 +289,7 @@ def test_a_search_that_cannot_be_complete_says_so() -> None:
     assert f"{SPENT} 1 attempt; there may be one" in found.tree("j", *parts, gpu=1).schedule().why("j")
 
 
-def test_a_search_that_cannot_go_by_the_smallest_domain_says_so() -> None:
+def test_the_reason_names_a_search_that_cannot_place_the_strictest_first() -> None:
     """topo:TD-6: each branch has one who may be anywhere, and who is placed before the strict one of the other."""
     found = racks(("zone", "rack"), ("z/r1", 2), ("z/r2", 2))
     parts = [

@@ -177,7 +177,7 @@ def test_siblings_try_other_domains_when_one_of_them_fails(sizes: tuple[int, ...
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_who_may_be_anywhere_makes_way(nested: bool) -> None:
+def test_the_subgroup_with_the_wider_domain_is_placed_last(nested: bool) -> None:
     """topo:TD-6: the first has a choice of nodes and would take the only rack that holds the second."""
     found = racks(ZONES, ("z/r1", 1), ("z/r1", 1), ("z/r2", 1), ("z/r3", 1))
     strict = keeping(leaf("b", 2, pending=2), "rack")
@@ -187,7 +187,7 @@ def test_who_may_be_anywhere_makes_way(nested: bool) -> None:
     assert where(result, "j", "a-0", "a-1") == ["n2", "n3"]
 
 
-def test_who_may_leave_the_topology_makes_way() -> None:
+def test_subgroups_without_a_constraint_use_nodes_outside_the_topology() -> None:
     """topo:TD-6, T-15: the second only prefers racks, but that keeps it on nodes that have one."""
     found = racks(("rack",), ("r1", 1), ("r2", 1), ("-", 1), ("-", 1))
     parts = (leaf("a", 2, pending=2), keeping(leaf("b", 2, pending=2), preferred="rack"))
@@ -248,7 +248,7 @@ def test_pods_without_a_subgroup_label_are_the_default_subgroup() -> None:
     assert found.schedule().nodes_used("j") == {"n0": 1, "n1": 1}
 
 
-def test_a_subgroup_without_pods_is_no_obstacle() -> None:
+def test_a_subgroup_without_pods_does_not_block_the_gang() -> None:
     """topo:T-36, 8: it succeeds without being asked for a domain, even if its constraint is wrong."""
     found = racks(("rack",), ("r1", 1))
     parts = (keeping(leaf("none", 0), "nosuch"), keeping(one("a"), "rack"))

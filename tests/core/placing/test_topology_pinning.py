@@ -50,7 +50,7 @@ def test_pods_that_are_about_to_run_pin_as_well(status: TaskStatus) -> None:
     assert grown(found, inside("zone"), on="n1").assume("j-0", status).schedule().node_of("j-1") == "n1"
 
 
-def test_pods_on_their_way_out_do_not_pin() -> None:
+def test_terminating_pods_do_not_pin() -> None:
     """topo:T-25: the group starts anew where it fits."""
     found = racks(("zone",), ("z1", 3), ("z2", 1)).group("j", minMember=3, **inside("zone"))
     found.pod("j-old", group="j", gpu=1, on="n1", deleted=10)

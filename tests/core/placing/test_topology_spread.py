@@ -123,7 +123,7 @@ def test_nothing_is_counted_while_no_pod_has_a_hard_constraint() -> None:
     assert any(check.name == "topology spread" for check in made.cycle().context.rules.checks)
 
 
-def test_a_pod_that_would_be_one_too_many_waits_and_is_told_why() -> None:
+def test_a_pod_beyond_the_skew_waits_with_a_reason() -> None:
     """Zone b has room in the count but not for the pod."""
     made = there(zones(a=2).node("b0", cpu="500m", labels={"zone": "b"}), on="a1")
     result = made.gang("job", labels=WEB, spec=over(spread())).schedule()
@@ -196,12 +196,12 @@ def test_equal_pods_of_two_namespaces_are_spread_apart_from_each_other() -> None
 
 
 @pytest.mark.parametrize("how", [{"deleted": 10}, {"phase": "Succeeded"}, {"phase": "Unknown", "deleted": 10}])
-def test_pods_that_are_leaving_or_have_ended_do_not_count(how: Raw) -> None:
+def test_terminating_and_finished_pods_do_not_count(how: Raw) -> None:
     made = there(zones(a=1, b=1), on="a0", **how)
     assert made.gang("job", labels=WEB, spec=over(spread())).schedule().node_of("job-0") == "a0"
 
 
-def test_a_pod_nobody_has_heard_of_lately_counts() -> None:
+def test_a_pod_in_phase_unknown_counts() -> None:
     made = there(zones(a=1, b=1), on="a0", phase="Unknown")
     assert made.gang("job", labels=WEB, spec=over(spread())).schedule().node_of("job-0") == "b0"
 
@@ -299,7 +299,7 @@ def test_the_named_labels_do_not_make_up_for_a_missing_selector() -> None:
 
 
 @pytest.mark.parametrize("selector", [None, {}])
-def test_without_a_selector_nobody_counts(selector: Raw | None) -> None:
+def test_without_a_selector_no_pod_counts(selector: Raw | None) -> None:
     made = there(there(zones(a=1, b=1), on="a0"), on="a0")
     made = made.gang("job", pods=3, labels=WEB, spec=over(spread(labelSelector=selector)))
     assert made.schedule().nodes_used("job") == {"a0": 3}
@@ -319,7 +319,7 @@ def test_pods_placed_earlier_in_the_cycle_count_though_they_have_no_constraint()
     assert (result.node_of("first-0"), result.node_of("second-0")) == ("a0", "b0")
 
 
-def test_a_pod_that_comes_before_anyone_asked_for_its_constraints_counts_once() -> None:
+def test_a_pod_placed_before_its_constraint_is_first_counted_counts_once() -> None:
     made = zones(a=1, b=1).gang("job", labels=WEB, spec=over(spread())).cycle()
     task = made.context.snapshot.task_records["default/job-0"]
     index = SpreadIndex(made.context.snapshot)
@@ -356,7 +356,7 @@ def test_an_attempt_that_failed_leaves_no_count_behind() -> None:
     assert result.node_of("small-0") == "a0"
 
 
-def test_room_is_made_for_a_job_that_only_the_count_keeps_away() -> None:
+def test_pods_are_evicted_for_a_job_blocked_only_by_the_skew() -> None:
     """Only zone a has room, and the pod of low priority there, with or without a constraint, is one too many."""
     for spec in (over(), over(spread())):
         made = zones(a=1).node("b0", cpu="500m", labels={"zone": "b"})
@@ -382,7 +382,7 @@ def test_a_victim_may_go_where_its_node_does_not_count() -> None:
     assert result.moved_to("old-a0") == "a9"
 
 
-def test_nobody_is_evicted_where_the_count_would_not_change() -> None:
+def test_nothing_is_evicted_where_the_skew_would_not_change() -> None:
     made = zones(a=1).node("b0", cpu="500m", labels={"zone": "b"}).priority_class("high", 90).priority_class("low", 10)
     made = there(made, on="a0").gang("old", labels={"app": "db"}, on="a0", priority="low")
     result = (
@@ -395,7 +395,7 @@ def test_nobody_is_evicted_where_the_count_would_not_change() -> None:
 
 
 @pytest.mark.parametrize(("labels", "skew"), [({"app": "db"}, 1), (WEB, 2)])
-def test_a_job_that_could_do_is_tried_though_one_that_asks_for_as_much_failed(
+def test_a_job_with_another_constraint_is_tried_though_an_equally_large_one_failed(
     labels: dict[str, str], skew: int
 ) -> None:
     """cycle:SIG-1, SIG-4: with other labels, or another constraint, it can take the place of the old job."""
@@ -446,7 +446,7 @@ def test_points_fall_from_one_hundred_with_the_pods_in_the_domain() -> None:
     assert points(made) == {"a0": 0.0, "b0": 50.0, "c0": 100.0}
 
 
-def test_a_larger_skew_waters_the_difference_down() -> None:
+def test_a_larger_skew_reduces_the_difference() -> None:
     """Of three zones a pod weighs ln 5; skew 3 adds 2 to every node."""
     made = there(soft(a=1, b=1, c=1), on="a0").gang("plain", labels=WEB)
     made.gang("job", labels=WEB, spec=over(spread(anyway=True, skew=3)))
@@ -475,7 +475,7 @@ def test_without_any_pod_all_labelled_nodes_are_best() -> None:
     assert points(made) == {"a0": 100.0, "b0": 100.0, "loose": 0.0}
 
 
-def test_an_unknown_word_for_what_to_do_constrains_nothing() -> None:
+def test_an_unknown_when_unsatisfiable_constrains_nothing() -> None:
     made = there(zones(a=1, b=1), on="a0")
     spec = over(spread(whenUnsatisfiable="Perhaps"))
     assert made.gang("job", labels=WEB, spec=spec).schedule().node_of("job-0") == "a0"

@@ -94,7 +94,7 @@ def test_an_optional_config_map_need_not_exist(pod_spec: Raw) -> None:
     assert missing(waiting(pod_spec).schedule()) == []
 
 
-def test_a_volume_nobody_mounts_needs_nothing() -> None:
+def test_an_unmounted_volume_needs_nothing() -> None:
     assert missing(waiting(spec(volumes=[volume("settings")])).schedule()) == []
     assert missing(waiting(spec(volumes=[projected("settings")])).schedule()) == []
     other = {"volumeMounts": [{"name": "w", "mountPath": "/w"}]}
@@ -121,7 +121,7 @@ def test_a_config_map_counts_in_the_namespace_of_the_pod_only() -> None:
     assert result.bound("job", "other") == 1
 
 
-def test_config_maps_that_gpu_sharing_will_make_are_not_waited_for() -> None:
+def test_config_maps_that_gpu_sharing_will_create_are_not_required() -> None:
     """The binder makes them; their names start with the value of the annotation."""
     notes = {"runai/shared-gpu-configmap": "job-abc-shared-gpu"}
     made = spec({**variable("job-abc-shared-gpu-0"), **variables("job-abc-shared-gpu-0-evar")})
@@ -149,7 +149,7 @@ def test_a_gang_waits_as_a_whole_for_the_config_map_of_one_pod() -> None:
     assert result.no_place("job").pod == "default/job-1"
 
 
-def test_pods_that_need_other_config_maps_are_told_apart() -> None:
+def test_pods_that_need_other_config_maps_have_different_shapes() -> None:
     made = cluster(nodes=1).queue("q").config_map("one")
     result = made.gang("first", spec=spec(variables("one"))).gang("second", spec=spec(variables("two"))).schedule()
     assert result.bound("first") == 1

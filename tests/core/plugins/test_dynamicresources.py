@@ -29,7 +29,7 @@ def test_pods_get_devices_of_their_node_one_after_the_other() -> None:
     assert result.allocated_devices("a-1") == {"devices": ["node-0/gpu-1"]}
 
 
-def test_the_bind_says_what_every_claim_gets_under_the_pods_own_names_gpu_d22() -> None:
+def test_the_bind_names_the_allocation_of_every_claim_under_the_pods_own_names_gpu_d22() -> None:
     world = queued(devices(nodes=1, each=3)).device_claim("shared", count=2, queue="q")
     result = world.gang("a", template=1, shares=("shared",)).schedule()
     bind = result.binds["default/a-0"]
@@ -45,7 +45,7 @@ def test_the_bind_says_what_every_claim_gets_under_the_pods_own_names_gpu_d22() 
     assert bind.extended_claim is None
 
 
-def test_a_node_without_enough_devices_is_no_place_gpu_d10() -> None:
+def test_a_node_without_enough_devices_does_not_fit_gpu_d10() -> None:
     world = queued(devices(nodes=1, each=2)).node("node-1").gang("old", on="node-0", template=1, given=("gpu-0",))
     result = world.gang("a", template=2).schedule()
     assert result.node_reasons("a") == {
@@ -87,7 +87,7 @@ def test_a_pod_that_cannot_start_yet_goes_where_it_can_rather_than_where_devices
     assert result.bound("a") == 1
 
 
-def test_devices_that_are_being_given_back_are_promised() -> None:
+def test_devices_that_are_being_released_are_pipelined() -> None:
     world = queued(devices(nodes=1, each=1)).gang("old", on="node-0", template=1, given=("gpu-0",), deleted=-30)
     result = world.gang("a", template=1).schedule()
     assert (result.bound("a"), result.pipelined("a")) == (0, 1)
@@ -107,7 +107,7 @@ def test_devices_reached_from_all_nodes_are_given_once_in_the_cluster() -> None:
     assert result.allocated_devices("a-0") != result.allocated_devices("a-1")
 
 
-def test_a_node_whose_devices_are_given_is_no_candidate_any_more() -> None:
+def test_a_node_whose_devices_are_allocated_is_no_longer_a_candidate() -> None:
     """The fullest and the emptiest node stay the same, so that only the row that changed is looked at anew."""
     world = queued(devices(nodes=3, each=1)).gang("old", on="node-2", template=1, given=("gpu-0",), cpu=50)
     cycle = world.gang("a", template=1).gang("b", template=1).cycle()
@@ -116,7 +116,7 @@ def test_a_node_whose_devices_are_given_is_no_candidate_any_more() -> None:
     assert scores_of(cycle, "b-0").keys() == {"node-1"}
 
 
-def test_devices_far_away_that_leavers_hold_can_only_be_promised() -> None:
+def test_network_devices_held_by_terminating_pods_can_only_be_pipelined() -> None:
     world = queued(cluster(nodes=2).device_class("gpu")).slice("", 1, pool="net", allNodes=True)
     world.gang("old", on="node-0", template=1, given=("net/gpu-0",), deleted=-30)
     result = world.gang("a", template=1).schedule()
@@ -134,7 +134,7 @@ def test_without_the_plugin_pods_with_claims_wait_gpu_d2() -> None:
     )
 
 
-def test_without_the_plugin_nodes_serve_what_they_offer_themselves_and_no_more_gpu_d2() -> None:
+def test_without_the_plugin_nodes_serve_only_their_allocatable_gpu_d2() -> None:
     """A device class behind nvidia.com/gpu must not make its node give more of it than there is."""
     world = queued(cluster(nodes=1, gpus=2).device_class("gpu", extendedResourceName="nvidia.com/gpu"))
     world.node("with-devices").slice("with-devices", 4).configured(OFF)
@@ -186,12 +186,12 @@ def test_a_claim_that_was_made_for_another_pod_cannot_be_used_gpu_d9() -> None:
     )
 
 
-def test_a_claim_reserved_for_somebody_unknown_keeps_its_devices_gpu_d5() -> None:
+def test_a_claim_reserved_for_an_unknown_consumer_keeps_its_devices_gpu_d5() -> None:
     world = queued(devices(each=1)).device_claim("x", given=("gpu-0",), on="node-0", users=("ghost",))
     assert world.gang("a", template=1).schedule().bound("a") == 0
 
 
-def test_a_claim_nobody_uses_keeps_its_devices_until_somebody_takes_them_back() -> None:
+def test_an_unused_claim_keeps_its_devices_until_it_is_deallocated() -> None:
     world = queued(devices(each=1)).device_claim("x", given=("gpu-0",), on="node-0")
     assert world.gang("a", template=1).schedule().bound("a") == 0
 
@@ -206,7 +206,7 @@ def test_a_waiting_pod_whose_claim_has_devices_goes_where_they_are_gpu_d10() -> 
     assert written[1].devices.results[0].device == "gpu-1"
 
 
-def test_a_node_that_cannot_reach_the_devices_of_a_claim_says_so_gpu_d10() -> None:
+def test_a_node_that_cannot_reach_the_devices_of_a_claim_has_a_reason_gpu_d10() -> None:
     world = queued(devices(nodes=2)).device_claim("c", queue="q", given=("gpu-0",), on="node-1", users=("x",))
     result = world.gang("a", shares=("c",), spec={"nodeSelector": {"kubernetes.io/hostname": "node-0"}}).schedule()
     assert "claim default/c node selector does not match node" in result.node_reasons("a")
@@ -219,7 +219,7 @@ def refusal(world: Cluster) -> str:
     return waits_for(queued(world).gang("a", shares=("c",)).schedule(), "a")
 
 
-def test_a_claim_must_exist_and_not_be_on_its_way_out_gpu_d9() -> None:
+def test_a_claim_must_exist_and_not_be_terminating_gpu_d9() -> None:
     cannot = "pod default/a-0 cannot be scheduled: "
     assert refusal(devices()) == f"{cannot}resource claim default/c does not exist"
     deleted = devices().device_claim("c", queue="q", deleted=True)
@@ -236,7 +236,7 @@ def test_a_claim_that_has_devices_needs_no_class_any_more_gpu_d9() -> None:
     assert world.gang("a", shares=("c",)).schedule().bound("a") == 1
 
 
-def test_a_shared_claim_of_gpus_says_whose_it_is_gpu_t91() -> None:
+def test_a_shared_claim_of_gpus_names_its_queue_gpu_t91() -> None:
     cannot = "pod default/a-0 cannot be scheduled: DRA claim c is a shared GPU claim "
     missing = refusal(devices().device_claim("c"))
     assert missing == f"{cannot}but does not have a queue label (kai.scheduler/queue)"
@@ -276,14 +276,14 @@ def test_the_256th_user_of_this_cycle_is_the_last_gpu_d9() -> None:
     assert world.gang("a", 4, min=1, shares=("c",)).schedule().bound("a") == 2
 
 
-def test_whom_a_full_claim_is_reserved_for_may_use_it_gpu_d9() -> None:
+def test_pods_a_full_claim_is_reserved_for_may_use_it_gpu_d9() -> None:
     names = ("a-0", *(f"u{n}" for n in range(255)))
     world = queued(devices()).device_claim("c", queue="q", given=("gpu-0",), on="node-0", users=names)
     result = world.gang("b", shares=("c",), age=2e6).gang("a", shares=("c",)).schedule()
     assert (result.bound("a"), result.bound("b")) == (1, 0)
 
 
-def test_a_leaver_counts_among_the_users_until_it_is_gone_gpu_d9() -> None:
+def test_a_terminating_pod_counts_among_the_users_until_it_is_gone_gpu_d9() -> None:
     names = ("old-0", *(f"u{n}" for n in range(255)))
     world = queued(devices()).device_claim("c", queue="q", given=("gpu-0",), on="node-0", users=names)
     world.gang("old", on="node-0", shares=("c",), deleted=-30)
@@ -291,7 +291,7 @@ def test_a_leaver_counts_among_the_users_until_it_is_gone_gpu_d9() -> None:
     assert (result.bound("a"), result.pipelined("a")) == (0, 1)
 
 
-def test_administrators_need_a_namespace_that_says_so() -> None:
+def test_administrative_access_needs_a_labelled_namespace() -> None:
     look = [device_request(1, adminAccess=True)]
     world = queued(devices(each=1)).gang("old", on="node-0", template=1, given=("gpu-0",))
     world.namespace("admin", **{"resource.kubernetes.io/admin-access": "true"})
@@ -302,7 +302,7 @@ def test_administrators_need_a_namespace_that_says_so() -> None:
     assert result.binds["admin/b-0"].claims[0][1].devices.results[0].admin_access
 
 
-def test_what_administrators_look_at_is_free_for_others() -> None:
+def test_administrative_access_leaves_devices_free_for_others() -> None:
     world = queued(devices(each=1)).namespace("admin", **{"resource.kubernetes.io/admin-access": "true"})
     world.gang("look", template=[device_request(1, adminAccess=True)], namespace="admin", age=2e6)
     assert world.gang("a", template=1).schedule().bound("a") == 1
@@ -339,7 +339,7 @@ def test_the_devices_of_a_shared_claim_are_not_given_to_the_pods_other_claims(cp
     assert result.allocated_devices("a-0") == {"c": ["node-0/gpu-0"], "devices": ["node-0/gpu-1"]}
 
 
-def test_a_claim_whose_devices_are_promised_to_others_cannot_be_joined() -> None:
+def test_a_claim_whose_devices_are_pipelined_to_others_cannot_be_joined() -> None:
     world = queued(devices(each=1)).device_claim("c", queue="q", given=("gpu-0",), on="node-0", users=("old-0",))
     world.gang("old", on="node-0", shares=("c",), deleted=-30)
     result = world.gang("first", template=1, age=2e6).gang("a", shares=("c",)).schedule()
@@ -360,7 +360,7 @@ def test_devices_of_a_shared_claim_cost_every_queue_but_the_node_only_once_cycle
 
 
 @pytest.mark.parametrize(("limit", "bound"), [(1, 0), (2, 1)])
-def test_a_claim_that_calls_itself_synthetic_costs_what_it_asks_for_gpu_d4(limit: int, bound: int) -> None:
+def test_a_claim_that_calls_itself_synthetic_costs_what_it_requests_gpu_d4(limit: int, bound: int) -> None:
     """A tenant writes annotations of its claims; a claim that a pod names is the pod's own ask."""
     notes = {"resource.kubernetes.io/extended-resource-claim": "true"}
     world = queued(devices(each=3), quota=limit, limit=limit).device_claim("c", count=2, queue="q", annotations=notes)
@@ -372,7 +372,7 @@ def test_gpus_of_claims_count_against_the_limit_of_the_queue_gpu_d7() -> None:
     assert result.bound("a") == 1
 
 
-def test_gpus_of_claims_count_against_the_quota_of_work_that_cannot_be_taken_back_gpu_d7() -> None:
+def test_gpus_of_claims_count_against_the_non_preemptible_quota_gpu_d7() -> None:
     result = queued(devices(each=4), quota=1).gang("a", template=2, preemptible=False).schedule()
     assert result.bound("a") == 0
 
@@ -388,7 +388,7 @@ def test_gpus_of_slices_are_shared_fairly_gpu_d7() -> None:
     assert (result.bound("a"), result.bound("b")) == (2, 2)
 
 
-def test_more_gpus_than_any_node_has_are_said_at_once_gpu_d7() -> None:
+def test_more_gpus_than_any_node_has_are_reported_at_once_gpu_d7() -> None:
     """No eviction helps, so nobody looks for victims (cycle:FLT-7)."""
     result = queued(devices(nodes=2, each=2)).gang("a", template=3).with_actions("allocate", "preempt").schedule()
     refusal = result.no_place("a")
@@ -399,7 +399,7 @@ def test_more_gpus_than_any_node_has_are_said_at_once_gpu_d7() -> None:
     )
 
 
-def test_gpus_of_claims_where_no_node_has_any_are_said_at_once_gpu_d7() -> None:
+def test_gpus_of_claims_where_no_node_has_any_are_reported_at_once_gpu_d7() -> None:
     result = queued(cluster(nodes=1).device_class("gpu")).gang("a", template=1).schedule()
     assert "No node in the default node-pool has GPU resources" in result.no_place("a").base
 
@@ -417,7 +417,7 @@ def binding(devices_of: tuple[str, ...], **more: object) -> Cluster:
     return world.bind_request("old-0", "node-0", claims={"devices": allocation_of("node-0", *devices_of)})
 
 
-def test_what_a_bind_request_gives_is_gone_gpu_d8() -> None:
+def test_devices_of_a_bind_request_are_in_use_gpu_d8() -> None:
     result = binding(("gpu-0",)).gang("a", template=1).schedule()
     assert result.allocated_devices("a-0") == {"devices": ["node-0/gpu-1"]}
     state = result.cycle.state
@@ -425,14 +425,14 @@ def test_what_a_bind_request_gives_is_gone_gpu_d8() -> None:
     assert state.idle[axis, 0] == 0
 
 
-def test_what_the_claim_itself_says_goes_before_the_bind_request_gpu_t96() -> None:
+def test_the_status_of_the_claim_goes_before_the_bind_request_gpu_t96() -> None:
     world = binding(("gpu-0",))
     claim = next(raw for raw in world.objects if raw["kind"] == "ResourceClaim")
     claim["status"] = {"allocation": allocation_of("node-0", "gpu-1"), "reservedFor": [{"uid": "old-0"}]}
     assert world.gang("a", template=1).schedule().allocated_devices("a-0") == {"devices": ["node-0/gpu-0"]}
 
 
-def test_a_bind_request_for_a_claim_nobody_knows_is_believed_gpu_t96() -> None:
+def test_a_bind_request_for_an_unknown_claim_counts_gpu_t96() -> None:
     world = queued(devices(nodes=1, each=3)).gang("old", 2, spec=TEMPLATE)
     for number in range(2):
         given = {"devices": allocation_of("node-0", f"gpu-{number}")}
@@ -447,7 +447,7 @@ def test_a_pod_that_has_ended_holds_nothing_by_its_bind_request_gpu_d8(phase: st
     assert world.gang("a", template=1).schedule().bound("a") == 1
 
 
-def test_of_two_bind_requests_for_one_claim_the_first_pod_by_name_is_right() -> None:
+def test_of_two_bind_requests_for_one_claim_the_first_pod_by_name_counts() -> None:
     """Whatever was read last."""
     world = queued(devices(nodes=1, each=3)).device_claim("c", queue="q")
     for name, device in (("x", "gpu-0"), ("y", "gpu-1")):
@@ -473,7 +473,7 @@ def test_an_unknown_pod_still_holds_its_devices() -> None:
     assert world.gang("a", template=1).schedule().bound("a") == 0
 
 
-def test_a_stuck_leaver_promises_nothing() -> None:
+def test_a_stuck_pod_releases_nothing() -> None:
     world = queued(devices(each=1)).gang("old", on="node-0", template=1, given=("gpu-0",), deleted=100_000)
     result = world.gang("a", template=1).schedule()
     assert result.cycle.context.snapshot.task_records["default/old-0"].status is TaskStatus.STUCK_IN_RELEASING
@@ -483,7 +483,7 @@ def test_a_stuck_leaver_promises_nothing() -> None:
 # -- clusters that are not as they should be --------------------------------------------------------------------------
 
 
-def test_a_device_that_two_claims_have_already_is_given_to_no_third_and_stops_nothing() -> None:
+def test_a_device_already_in_two_claims_is_given_to_no_third_and_is_harmless() -> None:
     world = queued(devices(each=2))
     for name in ("x", "y"):
         world.gang(name, on="node-0", template=1, given=("gpu-0",))

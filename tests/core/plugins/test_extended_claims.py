@@ -74,7 +74,7 @@ def test_running_pods_hold_what_their_node_offers_gpu_d14() -> None:
     assert result.bound("a") == 1
 
 
-def test_leavers_of_a_device_plugin_node_promise_what_they_hold() -> None:
+def test_terminating_pods_of_a_device_plugin_node_release_what_they_hold() -> None:
     world = cluster(nodes=1, gpus=1).device_class("gpu", extendedResourceName=GPU).queue("q")
     result = world.gang("old", on="node-0", gpu=1, deleted=-30).gang("a", gpu=1).schedule()
     assert (result.bound("a"), result.pipelined("a")) == (0, 1)
@@ -153,7 +153,7 @@ def with_synthetic(world: Cluster, pod: str, device: str, *, named: bool = True)
     return world.device_claim(f"{pod}-x", given=(device,), on="node-0", users=(pod,), owner=pod, annotations=notes)
 
 
-def test_what_a_bind_request_gives_to_extended_resources_is_gone_gpu_d8() -> None:
+def test_devices_of_a_bind_request_for_extended_resources_are_in_use_gpu_d8() -> None:
     world = backed(each=2).gang("old", gpu=1)
     world.bind_request("old-0", "node-0", extended_claim=allocation_of("node-0", "gpu-0"))
     assert given(world.gang("a", gpu=1).schedule(), "a-0") == ["node-0/gpu-1"]

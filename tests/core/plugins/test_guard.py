@@ -42,13 +42,13 @@ def test_a_plugin_that_cannot_prepare_adds_nothing() -> None:
     assert [line for line in result.plan.problems if "plugin theirs" in line and "out of order" in line]
 
 
-def test_a_failing_score_drops_the_nodes_it_was_asked_about() -> None:
+def test_a_failing_score_drops_the_nodes_it_scored() -> None:
     result = with_plugin(lab(), lambda snapshot: Hooks(node_scores=(NodeScore("theirs", broken),)))
     assert result.bound("train") == 0
     assert any("node_scores[theirs]" in line for line in result.plan.problems)
 
 
-def test_a_failing_check_refuses_and_says_so() -> None:
+def test_a_failing_check_refuses_with_a_reason() -> None:
     result = with_plugin(lab(), lambda snapshot: Hooks(node_checks=(NodeCheck("theirs", (), broken),)))
     assert result.bound("train") == 0
     assert "2 plugin theirs failed" in result.why("train")
@@ -94,7 +94,7 @@ def test_a_code_without_a_text_is_a_failure() -> None:
         "before_gang",
     ],
 )
-def test_other_failing_hooks_say_nothing_and_work_goes_on(hook: str) -> None:
+def test_other_failing_hooks_are_skipped_and_work_goes_on(hook: str) -> None:
     base = (
         cluster(nodes=2, gpus=8)
         .queue("a")

@@ -93,7 +93,7 @@ def test_every_hook_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("answer", [raising, answering(np.array([True, False]))])
-def test_groups_that_cannot_be_told_apart_all_have_node_sets(answer: Callable[..., Any]) -> None:
+def test_groups_without_a_usable_key_all_have_node_sets(answer: Callable[..., Any]) -> None:
     asked: list[str] = []
 
     def sets(state: Any, gang: Any, subgroup: Any, tasks: Any, nodes: NodeSet) -> list[NodeSet]:
@@ -112,7 +112,7 @@ def test_a_reason_that_is_none_lets_the_pod_pass() -> None:
     assert "pre_place: raised TypeError" in complaints(result)[0]
 
 
-def test_an_observer_that_raises_hears_on() -> None:
+def test_an_observer_that_raises_is_still_notified() -> None:
     heard: list[str] = []
 
     class Observer:
@@ -158,7 +158,7 @@ class Seats:
         self.left[row] -= sign
 
 
-def test_a_node_whose_books_have_nothing_left_is_passed_over() -> None:
+def test_a_node_whose_ledger_has_nothing_left_is_skipped() -> None:
     seats = Seats(1)
     result = run_with(Hooks(discrete_ledger=seats))
     assert result.bound("one") == 2
@@ -168,14 +168,14 @@ def test_a_node_whose_books_have_nothing_left_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(("call", "placed"), [("concerns", 2), ("grant", 0), ("hold", 2)])
-def test_books_that_raise_are_reported_and_give_nothing_by_mistake(call: str, placed: int) -> None:
+def test_a_ledger_that_raises_is_reported_and_grants_nothing(call: str, placed: int) -> None:
     result = run_with(Hooks(discrete_ledger=Seats(9, broken=call)))
     assert result.bound("one") == placed
     assert "discrete_ledger: raised RuntimeError: out of order" in complaints(result)[0]
 
 
 @pytest.mark.parametrize("hooks", [Hooks(node_checks=(7,)), Hooks(node_scores=7), Hooks(pre_place=None)])  # type: ignore[arg-type]
-def test_hooks_of_the_wrong_kind_are_no_hooks(hooks: Hooks) -> None:
+def test_hooks_of_the_wrong_kind_are_ignored(hooks: Hooks) -> None:
     result = run_with(hooks)
     assert result.bound("one") == 2
     assert "prepare: raised" in complaints(result)[0]
@@ -211,7 +211,7 @@ def test_a_check_that_cannot_describe_its_refusals_still_refuses() -> None:
 
 
 @pytest.mark.parametrize("key", [answering([]), lambda ask: ask.nothing])
-def test_a_check_without_a_usable_key_is_asked_for_every_pod(key: Callable[..., Any]) -> None:
+def test_a_check_without_a_usable_key_runs_for_every_pod(key: Callable[..., Any]) -> None:
     asked: list[str] = []
 
     def evaluate(state: Any, ask: Any, rows: Any) -> Any:
@@ -269,7 +269,7 @@ VICTIM_CASES = [(hook, answering(answer)) for hook, (_, all_) in ABOUT_VICTIMS.i
 
 
 @pytest.mark.parametrize(("hook", "answer"), [*VICTIM_CASES, *((hook, raising) for hook in ABOUT_VICTIMS)])
-def test_what_cannot_be_judged_is_not_evicted(hook: str, answer: Callable[..., Any]) -> None:
+def test_pods_are_not_evicted_when_a_hook_fails(hook: str, answer: Callable[..., Any]) -> None:
     hooks: dict[str, Any] = {hook: answer}
     result = pressed_with(ABOUT_VICTIMS[hook][0], Hooks(**hooks))
     assert [line.split(": ")[1] for line in complaints(result)] == [hook]
@@ -277,7 +277,7 @@ def test_what_cannot_be_judged_is_not_evicted(hook: str, answer: Callable[..., A
 
 
 @pytest.mark.parametrize("hook", ABOUT_VICTIMS)
-def test_the_same_hooks_with_sensible_answers_evict(hook: str) -> None:
+def test_the_same_hooks_with_valid_answers_evict(hook: str) -> None:
     makes_a_function = hook in ("reclaim_from", "reclaim_losers", "reclaim_filter", "preempt_filter")
     hooks: dict[str, Any] = {hook: answering(answering(True) if makes_a_function else None)}
     result = pressed_with(ABOUT_VICTIMS[hook][0], Hooks(**hooks))
@@ -286,14 +286,14 @@ def test_the_same_hooks_with_sensible_answers_evict(hook: str) -> None:
 
 
 @pytest.mark.parametrize("answer", [raising, answering(np.array([True, False]))])
-def test_who_cannot_be_called_hopeless_is_searched_for(answer: Callable[..., Any]) -> None:
+def test_a_failing_precheck_does_not_stop_the_victim_search(answer: Callable[..., Any]) -> None:
     result = pressed_with("reclaim", Hooks(unresolvable=answer))
     assert [line.split(": ")[1] for line in complaints(result)] == ["unresolvable"]
     assert result.evicted_pods() == ["richer-0-0"]
     assert pressed_with("reclaim", Hooks(unresolvable=answering(True))).plan.evictions == ()
 
 
-def test_who_waits_because_a_plugin_failed_is_told_whose() -> None:
+def test_the_reason_names_the_plugin_that_failed() -> None:
     reclaiming = pressed_with("reclaim", Hooks(may_reclaim=raising)).unscheduled("urgent")
     assert reclaiming is not None
     assert [no_eviction_text(verdict) for verdict in reclaiming.verdicts] == ["reclaim: plugin theirs failed"]
@@ -305,28 +305,28 @@ def test_who_waits_because_a_plugin_failed_is_told_whose() -> None:
 
 
 @pytest.mark.parametrize("answer", [*NOT_KEYS, raising])
-def test_a_key_of_victims_that_is_none_leaves_the_order_to_the_others(answer: Any) -> None:
+def test_an_invalid_victim_key_leaves_the_order_to_the_others(answer: Any) -> None:
     result = pressed_with("reclaim", Hooks(victim_queue_key=answer if answer is raising else answering(answer)))
     assert [line.split(": ")[1] for line in complaints(result)] == ["victim_queue_key"]
     assert result.evicted_pods() == ["richer-0-0"]
 
 
 @pytest.mark.parametrize("names", [7, (7,), (None,), (("NodeLocalGreedy",),)])
-def test_scenarios_that_are_no_names_are_no_hooks(names: Any) -> None:
+def test_scenario_generators_that_are_not_names_are_ignored(names: Any) -> None:
     result = pressed_with("reclaim", Hooks(scenarios=names))
     assert "scenarios: raised TypeError" in complaints(result)[0]
     assert result.evicted_pods() == ["richer-0-0"]
 
 
 @pytest.mark.parametrize("names", [("Clairvoyance",), ("NodeLocalGreedy", "Clairvoyance"), "NodeLocalGreedy"])
-def test_a_way_to_choose_victims_nobody_knows_is_reported(names: Any) -> None:
+def test_an_unknown_generator_is_reported(names: Any) -> None:
     result = pressed_with("reclaim", Hooks(scenarios=names))
     assert len(complaints(result)) == 1
     assert result.evicted_pods() == ["richer-0-0"]
 
 
 @pytest.mark.parametrize("verdict", [NoEviction("reclaim", "mood"), NoEviction("reclaim", "fair_share")])
-def test_a_verdict_of_theirs_can_be_told_whatever_it_says(verdict: NoEviction) -> None:
+def test_any_verdict_of_a_plugin_can_be_reported(verdict: NoEviction) -> None:
     result = pressed_with("reclaim", Hooks(may_reclaim=answering(verdict)))
     assert result.plan.evictions == ()
     record = result.unscheduled("urgent")

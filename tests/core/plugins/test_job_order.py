@@ -42,7 +42,7 @@ def test_priority_comes_before_need() -> None:
     assert built.schedule().order() == ["last", "first"]
 
 
-def test_priority_says_nothing_across_queues() -> None:
+def test_priority_does_not_count_across_queues() -> None:
     """queues:Q-86"""
     built = one_queue().queue("r").gang("first", gpu=1, queue="q").gang("last", gpu=1, queue="r", priority="high")
     assert built.schedule().order() == ["first", "last"]
@@ -97,7 +97,7 @@ def test_a_group_without_minimum_starts_at_it_and_is_above_it_with_its_first_pod
     assert pods == ["none-0", "at-more", "none-1"]
 
 
-def test_a_group_is_ranked_anew_when_it_has_grown() -> None:
+def test_a_group_is_ranked_again_when_it_has_grown() -> None:
     """cycle:8.3 rule 2; cycle:POL-3: the younger one catches up before the older one grows on."""
     built = one_queue().gang("a", pods=3, min=1, gpu=1).gang("b", pods=3, min=1, gpu=1)
     pods = [bind.pod for bind in built.schedule().plan.binds]

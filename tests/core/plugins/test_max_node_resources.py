@@ -88,7 +88,7 @@ TOPPED = "resources available in a single node in the default node-pool is toppe
         ),
     ],
 )
-def test_the_text_says_what_is_asked_for_and_what_there_is(wanted: Raw, said: str) -> None:
+def test_the_text_names_the_request_and_the_capacity(wanted: Raw, said: str) -> None:
     result = fleet().gang("job", **{"memory": "500M", **wanted}).schedule()
     assert result.bound("job") == 0
     assert text(result) == said
@@ -145,7 +145,7 @@ def test_exactly_what_the_largest_node_has_is_not_too_much() -> None:
     assert fleet().gang("job", gpu=4, cpu="500m", memory="16G").schedule().bound("job") == 1
 
 
-def test_pod_slots_are_no_resource_here() -> None:
+def test_pod_slots_are_not_a_resource_here() -> None:
     result = cluster(nodes=1, pods=0).queue("q").gang("job").schedule()
     assert result.no_place("job").base == ""
 
@@ -179,7 +179,7 @@ def test_no_eviction_helps_against_a_request_that_is_too_large() -> None:
     assert fleet().gang("job", gpu=5).schedule().no_place("job").unresolvable
 
 
-def test_everything_that_fails_beforehand_is_said_at_once() -> None:
+def test_all_failed_prechecks_are_reported_at_once() -> None:
     """cycle:FLT-5: all failing pre-checks are collected into one message."""
     main: Raw = {"name": "main", "envFrom": [{"configMapRef": {"name": "settings"}}]}
     main["resources"] = {"requests": {NVIDIA: "5"}}

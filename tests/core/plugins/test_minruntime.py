@@ -183,7 +183,7 @@ def test_q301_work_is_protected_until_its_time_is_up(ago: float, evicted: int) -
     assert reclaimed(ago, reclaimMinRuntime="60s").evicted("old") == evicted
 
 
-def test_q301_the_cycle_knows_until_when_that_holds() -> None:
+def test_q301_the_plan_expires_when_the_protection_ends() -> None:
     """queues:Q-301: so that the next cycle is not later than the protection."""
     assert preempted(20).cycle.state.valid_until_ns == NOW_NS + 40 * SECOND
     assert preempted(100).cycle.state.valid_until_ns is None
@@ -214,7 +214,7 @@ def test_each_action_has_its_own_time() -> None:
     assert built.gang("new", gpu=1, priority="high").schedule().evicted("old") == 1
 
 
-def test_q306_a_protected_job_that_is_not_elastic_is_no_candidate() -> None:
+def test_q306_a_protected_job_that_is_not_elastic_is_not_a_candidate() -> None:
     """queues:Q-306: nobody is tried."""
     assert preempted(1).verdicts("new") == {"preempt": "hopeless"}
 
@@ -235,7 +235,7 @@ def test_m8_a_protected_elastic_job_keeps_its_minimum() -> None:
     assert preempted(61, pods=3, least=2, gpu=2).evicted("old") == 3
 
 
-def test_m8_reclaim_asks_the_same() -> None:
+def test_m8_reclaim_applies_the_same_rule() -> None:
     """queues:Q-307, Q-276: all plugins must agree."""
     built = cluster(nodes=1, gpus=3).with_actions("reclaim").queue("theirs", quota=0, weight=0, reclaimMinRuntime="60s")
     built.queue("mine", quota=3).gang("old", 3, min=2, queue="theirs", gpu=1, on="node-0", group_spec=started(1))
@@ -254,7 +254,7 @@ def test_q307_every_touched_subgroup_keeps_its_minimum() -> None:
 
 
 @pytest.mark.parametrize(("leaving", "evicted"), [(1, 0), (2, 2)])
-def test_q307_pods_that_are_leaving_count_until_they_are_gone(leaving: int, evicted: int) -> None:
+def test_q307_terminating_pods_count_until_they_are_gone(leaving: int, evicted: int) -> None:
     """queues:Q-307: two run, some more are on their way out; of all that hold the node two must be left."""
     built = (
         cluster(nodes=1, gpus=4).with_actions("preempt").queue("q", preemptMinRuntime="60s").priority_class("high", 90)
@@ -278,7 +278,7 @@ def _configured(built: Cluster, **arguments: str) -> Cluster:
 
 
 @pytest.mark.parametrize(("ago", "evicted"), [(59, 0), (61, 1)])
-def test_the_default_protects_where_no_queue_says_anything(ago: float, evicted: int) -> None:
+def test_the_default_protects_where_no_queue_sets_a_time(ago: float, evicted: int) -> None:
     """queues:Q-302, Q-303, Q-309."""
     built = cluster(nodes=1, gpus=1).queue("theirs", quota=0, weight=0).queue("mine", quota=1)
     built.gang("old", queue="theirs", gpu=1, on="node-0", group_spec=started(ago)).gang("new", gpu=1, queue="mine")

@@ -35,7 +35,7 @@ def test_t108_without_a_policy_the_pod_may_lie_anywhere_in_the_node() -> None:
     assert score(zoned(*zones, policy="none"), gpu=1) == 25
 
 
-def test_t108_a_node_that_tells_no_zones_counts_like_the_most_divided_one() -> None:
+def test_t108_a_node_that_reports_no_zones_counts_like_the_most_divided_one() -> None:
     assert score(zoned(*EIGHT, amounts_of(gpu=4)).node("plain", gpus=8).node("other"), "plain", gpu=1) == 100 / 3
 
 
@@ -74,7 +74,7 @@ def test_n16_a_node_whose_zones_are_still_held_comes_after_any_where_the_pod_cou
     assert scores == {"a": 0, "b": 100}
 
 
-def test_n14_places_that_must_wait_are_ranked_among_themselves() -> None:
+def test_n14_nodes_where_the_pod_must_wait_are_ranked_among_themselves() -> None:
     found = numa()
     for node, policy in (("a", "restricted"), ("b", "single-numa-node")):
         offered = (amounts_of(gpu=2), amounts_of(gpu=2)) if node == "a" else (amounts_of(gpu=4), amounts_of(gpu=4))

@@ -64,7 +64,7 @@ def test_weights_add_up_and_are_measured_by_the_best_node() -> None:
     assert points(made, NODE_AFFINITY_WEIGHT) == {"a": 0.0, "b": 75.0, "c": 25.0, "d": 100.0}
 
 
-def test_the_best_is_looked_for_among_nodes_the_pod_could_use() -> None:
+def test_the_best_is_searched_among_nodes_the_pod_could_use() -> None:
     """The node with both labels has a taint, is cordoned, or is outside the pool: b is the best there is."""
     best = {"disk": "ssd", "zone": "x"}
     wish = prefers((60, label("disk", "ssd")), (20, label("zone", "x")), nodeSelector={"pool": "p"})
@@ -98,12 +98,12 @@ def test_a_node_can_be_preferred_by_name() -> None:
         pytest.param((-5, label("disk", "ssd", operator="NotIn")), id="negative"),
     ],
 )
-def test_a_term_that_means_nothing_prefers_nothing(term: tuple[int, Raw]) -> None:
+def test_an_invalid_term_prefers_nothing(term: tuple[int, Raw]) -> None:
     made = nodes(a={}, b={"disk": "ssd"}).gang("plain").gang("job", spec=prefers(term))
     assert points(made, NODE_AFFINITY_WEIGHT) == {"a": 0.0, "b": 0.0}
 
 
-def test_a_negative_weight_is_none_beside_others_too() -> None:
+def test_a_negative_weight_is_ignored_beside_others_too() -> None:
     made = nodes(a={"zone": "x"}, b={"zone": "x", "disk": "ssd"}).gang("plain")
     made.gang("job", spec=prefers((10, label("zone", "x")), (-5, label("disk", "ssd"))))
     assert points(made, NODE_AFFINITY_WEIGHT) == {"a": 100.0, "b": 100.0}
@@ -115,14 +115,14 @@ def test_an_absurd_weight_counts_as_the_largest_there_is() -> None:
     assert points(made, NODE_AFFINITY_WEIGHT) == {"a": 50.0, "b": 100.0}
 
 
-def test_a_hint_to_stay_away_is_heeded_where_there_is_a_choice() -> None:
+def test_a_soft_taint_is_respected_where_there_is_a_choice() -> None:
     made = cluster().queue("q").configured(KUBERNETES).node("a", taints=[HINT]).node("b").gang("job")
     assert made.schedule().node_of("job-0") == "b"
     alone = cluster().queue("q").configured(KUBERNETES).node("a", taints=[HINT]).gang("job")
     assert alone.schedule().node_of("job-0") == "a"
 
 
-def test_a_tolerated_hint_is_none() -> None:
+def test_a_tolerated_soft_taint_does_not_count() -> None:
     tolerant = {"tolerations": [{"key": "flaky", "operator": "Exists", "effect": "PreferNoSchedule"}]}
     made = cluster().queue("q").configured(KUBERNETES).node("a", taints=[HINT]).node("b").gang("job", spec=tolerant)
     assert made.schedule().node_of("job-0") == "a"
@@ -134,7 +134,7 @@ def test_a_toleration_of_another_effect_does_not_help() -> None:
     assert made.schedule().node_of("job-0") == "b"
 
 
-def test_more_hints_are_worse_and_the_most_hinted_candidate_sets_the_scale() -> None:
+def test_more_soft_taints_are_worse_and_the_most_tainted_candidate_sets_the_scale() -> None:
     """Node d has the most, but nobody without a toleration gets in."""
     walled = [HINT, ANOTHER, {**HINT, "key": "old"}, WALL]
     made = cluster().queue("q").configured(KUBERNETES).node("a", taints=[HINT, ANOTHER]).node("b", taints=[HINT])
@@ -162,7 +162,7 @@ def test_a_full_preference_outweighs_joining_a_shared_gpu() -> None:
     assert wishful.schedule().node_of("job-0") == "b"
 
 
-def test_jobs_that_differ_in_their_preference_do_not_stand_for_each_other() -> None:
+def test_jobs_that_differ_in_their_preference_do_not_represent_each_other() -> None:
     """cycle:SIG-1"""
     made = nodes(a={}).gang("one").gang("two", spec=prefers((1, label("disk", "ssd"))))
     made.gang("three", spec=prefers((2, label("disk", "ssd")))).gang("four")
@@ -188,7 +188,7 @@ def wishful() -> Cluster:
     return made.gang("spread", pods=4, labels=web, spec=spec).gang("gpu", pods=2, gpu=1, labels=web, spec=spec)
 
 
-def test_in_the_default_configuration_no_wish_changes_any_decision() -> None:
+def test_in_the_default_configuration_no_preference_changes_any_decision() -> None:
     """Without the wishes the plan is the same, pod by pod; with the profile it is another."""
     plain = cluster().queue("q")
     for name in ("a", "b", "c"):
@@ -210,7 +210,7 @@ def test_the_default_profile_has_none_of_them_and_kubernetes_all() -> None:
     assert read_configuration({"profile": "default"}) == default
 
 
-def test_without_any_wish_the_profile_decides_like_the_default_one() -> None:
+def test_without_preferences_the_profile_decides_like_the_default_one() -> None:
     made = (
         cluster(nodes=3, gpus=4).queue("q").gang("one", pods=3, gpu=2).gang("two", pods=5, fraction=0.5).gang("three")
     )

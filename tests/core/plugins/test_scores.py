@@ -83,7 +83,7 @@ def test_scores_follow_what_was_placed_before_in_the_same_cycle() -> None:
     assert result.nodes_used("j") == {"node-0": 4, "node-1": 2}
 
 
-def test_scores_forget_what_was_taken_back() -> None:
+def test_scores_follow_a_rollback() -> None:
     """cycle:SCO-1: a gang that failed leaves no trace."""
     nodes = cluster().node("a", gpus=2).node("b", gpus=2).pod("x", on="b", gpu=1).queue("q")
     result = nodes.gang("big", pods=4, gpu=1).gang("small", gpu=1).schedule()
@@ -99,7 +99,7 @@ def test_a_node_that_has_become_full_is_no_candidate_any_more(configuration: Raw
 
 
 @either_way
-def test_a_node_a_pod_may_not_use_stays_barred_when_others_come_to_it(configuration: Raw) -> None:
+def test_a_filtered_node_stays_filtered_when_other_pods_are_placed_there(configuration: Raw) -> None:
     """cycle:SCO-1"""
     nodes = (
         cluster()
@@ -114,7 +114,7 @@ def test_a_node_a_pod_may_not_use_stays_barred_when_others_come_to_it(configurat
 
 
 @either_way
-def test_a_node_that_has_no_idle_room_left_is_no_longer_preferred(configuration: Raw) -> None:
+def test_a_node_that_has_nothing_idle_left_is_no_longer_preferred(configuration: Raw) -> None:
     """cycle:SCO-1, cycle:SCO-2 Availability: what is left there is still being released."""
     nodes = (
         cluster()
@@ -186,7 +186,7 @@ def test_a_nominated_node_where_the_pod_must_wait_still_wins() -> None:
 
 
 @pytest.mark.parametrize("nominated", ["c", "gone"])
-def test_a_nominated_node_that_cannot_take_the_pod_is_forgotten(nominated: str) -> None:
+def test_a_nominated_node_that_cannot_take_the_pod_is_ignored(nominated: str) -> None:
     """cycle:SCO-2"""
     nodes = cluster().node("a", gpus=1).node("c", gpus=1).pod("old", on="c", gpu=1)
     assert node_of(nodes, gpu=1, nominated=nominated) == "a"
@@ -209,14 +209,14 @@ def test_a_nominated_node_is_worth_ten_preferences(weight: int, chosen: str) -> 
     assert node_of(nodes, nominated="nominated", spec=preferring("x", weight)) == chosen
 
 
-def test_company_wins_over_joining_a_shared_gpu() -> None:
+def test_preferred_affinity_wins_over_joining_a_shared_gpu() -> None:
     """cycle:SCO-2 K8sPlugins: a preference of the least weight."""
     nodes = cluster().node("alone", gpus=2).pod("x", on="alone", labels={"app": "x"})
     nodes.node("shared", gpus=2).pod("y", on="shared", fraction=0.5, device="g").configured(WITH_AFFINITY)
     assert node_of(nodes, fraction=0.5, spec=preferring("x", 1)) == "alone"
 
 
-def test_company_may_be_shunned() -> None:
+def test_preferred_anti_affinity_repels() -> None:
     """cycle:SCO-2: the raw score may be negative, and is not normalised."""
     nodes = cluster().node("a", gpus=2).pod("x", on="a", fraction=0.5, device="g", labels={"app": "x"})
     nodes.node("b", gpus=2).configured(WITH_AFFINITY)
@@ -231,13 +231,13 @@ def test_joining_a_shared_gpu_wins_over_starting_now() -> None:
     assert (result.node_of("j-0"), result.pipelined("j")) == ("shared", 1)
 
 
-def test_a_shared_gpu_without_room_attracts_nobody() -> None:
+def test_a_full_shared_gpu_attracts_no_pod() -> None:
     """cycle:SCO-2, gpu:F-9"""
     nodes = cluster().node("a", gpus=1).node("b", gpus=2).pod("x", on="b", fraction=0.6, device="g")
     assert node_of(nodes, fraction=0.5) == "a"
 
 
-def test_without_the_plugin_shared_gpus_attract_nobody() -> None:
+def test_without_the_plugin_shared_gpus_attract_no_pod() -> None:
     """gpu:F-9: it is not used with the strategy spread."""
     nodes = cluster().node("a", gpus=2).node("b", gpus=2).pod("x", on="b", fraction=0.5, device="g")
     spread = plugins("nodeavailability", "gpuspread", "nodeplacement", nodeplacement={"gpu": "spread"})
@@ -464,38 +464,38 @@ def only_shares() -> Raw:
     )
 
 
-def test_a_cpu_pod_is_drawn_to_a_node_with_a_shared_gpu() -> None:
+def test_a_cpu_pod_is_attracted_by_a_node_with_a_shared_gpu() -> None:
     """cycle:SCO-5: a quirk that recorded decisions depend on, hence the default."""
     assert node_of(near_a_shared_gpu()) == "gpu"
 
 
-def test_a_cpu_pod_may_be_told_not_to_be() -> None:
+def test_the_attraction_of_cpu_pods_can_be_turned_off() -> None:
     """cycle:SCO-5, gpu:F-9, Do better: with sharedOnly, shares alone are drawn to shared GPUs."""
     assert node_of(near_a_shared_gpu(only_shares())) == "cpu"
     nodes = cluster().node("a", gpus=2).node("b", gpus=2).pod("x", on="b", fraction=0.5, device="g")
     assert node_of(nodes.configured(only_shares()), fraction=0.5) == "b"
 
 
-def test_a_cpu_pod_is_not_drawn_to_a_gpu_that_is_given_back() -> None:
+def test_a_cpu_pod_is_not_attracted_by_a_releasing_gpu() -> None:
     """cycle:SCO-5, gpu:F-3"""
     nodes = cluster().node("cpu").node("gpu", gpus=2).pod("x", on="gpu", fraction=0.5, device="g", deleted=0)
     assert node_of(nodes) == "cpu"
 
 
-def test_a_mig_pod_is_drawn_to_a_node_with_a_shared_gpu_too() -> None:
+def test_a_mig_pod_is_attracted_by_a_node_with_a_shared_gpu_too() -> None:
     """cycle:SCO-5: it needs no memory of that GPU."""
     nodes = cluster().node("a", extra={SLICE: 1}).node("b", gpus=1, extra={SLICE: 1})
     nodes.pod("x", on="b", fraction=0.5, device="g")
     assert node_of(nodes, extra={SLICE: 1}) == "b"
 
 
-def test_a_whole_gpu_pod_is_not_drawn_to_a_node_with_a_shared_gpu() -> None:
+def test_a_whole_gpu_pod_is_not_attracted_by_a_node_with_a_shared_gpu() -> None:
     """cycle:SCO-5: no shared GPU hosts it."""
     nodes = cluster().node("a", gpus=1).node("b", gpus=3).pod("x", on="b", fraction=0.5, device="g")
     assert node_of(nodes, gpu=1) == "a"
 
 
-def test_scores_decide_the_same_with_and_without_memory_of_failures() -> None:
+def test_scores_decide_the_same_with_and_without_signatures() -> None:
     """design: what is remembered within a cycle never changes a decision."""
 
     def plan(*, reuse_failures: bool) -> Result:

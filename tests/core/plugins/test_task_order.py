@@ -118,7 +118,7 @@ def test_of_one_age_the_smaller_uid_goes_first() -> None:
     assert built.schedule().bound_pods("job") == ["b", "a"]
 
 
-def test_the_order_of_objects_says_nothing() -> None:
+def test_the_order_of_input_objects_does_not_matter() -> None:
     """cycle:8.5"""
     built = gang(3)
     for name in "cab":

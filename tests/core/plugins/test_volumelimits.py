@@ -40,7 +40,7 @@ def test_the_last_volume_a_node_can_attach_is_attached() -> None:
     assert world.gang("run", claims=("a",), on="node-0").gang("job", claims=("b",)).schedule().bound("job") == 1
 
 
-def test_without_the_plugin_nobody_minds() -> None:
+def test_without_the_plugin_limits_are_not_checked() -> None:
     world = bound(cluster(nodes=1).queue("q").storage_class().csi_node("node-0", d=0), "a")
     assert world.gang("job", claims=("a",)).schedule().bound("job") == 1
 
@@ -57,7 +57,7 @@ def test_volumes_that_are_to_be_made_count() -> None:
     assert world.schedule().node_reasons("job") == {FULL: 1}
 
 
-def test_a_limit_of_none_admits_none() -> None:
+def test_a_limit_of_zero_admits_none() -> None:
     world = bound(limited().csi_node("node-0", d=0), "a").gang("job", claims=("a",))
     assert world.schedule().node_reasons("job") == {FULL: 1}
 
@@ -80,13 +80,13 @@ def test_a_shared_volume_counts_on_every_node() -> None:
     assert result.node_reasons("job")[FULL] == 1
 
 
-def test_the_volume_of_a_pod_that_leaves_makes_room_for_a_promise() -> None:
+def test_the_attachment_of_a_terminating_pod_can_be_pipelined() -> None:
     world = bound(limited().csi_node("node-0", d=1), "a", "b").gang("run", claims=("a",), on="node-0", deleted=-30)
     result = world.gang("job", claims=("b",)).schedule()
     assert (result.bound("job"), result.pipelined("job")) == (0, 1)
 
 
-def test_a_promised_attachment_is_not_promised_again() -> None:
+def test_a_pipelined_attachment_is_not_given_again() -> None:
     world = bound(limited().csi_node("node-0", d=1), "a", "b", "c").gang("run", claims=("a",), on="node-0", deleted=-30)
     result = world.gang("job", claims=("b",)).gang("late", claims=("c",)).schedule()
     assert (result.pipelined("job"), result.pipelined("late")) == (1, 0)
@@ -98,7 +98,7 @@ def test_drivers_are_counted_apart() -> None:
     assert world.schedule().bound("job") == 1
 
 
-def test_volumes_nobody_attaches_do_not_count() -> None:
+def test_volumes_that_are_not_attached_do_not_count() -> None:
     world = limited().csi_node("node-0", d=0).volume("pv", claim="a").claim("a", bound_to="pv")
     assert world.gang("job", claims=("a",)).schedule().bound("job") == 1
 
@@ -118,7 +118,7 @@ def test_a_volume_of_a_zone_keeps_its_pod_there() -> None:
     assert world.schedule().node_of("job-0") == "node-1"
 
 
-def test_nodes_of_other_zones_say_so() -> None:
+def test_nodes_of_other_zones_have_a_reason() -> None:
     assert zoned(ZONE_LABEL, "b", {ZONE_LABEL: "a"}).schedule().node_reasons("job") == {ZONE: 1}
 
 
@@ -126,7 +126,7 @@ def test_a_volume_may_lie_in_several_zones() -> None:
     assert zoned(ZONE_LABEL, "a__b", {ZONE_LABEL: "b"}).schedule().bound("job") == 1
 
 
-def test_nodes_without_any_zone_are_asked_nothing() -> None:
+def test_nodes_without_any_zone_are_not_checked() -> None:
     assert zoned(ZONE_LABEL, "b", {}).schedule().bound("job") == 1
 
 
@@ -158,7 +158,7 @@ def test_a_claim_for_one_pod_goes_to_one_pod_of_a_cycle() -> None:
     assert result.node_reasons("job") == {ONE_POD: 2}
 
 
-def test_a_claim_for_one_pod_is_promised_while_its_pod_leaves() -> None:
+def test_a_claim_for_one_pod_is_pipelined_while_its_pod_terminates() -> None:
     world = once().gang("run", claims=("a",), on="node-0", deleted=-30).gang("job", claims=("a",))
     result = world.schedule()
     assert (result.bound("job"), result.pipelined("job")) == (0, 1)

@@ -112,7 +112,7 @@ def test_claims_are_reported_with_whatever_else_is_missing() -> None:
     ]
 
 
-def test_the_guard_of_evictions_asks_for_claims_then_config_maps_then_size() -> None:
+def test_the_eviction_precheck_covers_claims_then_config_maps_then_size() -> None:
     """cycle:FLT-9."""
     container: dict[str, Any] = {"name": "main", "envFrom": [{"configMapRef": {"name": "settings"}}]}
     container["resources"] = {"requests": {"cpu": "1000"}}
@@ -121,7 +121,7 @@ def test_the_guard_of_evictions_asks_for_claims_then_config_maps_then_size() -> 
     assert said == ["VolumeBinding", "ConfigMap", "MaxNodePoolResources"]
 
 
-def test_nobody_is_evicted_for_a_pod_whose_claim_is_missing() -> None:
+def test_nothing_is_evicted_for_a_pod_whose_claim_is_missing() -> None:
     """cycle:T-46: the search is not entered, pod and job say why."""
     world = (
         cluster(nodes=1, gpus=1)
@@ -153,7 +153,7 @@ def test_a_volume_without_node_affinity_is_reached_from_everywhere() -> None:
     assert world.schedule().bound("job") == 1
 
 
-def test_nodes_that_do_not_reach_the_volume_say_so() -> None:
+def test_nodes_that_do_not_reach_the_volume_have_a_reason() -> None:
     """cycle:FLT-3."""
     world = storage(3).volume("pv", on="elsewhere", claim="data").claim("data", bound_to="pv")
     assert world.gang("job", claims=("data",)).schedule().node_reasons("job") == {WRONG_NODE: 3}
@@ -171,7 +171,7 @@ def test_one_bound_volume_in_reach_is_not_enough() -> None:
     assert world.schedule().node_reasons("job") == {WRONG_NODE: 2}
 
 
-def test_a_volume_that_is_gone_is_told_of_every_node() -> None:
+def test_a_missing_volume_is_the_reason_of_every_node() -> None:
     """cycle:FLT-3."""
     world = storage().claim("data", bound_to="pv").gang("job", claims=("data",))
     assert world.schedule().node_reasons("job") == {LOST: 2}
@@ -190,7 +190,7 @@ def test_the_smallest_volume_that_fits_is_chosen_then_the_first_name() -> None:
     assert world.claim("data", size="5Gi").gang("job", claims=("data",)).schedule().volumes_of("job-0") == ["c"]
 
 
-def test_a_volume_exactly_as_large_as_asked_fits() -> None:
+def test_a_volume_exactly_as_large_as_requested_fits() -> None:
     world = storage(1).volume("pv", size="5Gi").claim("data", size="5Gi").gang("job", claims=("data",))
     assert world.schedule().volumes_of("job-0") == ["pv"]
 
@@ -210,7 +210,7 @@ def test_a_volume_exactly_as_large_as_asked_fits() -> None:
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_a_volume_that_is_not_what_was_asked_for_is_not_taken(wrong: dict[str, Any]) -> None:
+def test_a_volume_that_does_not_match_the_claim_is_not_taken(wrong: dict[str, Any]) -> None:
     selector = {"matchLabels": {"tier": "a"}}
     right: dict[str, Any] = {"labels": {"tier": "a"}}
     claim = storage(2).claim("data", selector=selector).gang("job", claims=("data",))
@@ -218,7 +218,7 @@ def test_a_volume_that_is_not_what_was_asked_for_is_not_taken(wrong: dict[str, A
     assert claim.volume("right", **right).schedule().volumes_of("job-0") == ["right"]
 
 
-def test_a_volume_may_offer_more_access_than_asked() -> None:
+def test_a_volume_may_offer_more_access_modes_than_requested() -> None:
     world = storage(1).volume("pv", modes=("ReadWriteOnce", "ReadOnlyMany")).claim("data")
     assert world.gang("job", claims=("data",)).schedule().volumes_of("job-0") == ["pv"]
 
@@ -227,7 +227,7 @@ def test_a_volume_may_offer_more_access_than_asked() -> None:
     ("operator", "values", "label"),
     [("In", ["a", "b"], "b"), ("NotIn", ["a"], "b"), ("Exists", [], "b"), ("DoesNotExist", [], None)],
 )
-def test_a_selector_speaks_of_labels_of_volumes(operator: str, values: list[str], label: str | None) -> None:
+def test_a_selector_matches_labels_of_volumes(operator: str, values: list[str], label: str | None) -> None:
     selector = {"matchExpressions": [{"key": "tier", "operator": operator, "values": values}]}
     fitting = {"tier": label} if label is not None else {}
     other = {"tier": "a"} if operator == "NotIn" else {} if operator == "Exists" else {"tier": "c"}
@@ -244,7 +244,7 @@ def test_a_selector_with_an_unknown_operator_selects_nothing() -> None:
     assert world.gang("job", claims=("data",)).schedule().node_reasons("job") == {NO_VOLUME: 1}
 
 
-def test_the_class_may_stand_in_an_annotation() -> None:
+def test_the_class_may_be_given_by_an_annotation() -> None:
     note = {"volume.beta.kubernetes.io/storage-class": "fast"}
     world = storage(1).volume("pv").claim("data", of="slow", annotations=note).gang("job", claims=("data",))
     assert world.schedule().volumes_of("job-0") == ["pv"]
@@ -296,7 +296,7 @@ def test_two_claims_of_a_pod_need_their_volumes_on_one_node() -> None:
     assert world.schedule().node_of("job-0") == "node-2"
 
 
-def test_a_volume_kept_for_a_claim_is_given_to_it_alone() -> None:
+def test_a_volume_reserved_for_a_claim_is_given_to_it_alone() -> None:
     world = storage(2).volume("kept", size="90Gi", on="node-1", claim="mine", phase="Available").claim("mine")
     world.claim("other").gang("job", claims=("other",)).gang("owner", claims=("mine",))
     result = world.schedule()
@@ -304,17 +304,17 @@ def test_a_volume_kept_for_a_claim_is_given_to_it_alone() -> None:
     assert (result.node_of("owner-0"), result.volumes_of("owner-0")) == ("node-1", ["kept"])
 
 
-def test_a_claim_with_a_volume_kept_for_it_takes_no_other() -> None:
+def test_a_claim_with_a_reserved_volume_takes_no_other() -> None:
     world = storage(2).volume("kept", on="node-1", claim="mine").volume("a", size="5Gi", on="node-0").claim("mine")
     assert world.gang("job", claims=("mine",)).schedule().volumes_of("job-0") == ["kept"]
 
 
-def test_a_volume_kept_for_an_earlier_claim_of_the_name_is_not_given() -> None:
+def test_a_volume_reserved_for_an_earlier_claim_of_the_name_is_not_given() -> None:
     world = storage(1).volume("kept", claim="mine", claim_uid="gone").claim("mine", uid="new")
     assert world.gang("job", claims=("mine",)).schedule().node_reasons("job") == {NO_VOLUME: 1}
 
 
-def test_a_kept_volume_that_is_too_small_is_passed_over() -> None:
+def test_a_reserved_volume_that_is_too_small_is_skipped() -> None:
     world = storage(1).volume("kept", size="1Gi", claim="mine").volume("other").claim("mine")
     assert world.gang("job", claims=("mine",)).schedule().volumes_of("job-0") == ["other"]
 
@@ -329,7 +329,7 @@ def test_a_gang_that_does_not_fit_leaves_its_volumes_to_others() -> None:
     assert result.volumes_of("job-0") == ["pv"]
 
 
-def test_pods_on_their_way_to_a_node_have_their_volumes_already() -> None:
+def test_binding_pods_hold_their_volumes_already() -> None:
     """The binder will choose the same: smallest, then by name."""
     world = storage(1).volume("small", size="6Gi").volume("large", size="9Gi").claim("a").claim("b")
     world.gang("first", claims=("a",)).bind_request("first-0", "node-0").gang("job", claims=("b",))
@@ -351,7 +351,7 @@ def test_pods_that_share_a_claim_share_its_volume() -> None:
     assert result.nodes_used("job") == {"node-1": 2, "node-2": 1}
 
 
-def test_pods_that_share_a_claim_stay_where_its_volume_is_made() -> None:
+def test_pods_that_share_a_claim_stay_where_its_volume_is_provisioned() -> None:
     world = cluster(nodes=100).queue("q").storage_class(provisioner=DRIVER).claim("data")
     assert len(world.gang("job", 3, claims=("data",), cpu=30).schedule().nodes_used("job")) == 1
     assert world.gang("more", 2, claims=("data",), cpu=30).schedule().bound("more") == 0
@@ -364,7 +364,7 @@ def test_pods_that_share_a_claim_do_not_leave_its_node_when_it_is_full() -> None
     assert result.node_reasons("more")[NO_VOLUME] == 2
 
 
-def test_the_room_for_a_shared_claim_is_spent_once() -> None:
+def test_the_capacity_for_a_shared_claim_is_spent_once() -> None:
     world = made(1).storage_capacity("room", room="10Gi").claim("data", size="6Gi")
     assert world.gang("job", 3, claims=("data",)).schedule().bound("job") == 3
 
@@ -372,53 +372,53 @@ def test_the_room_for_a_shared_claim_is_spent_once() -> None:
 # Volumes that are made.
 
 
-def test_a_class_without_a_provisioner_makes_nothing() -> None:
+def test_a_class_without_a_provisioner_provisions_nothing() -> None:
     world = storage().claim("data").gang("job", claims=("data",))
     assert world.schedule().node_reasons("job") == {NO_VOLUME: 2}
 
 
-def test_a_class_with_a_provisioner_makes_volumes_anywhere() -> None:
+def test_a_class_with_a_provisioner_provisions_volumes_anywhere() -> None:
     world = cluster(nodes=1).queue("q").storage_class(provisioner=DRIVER).claim("data")
     assert world.gang("job", claims=("data",)).schedule().bound("job") == 1
 
 
-def test_volumes_are_made_only_where_the_class_allows() -> None:
+def test_volumes_are_provisioned_only_where_the_class_allows() -> None:
     world = cluster().node(labels={"zone": "a"}).node(labels={"zone": "b"}).queue("q")
     world.storage_class(provisioner=DRIVER, zones=("b", "c")).claim("data").gang("job", claims=("data",))
     assert world.schedule().node_of("job-0") == "node-1"
 
 
-def test_nodes_outside_the_zones_of_a_class_say_that_there_is_no_volume() -> None:
+def test_nodes_outside_the_zones_of_a_class_report_no_volume() -> None:
     world = cluster(nodes=2).queue("q").storage_class(provisioner=DRIVER, zones=("b",)).claim("data")
     assert world.gang("job", claims=("data",)).schedule().node_reasons("job") == {NO_VOLUME: 2}
 
 
-def test_a_volume_that_is_there_goes_before_one_that_is_made() -> None:
+def test_an_existing_volume_goes_before_a_provisioned_one() -> None:
     world = cluster(nodes=1).queue("q").storage_class(provisioner=DRIVER).volume("pv").claim("data")
     assert world.gang("job", claims=("data",)).schedule().volumes_of("job-0") == ["pv"]
 
 
-def test_a_volume_is_made_where_the_driver_has_room() -> None:
+def test_a_volume_is_provisioned_where_the_driver_has_capacity() -> None:
     world = made(3).storage_capacity("a", on="node-0", room="4Gi").storage_capacity("b", on="node-1", room="5Gi")
     assert world.claim("data", size="5Gi").gang("job", claims=("data",)).schedule().node_of("job-0") == "node-1"
 
 
-def test_nodes_without_room_say_so() -> None:
+def test_nodes_without_capacity_have_a_reason() -> None:
     world = made(3).storage_capacity("a", on="node-0", room="4Gi").claim("data", size="5Gi")
     assert world.gang("job", claims=("data",)).schedule().node_reasons("job") == {NO_ROOM: 3}
 
 
-def test_the_largest_volume_may_be_smaller_than_the_room() -> None:
+def test_the_largest_volume_may_be_smaller_than_the_capacity() -> None:
     world = made(1).storage_capacity("a", room="50Gi", largest="4Gi").claim("data", size="5Gi")
     assert world.gang("job", claims=("data",)).schedule().node_reasons("job") == {NO_ROOM: 1}
 
 
-def test_a_driver_may_tell_only_the_largest_volume() -> None:
+def test_a_driver_may_publish_only_the_largest_volume() -> None:
     world = made(1).storage_capacity("a", room=None, largest="5Gi").claim("data", size="5Gi")
     assert world.gang("job", claims=("data",)).schedule().bound("job") == 1
 
 
-def test_a_capacity_that_says_nothing_is_no_room() -> None:
+def test_an_empty_capacity_object_offers_nothing() -> None:
     world = made(1).storage_capacity("a", room=None).claim("data")
     assert world.gang("job", claims=("data",)).schedule().node_reasons("job") == {NO_ROOM: 1}
 
@@ -428,7 +428,7 @@ def test_a_capacity_without_topology_is_for_no_node() -> None:
     assert world.gang("job", claims=("data",)).schedule().node_reasons("job") == {NO_ROOM: 1}
 
 
-def test_a_capacity_of_another_class_is_no_room() -> None:
+def test_a_capacity_of_another_class_does_not_count() -> None:
     world = made(1).storage_capacity("a", of="slow").claim("data")
     assert world.gang("job", claims=("data",)).schedule().node_reasons("job") == {NO_ROOM: 1}
 
@@ -439,12 +439,12 @@ def test_one_of_several_capacities_suffices() -> None:
     assert world.gang("job", claims=("data",)).schedule().bound("job") == 1
 
 
-def test_a_driver_that_does_not_tell_its_room_is_trusted() -> None:
+def test_a_driver_without_capacity_objects_is_unlimited() -> None:
     world = cluster(nodes=1).queue("q").storage_class(provisioner=DRIVER).csi_driver(DRIVER, tells_capacity=False)
     assert world.claim("data").gang("job", claims=("data",)).schedule().bound("job") == 1
 
 
-def test_room_is_spent_once() -> None:
+def test_capacity_is_spent_once() -> None:
     """cycle:NOD-7."""
     world = made(1).storage_capacity("a", room="10Gi")
     for name in "abc":
@@ -454,7 +454,7 @@ def test_room_is_spent_once() -> None:
     assert result.node_reasons("job-c") == {NO_ROOM: 1}
 
 
-def test_room_that_many_nodes_share_is_spent_once() -> None:
+def test_capacity_that_many_nodes_share_is_spent_once() -> None:
     world = made(100).storage_capacity("a", room="10Gi")
     for name in "abc":
         world.claim(name, size="4Gi").gang(f"job-{name}", claims=(name,))
@@ -463,23 +463,23 @@ def test_room_that_many_nodes_share_is_spent_once() -> None:
     assert result.node_reasons("job-c") == {NO_ROOM: 100}
 
 
-def test_claims_of_one_pod_share_the_room() -> None:
+def test_claims_of_one_pod_share_the_capacity() -> None:
     world = made(1).storage_capacity("a", room="10Gi").claim("a", size="6Gi").claim("b", size="6Gi")
     assert world.gang("job", claims=("a", "b")).schedule().node_reasons("job") == {NO_ROOM: 1}
 
 
-def test_room_of_volumes_that_are_being_made_is_spent() -> None:
+def test_capacity_of_volumes_being_provisioned_is_spent() -> None:
     """cycle:NOD-7: claims that are provisioned and not bound yet."""
     world = made(1).storage_capacity("a", room="10Gi").claim("early", size="6Gi", selected_node="node-0")
     assert world.claim("data", size="5Gi").gang("job", claims=("data",)).schedule().node_reasons("job") == {NO_ROOM: 1}
 
 
-def test_a_pod_waits_at_the_node_for_which_its_volume_is_being_made() -> None:
+def test_a_pod_waits_for_the_node_its_volume_is_being_provisioned_for() -> None:
     world = made(3).claim("data", selected_node="node-2").gang("job", claims=("data",))
     assert world.schedule().node_of("job-0") == "node-2"
 
 
-def test_a_volume_being_made_for_a_node_that_is_gone_is_no_volume() -> None:
+def test_a_volume_being_provisioned_for_a_missing_node_does_not_count() -> None:
     world = made(2).volume("pv").claim("data", selected_node="gone").gang("job", claims=("data",))
     assert world.schedule().node_reasons("job") == {NO_VOLUME: 2}
 
@@ -501,21 +501,21 @@ def leaving(own: str, room: str) -> Cluster:
     )
 
 
-def test_room_of_a_pod_that_leaves_with_its_own_claim_is_promised() -> None:
+def test_capacity_of_a_terminating_pod_with_its_own_claim_is_pipelined() -> None:
     """cycle:NOD-7: idle or releasing."""
     result = leaving("4Gi", "1Gi").schedule()
     assert (result.bound("job"), result.pipelined("job")) == (0, 1)
 
 
-def test_room_of_a_pod_that_leaves_is_no_more_than_it_had() -> None:
+def test_capacity_of_a_terminating_pod_is_no_more_than_it_had() -> None:
     assert leaving("3Gi", "1Gi").schedule().node_reasons("job") == {NO_ROOM: 1}
 
 
-def test_a_pod_for_which_there_is_room_starts_at_once() -> None:
+def test_a_pod_with_enough_capacity_starts_at_once() -> None:
     assert leaving("3Gi", "5Gi").schedule().bound("job") == 1
 
 
-def test_a_pod_is_evicted_for_the_room_of_its_own_claim() -> None:
+def test_a_pod_is_evicted_for_the_capacity_of_its_own_claim() -> None:
     world = (
         made(1, gpus=1)
         .queue("rich", quota=0)
@@ -533,7 +533,7 @@ def test_a_pod_is_evicted_for_the_room_of_its_own_claim() -> None:
     assert result.node_of("job-0") == "node-0"
 
 
-def test_a_pod_with_claims_stays_when_it_is_not_in_the_way() -> None:
+def test_a_pod_with_claims_is_kept_when_its_eviction_is_not_needed() -> None:
     world = (
         made(2, gpus=1)
         .queue("rich", quota=0)
@@ -554,7 +554,7 @@ def test_a_pod_with_claims_stays_when_it_is_not_in_the_way() -> None:
 # Kinds of jobs.
 
 
-def test_jobs_with_other_claims_are_other_kinds() -> None:
+def test_jobs_with_other_claims_have_other_signatures() -> None:
     """cycle:TSK-8: that one job found nothing says nothing about a job with another claim."""
     world = (
         cluster(nodes=2, gpus=1)

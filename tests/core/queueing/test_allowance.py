@@ -78,7 +78,7 @@ def test_the_rest_goes_first_in_the_next_cycle() -> None:
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["its victim leaves", "its victim has gone"])
-def test_a_group_with_a_promise_is_not_put_off(gone: bool) -> None:
+def test_a_group_with_a_nomination_is_not_put_off(gone: bool) -> None:
     """Others would get the place that was emptied for it, and it would evict them in its next turn, without end."""
 
     def contest(*, policy: dict[str, Any], **victim: Any) -> Result:
@@ -102,7 +102,7 @@ def test_a_group_with_a_promise_is_not_put_off(gone: bool) -> None:
     assert second.resume == (("crowd", "crowd/c1"),)
 
 
-def test_alone_a_namespace_has_all_of_the_cycle() -> None:
+def test_a_single_namespace_may_use_the_whole_cycle() -> None:
     result = crowd(two_nodes(), 5).with_policy(namespace_units=13).schedule()
     assert len(started(result)) == 5
     assert not result.plan.resume
@@ -144,7 +144,7 @@ def price(made: Cluster, allowance: int = 10**12) -> int:
     return low
 
 
-def test_prices() -> None:
+def test_the_cost_of_groups() -> None:
     """Two groups each, because one is never put off; units are those of both."""
 
     def two(**how: Any) -> Cluster:
@@ -169,7 +169,7 @@ def test_prices() -> None:
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(0, 60))
-def test_everyone_gets_a_turn(pods: int, terms: int, allowance: int) -> None:
+def test_every_namespace_gets_a_turn(pods: int, terms: int, allowance: int) -> None:
     """Whatever the allowance, each group takes part within as many cycles as there are groups."""
     tables = crowd(two_nodes(), pods, terms).gang("mine", namespace="honest").tables()
     waiting = set(tables.snapshot(NOW_NS).group_index.waiting)

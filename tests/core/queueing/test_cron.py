@@ -104,7 +104,7 @@ def test_the_29th_of_february_may_be_years_away(now: str, expected: str) -> None
 
 
 @pytest.mark.parametrize("expression", ["0 0 30 2 *", "0 0 31 4,6,9,11 *"])
-def test_a_day_that_never_comes_never_came(expression: str) -> None:
+def test_a_day_that_never_occurs_has_no_last_occurrence(expression: str) -> None:
     assert last(expression, "2026-03-02T00:00:00Z") == ""
 
 
@@ -154,7 +154,7 @@ def test_the_usual_short_names(alias: str, expression: str) -> None:
         ("? * * * *", "minute: '?'"),
     ],
 )
-def test_what_is_no_cron_expression_says_which_field(expression: str, complaint: str) -> None:
+def test_an_invalid_cron_expression_names_the_bad_field(expression: str, complaint: str) -> None:
     with pytest.raises(CronError) as caught:
         parse_cron(expression)
     assert complaint in str(caught.value)

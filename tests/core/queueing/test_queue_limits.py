@@ -167,7 +167,7 @@ def test_q200_what_was_bound_in_this_cycle_counts_too() -> None:
     assert [result.bound(f"job{index}") for index in range(3)] == [1, 0, 0]
 
 
-def test_q200_what_was_promised_in_this_cycle_counts_too() -> None:
+def test_q200_pods_pipelined_in_this_cycle_count_too() -> None:
     built = cluster(nodes=1, gpus=4).queue("q", limit=2).queue("other")
     built.group("leaving", queue="other").pod("leaving", group="leaving", gpu=4, on="node-0", deleted=1)
     result = built.gang("first", gpu=2).gang("second", gpu=2).schedule()
@@ -175,14 +175,14 @@ def test_q200_what_was_promised_in_this_cycle_counts_too() -> None:
     assert refusal_of(result, "second").rule == "limit"
 
 
-def test_q201_a_resource_that_is_not_asked_for_never_blocks() -> None:
+def test_q201_a_resource_that_is_not_requested_never_blocks() -> None:
     """The queue is over its CPU quota and over its CPU limit, at every level."""
     built = cluster(nodes=1, gpus=8).queue("top", cpu=(0, 0, 1)).queue("q", parent="top", cpu=(0, 0, 1))
     result = running(built, gpu=0, cpu=2, preemptible=False).gang("job", gpu=1, cpu=0, preemptible=False).schedule()
     assert result.bound("job") == 1
 
 
-def test_q201_a_resource_that_is_asked_for_blocks() -> None:
+def test_q201_a_requested_resource_blocks() -> None:
     built = cluster(nodes=1, gpus=8).queue("q", memory=(0, 1000, 1))
     refusal = refusal_of(built.gang("job", gpu=1, memory="2G").schedule())
     assert (refusal.rule, refusal.resource, refusal.bound, refusal.requested) == ("limit", "Memory", 1e9, 2e9)
@@ -252,7 +252,7 @@ def test_q205_the_quota_is_checked_after_the_limit() -> None:
     assert "Reason: NonPreemptibleOverQuota" in why
 
 
-def test_q205_a_queue_of_its_own_is_not_held_to_the_refusal_of_another() -> None:
+def test_q205_the_refusal_of_one_queue_does_not_bind_another() -> None:
     """Equal pods of two queues, tried one after the other: what is too much for one is not too much for the other."""
     built = cluster().node("a", gpus=2, gpu_memory=1000).node("large", gpus=1, gpu_memory=4000, unschedulable=True)
     built.queue("poor", limit=0.2, priority=200).queue("rich", limit=2)
@@ -293,7 +293,7 @@ def test_q207_the_details_name_the_queue_that_refused_and_its_figures() -> None:
     }
 
 
-def test_q207_a_preemptible_group_asks_for_nothing_non_preemptible() -> None:
+def test_q207_a_preemptible_group_requests_nothing_non_preemptible() -> None:
     found = details(cluster(nodes=1, gpus=8).queue("q", limit=1).gang("job", gpu=2).schedule())
     assert found["podGroupRequestedNonPreemptibleResources"] == {"cpu": "0", "memory": "0", "nvidia.com/gpu": "0"}
 
@@ -382,7 +382,7 @@ def test_q81_below_100_a_group_is_preemptible(value: int, preemptible: bool) -> 
 
 
 @pytest.mark.parametrize(("said", "value"), [(True, 125), (False, 50)])
-def test_q81_what_the_group_says_wins(said: bool, value: int) -> None:
+def test_q81_the_preemptibility_of_the_group_wins(said: bool, value: int) -> None:
     built = cluster().priority_class("some", value).gang("job", priority="some", preemptible=said)
     assert facts(built) == (value, said)
 

@@ -48,7 +48,7 @@ def test_t1_the_load_of_other_schedulers_is_taken_off() -> None:
 
 
 @pytest.mark.parametrize("app", ["kai-resource-reservation", "kai-scale-adjust"])
-def test_t2_pods_of_our_own_making_are_no_foreign_load(app: str) -> None:
+def test_t2_reservation_and_scaling_pods_are_not_foreign_load(app: str) -> None:
     built = small_node(cluster()).pod("foreign", cpu=1, memory="1G", on="node-0", scheduler="default-scheduler")
     built.pod("helper", cpu=1, memory=0, on="node-0", scheduler="default-scheduler", labels={"app": app})
     assert total(built) == (7000, 9 * GB, 0)
@@ -107,7 +107,7 @@ def dominant_share(books: QueueLedger) -> float:
     return float(key[-1])
 
 
-def test_t7_a_queue_that_may_have_nothing_ranks_by_a_thousandfold() -> None:
+def test_t7_a_queue_without_a_share_ranks_by_a_thousandfold() -> None:
     assert dominant_share(ledger_of(cpu=(0, 0, 1), allocated=(500, 0, 0))) == 500_000
 
 
@@ -312,7 +312,7 @@ def test_q108_placements_count_along_the_chain_and_nothing_else_moves() -> None:
         assert (after.request, after.fair_share) == (before.request, before.fair_share)
 
 
-def test_q108_promised_pods_count_as_allocated() -> None:
+def test_q108_pipelined_pods_count_as_allocated() -> None:
     built = cluster(nodes=1, gpus=2).queue("q").group("leaving")
     built.pod("leaving", group="leaving", gpu=2, on="node-0", deleted=1)
     result = built.gang("job", gpu=2).schedule()
@@ -396,7 +396,7 @@ def test_q64_a_queue_whose_children_are_all_gone_is_a_leaf() -> None:
     assert built.schedule().bound("job") == 1
 
 
-def test_q65_a_group_whose_queue_does_not_exist_says_so() -> None:
+def test_q65_a_group_whose_queue_does_not_exist_has_a_reason() -> None:
     result = cluster(nodes=1, gpus=1).queue("q").gang("job", gpu=1, queue="gone").schedule()
     assert result.bound("job") == 0
     assert result.why("job") == "QueueDoesNotExist: Queue 'gone' does not exist."
@@ -408,7 +408,7 @@ def test_q65_its_priority_is_unset_and_it_counts_as_non_preemptible() -> None:
     assert (gang.priority, gang.preemptible) == (0, False)
 
 
-def test_q66_a_group_in_an_inner_queue_is_skipped_and_told_why() -> None:
+def test_q66_a_group_in_an_inner_queue_is_skipped_with_a_reason() -> None:
     """queues:5, Do better."""
     result = cluster(nodes=1, gpus=1).queue("top").queue("q", parent="top").gang("job", gpu=1, queue="top").schedule()
     assert result.bound("job") == 0

@@ -136,7 +136,7 @@ class TestLeftOut:
         assert len({problem.text for problem in problems}) == 1
         assert "queue 'c' has the parent 'gone'" in problems[0].text
 
-    def test_q63_an_orphan_is_no_child_of_anyone(self) -> None:
+    def test_q63_an_orphan_is_not_a_child_of_any_queue(self) -> None:
         tree, _ = faulty_tree_of(queue("a"), queue("b", "gone"), queue("c", "b"))
         assert tree.children == [()]
         assert tree.roots == (0,)
@@ -154,7 +154,7 @@ class TestLeftOut:
         text = "the parents form a cycle, c -> z -> c; this queue is left out"
         assert {problem.text for problem in problems} == {text}
 
-    def test_two_cycles_are_told_apart(self) -> None:
+    def test_two_cycles_are_reported_separately(self) -> None:
         _, problems = faulty_tree_of(queue("a", "b"), queue("b", "a"), queue("c", "d"), queue("d", "c"))
         assert "a -> b -> a" in problems[0].text
         assert "c -> d -> c" in problems[3].text
@@ -204,14 +204,14 @@ class TestWithoutHierarchy:
         assert tree.weight == [[1], [1], [1]]
         assert tree.preempt_min_runtime_ns == tree.reclaim_min_runtime_ns == [None]
 
-    def test_q62_the_limit_of_a_department_says_nothing(self) -> None:
+    def test_q62_the_limit_of_a_department_is_ignored(self) -> None:
         tree, _ = self.build(queue("dept", gpu=numbers(limit=0)), queue("team", "dept", gpu=numbers()))
         request = [[0.0, 0.0], [0.0, 0.0], [3.0, 0.0]]
         request[GPU][tree.rows["team"]] = 3.0
         request[GPU][tree.rows["default"]] = 3.0
         assert fair_shares(tree, [0, 0, 8], request)[GPU] == [3, 3]
 
-    def test_q62_nobody_is_an_orphan(self) -> None:
+    def test_q62_no_queue_is_an_orphan(self) -> None:
         tree, problems = self.build(queue("a", "gone"), queue("b", "b"))
         assert problems == []
         assert sorted(tree.names) == ["a", "b", "default"]
@@ -222,7 +222,7 @@ class TestWithoutHierarchy:
         assert tree.priorities == [100, 100]
         assert [(problem.subject, problem.field) for problem in problems] == [("Queue/default", "metadata.name")]
 
-    def test_q61_the_hierarchy_is_used_unless_said(self) -> None:
+    def test_q61_the_hierarchy_is_used_by_default(self) -> None:
         assert tree_of(queue("dept"), queue("team", "dept")).names == ["dept", "team"]
 
 
@@ -241,7 +241,7 @@ class TestFields:
         assert tree.weight == [[2], [3], [4.5]]
         assert (CPU, MEMORY, GPU, RESOURCES) == (0, 1, 2, 3)
 
-    def test_q15_what_is_not_said_is_zero(self) -> None:
+    def test_q15_missing_fields_are_zero(self) -> None:
         tree = tree_of(queue("a", gpu=numbers(quota=2)))
         assert tree.quota == [[0], [0], [2]]
         assert tree.limit == [[0], [0], [inf]]
@@ -295,7 +295,7 @@ class TestFields:
             f"spec.resources.{resource}.{key}" for key in ("quota", "limit", "overQuotaWeight")
         ]
 
-    def test_priority_is_100_unless_said(self) -> None:
+    def test_priority_is_100_by_default(self) -> None:
         tree = tree_of(queue("a"), queue("b", priority=0), queue("c", priority=-3))
         assert tree.priorities == [100, 0, -3]
 

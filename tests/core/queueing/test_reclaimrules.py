@@ -121,7 +121,7 @@ def test_q260_one_resource_above_the_fair_share_is_enough_to_forbid(
     assert found == NoEviction("reclaim", "fair_share", "q", resource, would_have, bound)
 
 
-def test_q260_a_resource_that_is_not_asked_for_is_compared_too() -> None:
+def test_q260_a_resource_that_is_not_requested_is_compared_too() -> None:
     """queues:Q-260: over its share of CPU, a queue takes no GPUs."""
     ledger = books(Row("q", d=9, f=9, cpu=(0, inf, 1000, 1001)))
     found = why_not_reclaim(ledger, 0, gpus(1), non_preemptible=False)
@@ -129,7 +129,7 @@ def test_q260_a_resource_that_is_not_asked_for_is_compared_too() -> None:
     assert (found.rule, found.resource) == ("fair_share", "CPU")
 
 
-def test_q261_work_that_cannot_be_taken_back_must_be_within_quota() -> None:
+def test_q261_non_preemptible_work_must_be_within_quota() -> None:
     """queues:Q-261: exactly the quota is within."""
     ledger = books(Row("q", d=2, f=9, a=5, committed=1))
     assert why_not_reclaim(ledger, 0, gpus(1), non_preemptible=True) is None
@@ -143,7 +143,7 @@ def test_q261_the_quota_does_not_bind_preemptible_work() -> None:
     assert why_not_reclaim(ledger, 0, gpus(2), non_preemptible=False) is None
 
 
-def test_q261_a_resource_that_is_not_asked_for_is_compared_too() -> None:
+def test_q261_a_resource_that_is_not_requested_is_compared_too() -> None:
     """queues:Q-261: unlike the gate of allocate."""
     ledger = books(Row("q", d=2, f=9, cpu=(100, inf, inf, 200), cpu_committed=101))
     found = why_not_reclaim(ledger, 0, gpus(1), non_preemptible=True)
@@ -154,14 +154,14 @@ def test_q261_a_resource_that_is_not_asked_for_is_compared_too() -> None:
 
 
 @pytest.mark.parametrize(("d", "a", "kept"), [(4, 2, False), (0, 4, True), (2, 2, True)])
-def test_q267_within_quota_others_over_or_exactly_at_theirs_are_looked_at(d: float, a: float, kept: bool) -> None:
+def test_q267_within_quota_queues_over_or_exactly_at_theirs_are_candidates(d: float, a: float, kept: bool) -> None:
     """queues:Q-267, R21."""
     ledger = books(Row("mine", d=4), Row("theirs", d=d, f=9, a=a))
     assert may_lose(ledger, 0, 1, gpus(2)) is kept
 
 
 @pytest.mark.parametrize(("a", "kept"), [(3, False), (4, False), (5, True)])
-def test_q266_beyond_quota_only_those_over_their_share_are_looked_at(a: float, kept: bool) -> None:
+def test_q266_beyond_quota_only_queues_over_their_share_are_candidates(a: float, kept: bool) -> None:
     """queues:Q-266, R22: over quota within the share is not enough."""
     ledger = books(Row("mine", d=1, f=4), Row("theirs", d=2, f=4, a=a))
     assert may_lose(ledger, 0, 1, gpus(2)) is kept
@@ -181,14 +181,14 @@ def test_q266_all_resources_of_the_reclaimer_must_be_within_quota() -> None:
     assert may_lose(books(Row("mine", d=9, f=9, cpu=(10, inf, inf, 10)), theirs), 0, 1, gpus(1))
 
 
-def test_q267_only_resources_that_are_asked_for_are_compared() -> None:
+def test_q267_only_requested_resources_are_compared() -> None:
     """queues:Q-267, R23: CPU and memory far below quota do not protect."""
     theirs = Row("theirs", d=2, a=2, cpu=(100, inf, inf, 1), memory=(100, inf, inf, 1))
     assert may_lose(books(Row("mine", d=4), theirs), 0, 1, gpus(2))
     assert not may_lose(books(Row("mine", d=4), theirs), 0, 1, (1.0, 0.0, 200.0))
 
 
-def test_q267_over_quota_in_one_asked_resource_outweighs_below_in_another() -> None:
+def test_q267_over_quota_in_one_requested_resource_outweighs_below_in_another() -> None:
     """queues:Q-267."""
     theirs = Row("theirs", d=4, a=2, cpu=(10, inf, inf, 11))
     assert may_lose(books(Row("mine", d=4), theirs), 0, 1, (1.0, 0.0, 100.0))
@@ -215,7 +215,7 @@ def test_q265_the_queues_just_below_the_common_ancestor_are_compared() -> None:
 # Gate 3: the victims' side
 
 
-def test_r1_a_side_exactly_at_what_it_may_have_loses_nothing() -> None:
+def test_r1_a_side_exactly_at_its_allocatable_share_loses_nothing() -> None:
     """queues:Q-270, R1."""
     assert not fair(books(Row("mine", f=4), Row("theirs", f=3, a=3)), "mine", {"theirs": [1]})
 
@@ -249,7 +249,7 @@ def test_r3_the_limit_caps_what_a_queue_may_have() -> None:
         ("R8", Row("mine", d=4, f=4, a=2), Row("theirs", d=0, f=2, a=2), True),
     ],
 )
-def test_a_reclaimer_within_quota_takes_from_those_over_quota(
+def test_a_reclaimer_within_quota_takes_from_queues_over_quota(
     case: str, mine: Row, theirs: Row, expected: bool
 ) -> None:
     """queues:Q-270, R4 to R8: the reclaimer asks for 2; both sides end below their shares."""
@@ -366,7 +366,7 @@ def test_q279_a_set_is_fair_to_its_side_exactly_when_some_order_is(
 # Gate 3: the reclaimer's side
 
 
-def test_r15_nobody_gets_richer_than_the_one_it_takes_from() -> None:
+def test_r15_a_reclaimer_never_ends_above_the_queue_it_takes_from() -> None:
     """queues:Q-272, R15: left would be at 2.0, right at 0."""
     rows = [Row("left", d=1, f=1, a=1), Row("right", d=1, f=1, a=2), Row("l1", "left", d=1, f=1)]
     ledger = books(*rows, Row("r1", "right", f=1, a=2))
@@ -428,14 +428,14 @@ def test_q272_siblings_it_takes_nothing_from_do_not_matter() -> None:
     assert fair(ledger, "mine", {"rich": [1]})
 
 
-def test_r19_resources_nobody_takes_are_not_compared() -> None:
+def test_r19_resources_that_are_not_taken_are_not_compared() -> None:
     """queues:Q-272, R19: far over on CPU, only GPUs involved."""
     mine = Row("mine", d=3, f=3, a=2, cpu=(0, inf, 10, 5000))
     theirs = Row("theirs", d=2, f=2, a=3, cpu=(0, inf, 10, 10))
     assert fair(books(mine, theirs), "mine", {"theirs": [1]})
 
 
-def test_q272_resources_the_victims_lose_are_compared_though_nobody_asked_for_them() -> None:
+def test_q272_resources_the_victims_lose_are_compared_though_they_are_not_requested() -> None:
     """queues:Q-272: the involved resources of a side are those its parts have."""
     mine = Row("mine", f=3, a=2, cpu=(0, inf, 10, 5000))
     ledger = books(mine, Row("theirs", f=2, a=3, cpu=(0, inf, 10, 10)))
@@ -444,7 +444,7 @@ def test_q272_resources_the_victims_lose_are_compared_though_nobody_asked_for_th
     assert "fair share of CPU" in said
 
 
-def test_q272_resources_that_are_asked_for_are_compared_though_nobody_loses_them() -> None:
+def test_q272_requested_resources_are_compared_though_no_victim_loses_them() -> None:
     """queues:Q-272."""
     mine = Row("mine", f=3, a=2, cpu=(0, inf, 10, 10))
     ledger = books(mine, Row("theirs", f=2, a=3, cpu=(0, inf, 10, 10)))
@@ -495,12 +495,12 @@ def test_q273_committed_work_may_fill_the_quota() -> None:
     assert complaint(ledger, "p1", gpus(2), {"p2": [gpus(2)]}, committed=True) is not None
 
 
-def test_nothing_is_unfair_about_taking_nothing() -> None:
+def test_an_empty_victim_set_is_always_fair() -> None:
     """queues:11.3: all victims moved elsewhere."""
     assert complaint(books(Row("mine", f=1, a=5), Row("theirs", f=9, a=1)), "mine", gpus(1), {}) is None
 
 
-def test_the_books_are_only_read() -> None:
+def test_the_ledgers_are_only_read() -> None:
     """queues:11.3: judging changes nothing."""
     ledger = _mids(0.5)
     before = [row.copy() for row in ledger.allocated]

@@ -64,32 +64,32 @@ def outcome(result: Result, group: str = "job") -> str:
     return "promised" if result.pipelined(group) else "waits"
 
 
-def test_a_start_is_charged_with_what_leaves() -> None:
+def test_a_start_is_charged_with_terminating_pods() -> None:
     result = leaving(limited()).gang("job", gpu=2).schedule()
     assert outcome(result) == "promised"
 
 
-def test_what_a_start_waits_for_is_said_with_the_figure() -> None:
+def test_the_reason_names_the_amount_held_by_terminating_pods() -> None:
     result = leaving(limited()).gang("job", gpu=2).schedule()
     (item,) = result.plan.nominations
     assert item.held is not None
     assert refusal_text(item.held) == LIMIT_TEXT
 
 
-def test_a_start_that_fits_beside_what_leaves_is_free() -> None:
+def test_a_start_that_fits_beside_terminating_pods_is_allowed() -> None:
     result = leaving(limited(limit=4)).gang("job", gpu=2).schedule()
     assert outcome(result) == "starts"
 
 
 @pytest.mark.parametrize("at", ["q", "mid", "top"])
-def test_ancestors_charge_what_leaves_too(at: str) -> None:
+def test_ancestors_charge_terminating_pods_too(at: str) -> None:
     limits = dict.fromkeys(("q", "mid", "top"), -1.0) | {at: 2.0}
     built = cluster(nodes=1, gpus=8).queue("top", limit=limits["top"]).queue("mid", parent="top", limit=limits["mid"])
     built.queue("q", parent="mid", limit=limits["q"])
     assert outcome(leaving(built).gang("job", gpu=2).schedule()) == "promised"
 
 
-def test_what_leaves_another_queue_is_no_matter() -> None:
+def test_terminating_pods_of_another_queue_do_not_count() -> None:
     built = leaving(limited().queue("other", limit=2), queue="other")
     assert outcome(built.gang("job", gpu=2).schedule()) == "starts"
 
@@ -106,14 +106,14 @@ def test_what_leaves_another_queue_is_no_matter() -> None:
         ({"in_s": -121, "phase": "Pending"}, "waits"),
     ],
 )
-def test_a_promise_is_charged_with_what_will_not_go_soon(how: dict[str, Any], becomes: str) -> None:
+def test_a_pipelined_pod_is_charged_with_stuck_pods(how: dict[str, Any], becomes: str) -> None:
     result = leaving(limited(), **how).gang("job", gpu=2).schedule()
     assert outcome(result) == becomes
     if becomes == "waits":
         assert LIMIT_TEXT in result.why("job")
 
 
-def test_the_text_without_leaving_pods_is_the_recorded_one() -> None:
+def test_the_text_without_terminating_pods_is_the_recorded_one() -> None:
     result = limited().gang("job", gpu=3).schedule()
     assert "deleted" not in result.why("job")
 
@@ -125,12 +125,12 @@ def test_the_quota_of_non_preemptible_work_is_charged_too(preemptible: bool, bec
     assert outcome(result) == becomes
 
 
-def test_preemptible_work_that_leaves_is_no_matter_to_the_quota() -> None:
+def test_terminating_preemptible_work_does_not_count_for_the_quota() -> None:
     built = leaving(cluster(nodes=2, gpus=8).queue("q", quota=2), preemptible=True)
     assert outcome(built.gang("job", gpu=2, preemptible=False).schedule()) == "starts"
 
 
-def test_the_core_of_a_semi_preemptible_group_that_leaves_is_charged_to_the_quota() -> None:
+def test_the_protected_part_of_a_terminating_semi_preemptible_group_is_charged_to_the_quota() -> None:
     """queues:Q-418: of three pods that leave, the two of the core."""
     for quota, becomes in ((4, "starts"), (3, "promised")):
         built = cluster(nodes=2, gpus=8).queue("q", quota=quota)
@@ -146,12 +146,12 @@ def test_a_gang_does_not_start_in_parts() -> None:
     assert (result.bound("job"), result.pipelined("job")) == (0, 2)
 
 
-def test_of_an_elastic_group_so_many_start_as_may() -> None:
+def test_of_an_elastic_group_as_many_start_as_are_allowed() -> None:
     result = leaving(limited(limit=3)).gang("job", pods=2, min=1, gpu=1).schedule()
     assert (result.bound("job"), result.pipelined("job")) == (1, 1)
 
 
-def test_a_part_of_a_gpu_is_charged_as_its_node_has_it() -> None:
+def test_a_gpu_fraction_is_charged_by_its_node() -> None:
     """Half of the larger GPU would be within the limit, all of the smaller is not."""
     built = cluster(nodes=1, gpus=1, gpu_memory=500).node("large", gpus=1, gpu_memory=1000)
     built.queue("q", limit=1.5).node("far", gpus=1, gpu_memory=500, labels={"far": "yes"})
@@ -169,25 +169,25 @@ def test_what_was_evicted_for_a_group_is_not_charged_to_it() -> None:
         assert outcome(result) == "starts"
 
 
-def test_it_is_charged_to_others() -> None:
+def test_what_was_evicted_for_a_group_is_charged_to_others() -> None:
     result = leaving(limited(), evicted_for="another").gang("job", gpu=2).schedule()
     assert outcome(result) == "promised"
 
 
 @pytest.mark.parametrize("evicted_for", ["another", ""])
-def test_a_victim_with_a_long_grace_leaves_room_for_promises(evicted_for: str) -> None:
+def test_a_victim_with_a_long_grace_period_does_not_block_pipelining(evicted_for: str) -> None:
     """Otherwise every other group would evict once more for what is being freed already."""
     built = leaving(limited(), evicted_for=evicted_for, grace_s=600, in_s=500)
     assert outcome(built.gang("job", gpu=2).schedule()) == "promised"
 
 
-def test_a_pod_that_is_assumed_to_go_is_charged_to_a_start() -> None:
+def test_an_assumed_eviction_is_charged_to_a_start() -> None:
     built = limited().group("old", minMember=1).pod("old", group="old", gpu=2, on="node-0")
     built.assume("old", TaskStatus.RELEASING)
     assert outcome(built.gang("job", gpu=2).schedule()) == "promised"
 
 
-def test_a_group_that_backs_off_is_charged_for_what_leaves_it() -> None:
+def test_a_group_that_backs_off_is_charged_for_its_terminating_pods() -> None:
     built = leaving(limited())
     group = next(raw for raw in built.objects if raw["kind"] == "PodGroup")
     group["spec"]["schedulingBackoff"] = 1
@@ -195,7 +195,7 @@ def test_a_group_that_backs_off_is_charged_for_what_leaves_it() -> None:
     assert outcome(built.gang("job", gpu=2).schedule()) == "promised"
 
 
-def test_fair_shares_and_requests_do_not_count_what_leaves() -> None:
+def test_fair_shares_and_requests_do_not_count_terminating_pods() -> None:
     with_it = leaving(limited()).schedule().plan.queues
     without = limited().schedule().plan.queues
     assert [replace_names(item) for item in with_it] == [replace_names(item) for item in without]
@@ -298,7 +298,7 @@ def test_a_victim_of_another_queue_costs_one_eviction_below_a_limited_parent() -
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending"])
-def test_a_pod_that_becomes_stuck_ends_a_remembered_plan(phase: str) -> None:
+def test_a_pod_that_becomes_stuck_ends_a_reused_plan(phase: str) -> None:
     """Of a pod that never ran, nothing but this charge changes."""
     days = Days(limited().gang("old", gpu=2, on="node-0", phase=phase).gang("job", gpu=2), "allocate")
     days.delete("old-0", 30)

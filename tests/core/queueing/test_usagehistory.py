@@ -60,7 +60,7 @@ def test_q341_a_cron_window_begins_at_the_last_occurrence() -> None:
     assert begin(UsageWindow(CRON, cron=parse_cron("0 0 30 2 *")), "2026-03-02T14:00:00Z") == "2026-03-02T14:00:00Z"
 
 
-def test_a_sliding_window_is_the_last_week_unless_told() -> None:
+def test_a_sliding_window_is_the_last_week_by_default() -> None:
     """queues:14.2"""
     assert begin(UsageWindow(), "2026-03-08T14:00:00Z") == "2026-03-01T14:00:00Z"
     assert begin(UsageWindow(size_ns=DAY), "2026-03-08T14:00:00Z") == "2026-03-07T14:00:00Z"
@@ -128,7 +128,7 @@ def test_u11_usage_is_the_area_over_that_of_the_capacity(steps: list[tuple[int, 
     assert history(*steps).usage(NOW)["q"][2] == pytest.approx(0.24)
 
 
-def test_q335_usage_is_told_for_each_queue_and_each_resource() -> None:
+def test_q335_usage_is_given_for_each_queue_and_each_resource() -> None:
     """queues:Q-335: as fractions of the cluster; queues that never had anything are left out."""
     used = history((10 * HOUR, {"b": (50_000.0, 1e11, 1.0), "a": (25_000.0, 5e11, 0.5)})).usage(NOW)
     assert list(used) == ["a", "b"]
@@ -160,7 +160,7 @@ def test_q344_a_cluster_without_gpus_has_usage_of_the_rest() -> None:
     assert used["q"] == pytest.approx((0.25, 0.5, 0.0))
 
 
-def test_without_records_or_in_an_empty_window_nobody_used_anything() -> None:
+def test_without_records_or_in_an_empty_window_usage_is_zero() -> None:
     """queues:Q-341, case U3."""
     assert UsageHistory(UsageWindow()).usage(NOW) == {}
     future = UsageWindow(TUMBLING, HOUR, NOW + HOUR)
@@ -168,7 +168,7 @@ def test_without_records_or_in_an_empty_window_nobody_used_anything() -> None:
     assert history((0, {"q": gpus(5)})).usage(NOW) == {}
 
 
-def test_a_moment_of_the_past_sees_nothing_of_the_future() -> None:
+def test_usage_at_a_past_instant_ignores_later_records() -> None:
     made = history((4 * HOUR, {"q": gpus(5)}), (2 * HOUR, {"q": gpus(10)}))
     assert made.usage(NOW - 2 * HOUR)["q"][2] == pytest.approx(0.5)
     assert made.usage(NOW - 3 * HOUR)["q"][2] == pytest.approx(0.5)
@@ -184,7 +184,7 @@ def test_what_does_not_change_is_recorded_once() -> None:
     assert len(made) == 3, "another capacity is a change"
 
 
-def test_the_last_word_of_an_instant_counts() -> None:
+def test_the_last_record_of_an_instant_counts() -> None:
     made = history((HOUR, {"q": gpus(1)}), (HOUR, {"q": gpus(4)}))
     assert len(made) == 1
     assert made.usage(NOW)["q"][2] == pytest.approx(0.4)
@@ -203,7 +203,7 @@ def test_what_is_recorded_is_a_copy() -> None:
     assert made.usage(NOW)["q"][2] == pytest.approx(0.1)
 
 
-def test_what_no_window_counts_again_is_forgotten() -> None:
+def test_records_that_no_window_counts_again_are_dropped() -> None:
     made = history((30 * HOUR, {"q": gpus(1)}), (20 * HOUR, {"q": gpus(2)}), (5 * HOUR, {"q": gpus(4)}))
     made.forget(NOW)
     assert len(made) == 2, "the one in force when the window begins is needed still"
@@ -222,7 +222,7 @@ def windows() -> st.SearchStrategy[UsageWindow]:
 
 
 @given(windows(), st.lists(st.tuples(st.integers(0, 100), st.integers(0, 10)), min_size=1, max_size=8), st.data())
-def test_forgetting_changes_no_later_answer(
+def test_dropping_records_changes_no_later_result(
     window: UsageWindow, steps: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     """queues:Q-341: whatever the window, and however long ago it was forgotten."""
@@ -256,7 +256,7 @@ def heavy_and_light(used: UsageAmounts) -> Cluster:
     )
 
 
-def test_u9_who_has_used_everything_gives_way() -> None:
+def test_u9_the_heaviest_user_gives_way() -> None:
     """queues:Q-346, Q-347, case U9."""
     assert heavy_and_light((0.0, 0.0, 1.0)).schedule().evicted("running") == 1
     assert heavy_and_light((0.0, 0.0, 0.0)).schedule().evicted("running") == 0

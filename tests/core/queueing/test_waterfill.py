@@ -212,7 +212,7 @@ class TestSurplus:
         claims = [queue("a", weight=1), queue("b", weight=3), queue("c", quota=4, weight=100, request=4)]
         assert divide(12, claims, k=0) == [2, 6, 4]
 
-    def test_q133_repeats_while_someone_wants_less_than_its_share(self) -> None:
+    def test_q133_repeats_while_a_queue_wants_less_than_its_share(self) -> None:
         # Round 1: 30 each, a needs 1.  Round 2: 14.5 each, b needs 5.  Round 3: the last 10 to c.
         claims = [queue("a", request=1), queue("b", request=35), queue("c", request=90)]
         assert divide(90, claims) == [1, 35, 54]
@@ -234,7 +234,7 @@ class TestSurplus:
     def test_q134_no_weight_no_remainder(self) -> None:
         assert divide(3, [queue("a", weight=0), queue("b"), queue("c")], k=0) == [0, 2, 1]
 
-    def test_q135_whoever_is_held_back_gets_whole_units(self) -> None:
+    def test_q135_a_queue_that_gets_less_than_it_wants_gets_whole_units(self) -> None:
         # 2.75 and 8.25; the unit left over goes to the larger fraction.
         assert divide(11, [queue("a", weight=1), queue("b", weight=3)], k=0) == [3, 8]
 
@@ -276,7 +276,7 @@ class TestRemainders:
         claims = [queue("c", priority=1), queue("d", priority=1), queue("a", priority=2), queue("b", priority=2)]
         assert divide(1, claims, k=0) == [0, 0, 1, 0]
 
-    def test_q136_the_last_round_says_which_fraction(self) -> None:
+    def test_q136_the_last_round_decides_the_fraction(self) -> None:
         # Round 1 (pot 3): c 0.375, b 1.125, a 1.5; round 2 (pot 1): c 0.25, b 0.75.
         claims = [queue("c", weight=1), queue("b", weight=3), queue("a", weight=4, request=1)]
         assert divide(3, claims, k=0) == [0, 2, 1]
@@ -314,11 +314,11 @@ class TestUsage:
         assert divide(10, [queue("a", priority=2, usage=1), queue("b", priority=1)], k=10) == [10, 0]
 
     @pytest.mark.parametrize("k", [0, 1, 3, 1000])
-    def test_q138_without_usage_k_says_nothing(self, k: float) -> None:
+    def test_q138_without_usage_k_is_ignored(self, k: float) -> None:
         claims = [queue("a", quota=1, weight=3), queue("b", weight=2), queue("c", request=2.5)]
         assert divide(17, claims, k=k) == divide(17, claims, k=0) == [9.5, 5, 2.5]
 
-    def test_q140_the_order_of_the_input_says_nothing(self) -> None:
+    def test_q140_the_order_of_the_input_does_not_matter(self) -> None:
         claims = [
             queue("a", weight=0.1, quota=0.7, request=5.3, created=3, usage=0.1),
             queue("b", weight=0.3, quota=0.1, request=2.9, created=1, usage=0.3),
@@ -354,7 +354,7 @@ class TestUsage:
     def test_q346_k_below_zero_or_no_number_switches_usage_off(self, k: float) -> None:
         assert divide(16, [queue("a", usage=0.5), queue("b")], k=k) == [8, 8]
 
-    def test_q346_k_is_one_unless_said(self) -> None:
+    def test_q346_k_is_one_by_default(self) -> None:
         claims = [queue("a", usage=0.5), queue("b")]
         assert divide(16, claims) == [5, 11]
 
@@ -470,6 +470,6 @@ class TestStrictRemainders:
         assert divide(5, claims) == [0.9000000000000001]
         assert divide(5, claims, strict_remainders=True) == [0.9]
 
-    def test_off_unless_said(self) -> None:
+    def test_strict_remainders_are_off_by_default(self) -> None:
         claims = [queue("a", request=0.6), queue("b", request=0.6)]
         assert divide(1, claims) == [1, 0]

@@ -63,7 +63,7 @@ def over(
 # -- cycle:EXP-1, EXP-2: why a task found no node ---------------------------------------------------------------------
 
 
-def test_exp1_a_task_without_reasons_says_that_no_node_was_found() -> None:
+def test_exp1_without_reasons_the_text_is_that_no_node_was_found() -> None:
     assert task_text(no_place()) == NO_NODES
 
 
@@ -109,14 +109,14 @@ def test_exp2_a_node_that_has_the_resources_gives_the_first_check_it_fails() -> 
     )
 
 
-def test_exp2_a_node_short_of_resources_is_not_asked_for_more_reasons() -> None:
+def test_exp2_a_node_short_of_resources_gives_no_further_reasons() -> None:
     result = cluster(nodes=1, gpus=1, unschedulable=True).node(gpus=2, unschedulable=True).queue("q").gang("job", gpu=2)
     why = result.schedule().why("job")
     assert "1 node is unschedulable" in why
     assert "1 node(s) didn't have enough resources: GPUs" in why
 
 
-def test_exp2_a_node_without_pod_slots_says_so() -> None:
+def test_exp2_a_node_without_pod_slots_has_that_reason() -> None:
     built = cluster(nodes=1, pods=1).queue("q").group("old").pod("old", group="old", on="node-0").gang("job")
     assert "1 node(s) pod number exceeded." in built.schedule().why("job")
 
@@ -159,13 +159,13 @@ OVERHEAD = {"overhead": {"cpu": "250m", "memory": "2k"}}
 SUFFIX = ". Not enough resources due to pod overhead resources. The overhead resources are  cpu: 250m, memory: 2000"
 
 
-def test_exp3_a_pod_that_would_fit_without_its_overhead_says_so() -> None:
+def test_exp3_the_overhead_is_named_where_the_pod_would_fit_without_it() -> None:
     built = cluster().node(cpu=3).node("large", cpu=8, unschedulable=True).queue("q").gang("job", cpu=3, spec=OVERHEAD)
     why = built.schedule().why("job")
     assert f"1 node(s) didn't have enough resources: CPU cores{SUFFIX}." in why
 
 
-def test_exp3_a_pod_that_lacks_more_than_its_overhead_does_not() -> None:
+def test_exp3_the_overhead_is_not_named_where_more_is_lacking() -> None:
     built = cluster().node(cpu=3, memory="1G").node("large", cpu=8, memory="8G", unschedulable=True).queue("q")
     why = built.gang("job", cpu=3, memory="2G", spec=OVERHEAD).schedule().why("job")
     assert "overhead" not in why
@@ -302,7 +302,7 @@ def test_q209_the_gpus_of_a_quota_message_are_printed_raw(value: float, text: st
 # -- cycle:EXP-10: groups that are not ready --------------------------------------------------------------------------
 
 
-def test_exp10_a_plain_group_says_how_many_pods_it_waits_for() -> None:
+def test_exp10_the_reason_of_a_plain_group_counts_its_missing_pods() -> None:
     assert not_ready_text((NotReady("default", 3, 2, 1),)) == (
         "Job is not ready for scheduling. Waiting for 3 pods, currently 2 exist, 1 are gated"
     )
@@ -316,7 +316,7 @@ def test_exp10_subgroups_are_named() -> None:
     )
 
 
-def test_exp10_a_group_without_its_pods_is_told_so_and_nothing_else() -> None:
+def test_exp10_missing_pods_are_the_only_reason_of_an_incomplete_group() -> None:
     result = cluster(nodes=1, gpus=1).queue("q").gang("job", 1, min=2, gpu=1).schedule()
     assert result.plan.binds == ()
     assert result.why("job") == "Job is not ready for scheduling. Waiting for 2 pods, currently 1 exist, 0 are gated"
@@ -334,7 +334,7 @@ def test_exp10_gated_pods_exist_but_do_not_count() -> None:
 # -- the other refusals -----------------------------------------------------------------------------------------------
 
 
-def test_pods_without_a_group_are_told_what_is_missing() -> None:
+def test_the_reason_of_an_orphan_names_what_is_missing() -> None:
     assert orphan_text(OrphanPod("ns", "p", "g")) == "Pod ns/p belongs to PodGroup g, which does not exist (yet)"
     assert orphan_text(OrphanPod("ns", "p", "")) == (
         "Pod ns/p has no annotation pod-group-name; the pod grouper has not put it into a PodGroup (yet)"
@@ -442,7 +442,7 @@ def figures(**changes: tuple[float, float, float]) -> QueueFigures:
     return QueueFigures("q", "Team Q", "", 150, **{**usual, **changes}, allocated_non_preemptible=zero)
 
 
-def test_rcl2_what_a_queue_has_and_may_have() -> None:
+def test_rcl2_the_figures_of_a_queue() -> None:
     """cycle:RCL-2: under its display name, at most three decimals, unlimited as a word."""
     told = queue_line(
         figures(allocated=(2500.0, 1_500_000_000.0, 1.23456), quota=(inf, inf, 2.0), fair_share=(4000.0, 8e9, 1.5))
@@ -465,7 +465,7 @@ def test_rcl2_the_message_names_both_queues_as_they_were_before() -> None:
     assert len(told) == 3
 
 
-def test_rcl2_queues_of_different_parents_are_told_by_their_parents() -> None:
+def test_rcl2_queues_of_different_parents_are_named_by_their_parents() -> None:
     """cycle:RCL-2"""
     built = cluster(nodes=1, gpus=1).with_actions("reclaim").queue("product", quota=0, weight=0).queue("lab", quota=1)
     built.queue("ads", parent="product", quota=0, weight=0).queue("vision", parent="lab", quota=1)
@@ -480,7 +480,7 @@ def test_rcl2_queues_of_different_parents_are_told_by_their_parents() -> None:
 @pytest.mark.parametrize(
     ("delay_s", "said"), [(300, "5m0s"), (3600, "1h0m0s"), (90, "1m30s"), (0.5, "500ms"), (86_400, "24h0m0s")]
 )
-def test_q323_the_delay_is_told_as_go_prints_it(delay_s: float, said: str) -> None:
+def test_q323_the_delay_is_printed_as_go_prints_it(delay_s: float, said: str) -> None:
     """cycle:POL-4, queues:Q-323: in UTC."""
     refusal = WithinDelay(int(delay_s * 1e9), NOW_NS + 60_000_000_000)
     assert refusal_text(refusal) == (
@@ -490,7 +490,7 @@ def test_q323_the_delay_is_told_as_go_prints_it(delay_s: float, said: str) -> No
     assert reason_of(refusal) == "PreemptionDelayNotElapsed"
 
 
-def test_pol7_a_class_that_never_preempts_says_so() -> None:
+def test_pol7_the_reason_names_a_class_that_never_preempts() -> None:
     """cycle:POL-7"""
     refusal = WithinDelay(0, None)
     assert refusal_text(refusal) == (
@@ -499,7 +499,7 @@ def test_pol7_a_class_that_never_preempts_says_so() -> None:
     assert reason_of(refusal) == "PreemptionDelayNotElapsed"
 
 
-def test_q323_the_delay_is_told_once_beside_the_other_reasons() -> None:
+def test_q323_the_delay_is_given_once_beside_the_other_reasons() -> None:
     """cycle:POL-4, queues:Q-323: once per cycle, however many actions skip the job."""
     built = cluster(nodes=1, gpus=1).with_actions("allocate", "consolidation", "reclaim", "preempt").queue("q")
     built.gang("running", gpu=1, on="node-0").gang("job", gpu=1, age=60, group_spec={"preemptionDelay": "5m"})
@@ -514,7 +514,7 @@ def test_q323_the_delay_is_told_once_beside_the_other_reasons() -> None:
 # -- cycle:EXP-8: gangs that are incomplete ---------------------------------------------------------------------------
 
 
-def test_exp8_a_stale_gang_says_what_is_left() -> None:
+def test_exp8_the_reason_of_a_stale_gang_counts_what_is_left() -> None:
     """cycle:EXP-8"""
     assert stale_text(StaleGang("ns", "job", 0, 1, 2)) == "Job is stale. 1 pods are active, minMember is 2"
     parts = (("workers", 3, 1), ("chief", 1, 0))

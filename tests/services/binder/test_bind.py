@@ -18,7 +18,7 @@ def condition(pod: JsonObject, kind: str) -> JsonObject:
     return found
 
 
-async def test_a_whole_gpu_pod_is_bound_and_told_so() -> None:
+async def test_a_whole_gpu_pod_is_bound_with_an_event() -> None:
     async with binder_cluster() as it, it.working():
         await it.request(await it.pod())
         await it.until_phase("Succeeded")
@@ -69,7 +69,7 @@ async def test_t61_a_pod_that_is_bound_already_is_left_where_it_is() -> None:
         assert (await it.live())["spec"]["nodeName"] == "n2"
 
 
-async def test_t60_a_missing_node_is_a_failure_that_the_pod_hears_of() -> None:
+async def test_t60_a_missing_node_is_a_failure_with_an_event_on_the_pod() -> None:
     async with binder_cluster() as it, it.working() as binder:
         await it.request(await it.pod(), "nowhere")
         request = await it.until_phase("Failed")
@@ -112,7 +112,7 @@ async def test_every_attempt_is_counted_until_the_limit() -> None:
         assert (await it.get(BIND_REQUESTS, "p") or {})["status"]["failedAttempts"] == 3
 
 
-async def test_a_retry_succeeds_once_the_node_is_there_and_only_then_the_pod_is_told() -> None:
+async def test_a_retry_succeeds_once_the_node_exists_and_only_then_is_there_an_event() -> None:
     async with binder_cluster(speed=1000) as it, it.working():
         await it.request(await it.pod(), "late", backoffLimit=50)
         await it.until_phase("Failed")
@@ -135,7 +135,7 @@ async def test_t63_many_requests_at_once() -> None:
             assert told["status"] == "True"
 
 
-async def test_t77_a_fraction_without_groups_is_invalid_and_the_pod_is_not_told_that_it_is_bound() -> None:
+async def test_t77_a_fraction_without_groups_is_invalid_and_has_no_bound_event() -> None:
     async with binder_cluster() as it, it.working():
         await it.request(await it.pod(fraction="0.5"), receivedResourceType="Fraction")
 
@@ -164,7 +164,7 @@ async def test_a_request_for_an_earlier_pod_of_that_name_is_not_carried_out() ->
         assert "nodeName" not in (await it.live())["spec"]
 
 
-async def test_the_predicted_zones_ride_on_the_binding() -> None:
+async def test_the_predicted_zones_are_an_annotation_of_the_binding() -> None:
     async with binder_cluster() as it, it.working():
         zones = [{"zone": "node-0", "amount": {"cpu": "4"}}]
         await it.request(await it.pod(), predictedNUMAZones=zones)

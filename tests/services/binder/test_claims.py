@@ -124,7 +124,7 @@ async def test_a_claim_that_was_allocated_on_another_node_fails_the_bind() -> No
         ("full", "resource claim ns/claim has reached its maximum number of consumers (256)"),
     ],
 )
-async def test_claims_that_cannot_be_had(prepared: str, text: str) -> None:
+async def test_claims_that_cannot_be_allocated_fail_the_bind(prepared: str, text: str) -> None:
     async with binder_cluster() as it, it.working():
         if prepared == "full":
             others = [{"resource": "pods", "name": f"o{n}", "uid": f"u{n}"} for n in range(256)]
@@ -196,7 +196,7 @@ async def test_extended_resources_get_a_claim_of_their_own() -> None:
         assert told == {"resourceClaimName": metadata["name"], "requestMappings": EXTENDED["containerMappings"]}
 
 
-async def test_t75_a_failed_bind_takes_that_claim_back_however_often() -> None:
+async def test_t75_every_failed_bind_deletes_that_claim() -> None:
     async with binder_cluster(speed=1000) as it, it.working() as binder:
         binder.transport.fault = refuse_binding
         await it.request(await greedy_pod(it), extendedResourceClaimAllocation=extended(), backoffLimit=2)

@@ -122,7 +122,7 @@ async def test_an_answer_that_is_lost_at_any_write_does_no_harm(at: int, carried
         await binder.end()
 
 
-async def test_who_may_not_look_does_not_give_up_a_bind_without_an_answer() -> None:
+async def test_without_read_permission_an_unanswered_bind_is_not_given_up() -> None:
     async with binder_cluster() as it:
         uid = (await hard_pod(it))["metadata"]["uid"]
         wire = FaultyBinderTransport(it.server.transport("binder"))
@@ -207,7 +207,7 @@ async def test_what_a_failing_server_let_through_is_undone_before_it_counts() ->
 
 
 @pytest.mark.parametrize("code", [403, 422, 500])
-async def test_a_pod_that_is_bound_and_cannot_be_told_so_is_bound(code: int) -> None:
+async def test_a_bound_pod_stays_bound_when_its_event_cannot_be_written(code: int) -> None:
     async with binder_cluster(speed=1000) as it, it.working(PATIENT) as binder:
         binder.transport.fault = lambda request: (
             status(code, "Refused", "by policy") if request.path.endswith("/pods/p/status") else None
@@ -253,7 +253,7 @@ async def test_a_server_that_puts_a_reservation_off_has_not_refused_it() -> None
         assert not settled["status"].get("failedAttempts")
 
 
-async def test_told_to_stop_a_binder_leaves_an_open_attempt_to_the_next() -> None:
+async def test_a_stopping_binder_leaves_an_open_attempt_to_the_next() -> None:
     async with binder_cluster() as it:
         it.answers = False
         uid = (await hard_pod(it))["metadata"]["uid"]
@@ -267,7 +267,7 @@ async def test_told_to_stop_a_binder_leaves_an_open_attempt_to_the_next() -> Non
             await bound_and_whole(it, uid)
 
 
-async def test_a_reservation_whose_deletion_collides_with_other_writes_goes_all_the_same() -> None:
+async def test_a_reservation_is_deleted_although_the_deletion_conflicts_with_other_writes() -> None:
     async with binder_cluster(speed=1000) as it, it.working(PATIENT) as binder:
         left = 5
 

@@ -53,7 +53,7 @@ async def test_a_gpu_that_is_full_takes_no_more() -> None:
 
 
 @pytest.mark.embedded_only("cuts whole events out of the bytes of a watch")
-async def test_many_at_once_do_not_get_in_before_the_first_is_seen() -> None:
+async def test_concurrent_binds_do_not_pass_before_the_first_is_visible() -> None:
     """The cache shows none of them yet: watches bring nothing after the pods were made."""
     async with binder_cluster() as it:
         pods = [await it.pod(f"p{number}", fraction="0.4") for number in range(6)]
@@ -89,7 +89,7 @@ def _without_nodes(chunk: bytes) -> bytes:
     return b"\n".join(kept)
 
 
-async def test_a_node_that_is_full_takes_no_more_though_many_ask_at_once() -> None:
+async def test_a_full_node_takes_no_more_under_concurrent_requests() -> None:
     async with binder_cluster() as it:
         pods = [await it.pod(f"p{number}", containers=asking(gpu="3")) for number in range(4)]
         async with it.working():
@@ -105,7 +105,7 @@ async def test_a_pod_of_another_scheduler_is_not_bound() -> None:
         assert await it.reservations() == []
 
 
-async def test_a_share_goes_only_to_a_pod_that_asks_for_one() -> None:
+async def test_a_share_goes_only_to_a_pod_that_requests_one() -> None:
     async with binder_cluster() as it, it.working():
         await it.request(await it.pod(), groups=("g",))
         assert "asks for no part of a GPU" in await refused(it)
@@ -120,7 +120,7 @@ async def test_a_share_goes_only_to_a_pod_that_asks_for_one() -> None:
         (("a",), "much", "asks for 0.20 of a GPU and is to get much"),
     ],
 )
-async def test_a_pod_gets_no_more_than_it_asks_for(groups: tuple[str, ...], portion: str, text: str) -> None:
+async def test_a_pod_gets_no_more_than_it_requests(groups: tuple[str, ...], portion: str, text: str) -> None:
     async with binder_cluster() as it, it.working():
         given_ = {"count": len(groups), "portion": portion}
         await it.request(await it.pod(fraction="0.2"), groups=groups, receivedGPU=given_)
@@ -128,7 +128,7 @@ async def test_a_pod_gets_no_more_than_it_asks_for(groups: tuple[str, ...], port
         assert await it.reservations() == []
 
 
-async def test_a_share_without_a_group_is_no_request_at_all() -> None:
+async def test_a_share_without_a_gpu_group_is_invalid() -> None:
     """It is deleted, with an event on the pod."""
     async with binder_cluster() as it, it.working():
         half = {"count": 1, "portion": "0.50"}
@@ -174,7 +174,7 @@ async def test_a_device_that_another_claim_has_is_not_given_away() -> None:
         assert not await claim_status(it, "mine")
 
 
-async def test_admin_access_that_the_claim_does_not_ask_for_opens_no_device() -> None:
+async def test_admin_access_that_the_claim_does_not_request_opens_no_device() -> None:
     async with binder_cluster() as it, it.working():
         pod = await two_claims(it)
         forged = allocation()
@@ -192,7 +192,7 @@ async def test_a_device_that_was_given_back_can_be_given_again() -> None:
         await it.until_phase("Succeeded")
 
 
-async def test_a_claim_gets_no_more_devices_than_it_asks_for() -> None:
+async def test_a_claim_gets_no_more_devices_than_it_requests() -> None:
     async with binder_cluster() as it, it.working():
         pod = await two_claims(it)
         many = allocation("gpu-1", "gpu-2")
@@ -226,7 +226,7 @@ async def test_a_label_of_a_pod_of_another_scheduler_fills_nothing_and_keeps_no_
         await it.until_reservations(0)
 
 
-async def test_a_pod_under_the_name_of_a_reservation_that_is_none_is_not_used() -> None:
+async def test_a_pod_that_only_has_the_name_of_a_reservation_is_not_used() -> None:
     async with binder_cluster() as it, it.working():
         meta = {"name": reservation_name("n1", "g"), "namespace": names.RESERVATION_NAMESPACE}
         spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}

@@ -62,7 +62,7 @@ def test_volumes_of_others_and_of_other_classes_are_not_shown() -> None:
     assert shown(volumes, node(host="h")) == ["free", "kept", "named"]
 
 
-def test_any_label_says_where_a_volume_is() -> None:
+def test_any_label_may_locate_a_volume() -> None:
     volumes = [
         volume("driver", [expression("topology.example.com/node", "a", "b")]),
         volume("zone", [expression("zone", "z1")]),

@@ -88,7 +88,7 @@ async def test_t64_a_reservation_that_is_there_is_used() -> None:
         assert (await it.config_maps())["p-xxxxxxx-shared-gpu-0"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-4"
 
 
-async def test_a_reservation_without_its_gpu_is_waited_for() -> None:
+async def test_a_bind_waits_for_a_reservation_without_its_gpu() -> None:
     async with binder_cluster() as it:
         it.answers = False
         await reservation(it)
@@ -100,7 +100,7 @@ async def test_a_reservation_without_its_gpu_is_waited_for() -> None:
         assert (await it.config_maps())["p-xxxxxxx-shared-gpu-0"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-9"
 
 
-async def test_a_reservation_on_its_way_out_is_not_used() -> None:
+async def test_a_terminating_reservation_is_not_used() -> None:
     async with binder_cluster() as it:
         it.answers = False
         await reservation(it, gpu="GPU-old")
@@ -211,7 +211,7 @@ async def test_t67_when_the_pod_cannot_be_labelled_the_reservation_is_given_up()
         await it.until_reservations(0)
 
 
-async def test_t68_a_lone_reservation_goes_and_one_in_use_stays() -> None:
+async def test_t68_an_unused_reservation_is_deleted_and_one_in_use_stays() -> None:
     async with binder_cluster() as it:
         it.answers = False
         for group in ("lone", "running", "starting", "finished"):
@@ -227,7 +227,7 @@ async def test_t68_a_lone_reservation_goes_and_one_in_use_stays() -> None:
             assert binder.count("orphan_reservations_deleted_total") == 2
 
 
-async def test_the_last_tenant_takes_the_reservation_with_it() -> None:
+async def test_the_reservation_is_deleted_with_its_last_tenant() -> None:
     async with binder_cluster() as it, it.working():
         for name in ("a", "b"):
             await it.request(await it.pod(name, fraction="0.5", devices=2), groups=("g1", "g2"))
@@ -390,7 +390,7 @@ async def test_a_group_that_lost_its_gpu_gets_no_other_while_pods_run_on_the_fir
 
 
 @pytest.mark.parametrize("when", ["before", "while"])
-async def test_a_reservation_that_failed_while_nobody_waited_for_it_goes(when: str) -> None:
+async def test_a_reservation_that_failed_while_unused_is_deleted(when: str) -> None:
     """The pods that everybody watches leave failed ones out; nobody else would ever remove it."""
     async with binder_cluster() as it:
         it.answers = False

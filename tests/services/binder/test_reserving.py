@@ -70,7 +70,7 @@ async def test_a_finished_reservation_is_replaced() -> None:
         assert await reservations.still_holds(reserved)
 
 
-async def test_whether_a_reservation_stands_is_asked_of_the_server() -> None:
+async def test_a_reservation_is_verified_against_the_server() -> None:
     async with binder_cluster() as it, reserving(it) as (reservations, _):
         reserved = await reservations.reserve(POD, "n1", "g", nobody)
         assert await reservations.still_holds(reserved)
@@ -80,7 +80,7 @@ async def test_whether_a_reservation_stands_is_asked_of_the_server() -> None:
         assert not await reservations.still_holds(reserved)
 
 
-async def test_a_gpu_that_only_the_cache_knows_is_not_given() -> None:
+async def test_a_gpu_that_is_only_in_the_cache_is_not_given() -> None:
     async with (
         binder_cluster() as it,
         reserving(it) as (earlier, _),
@@ -144,7 +144,7 @@ async def test_with_fake_gpus_the_pod_only_sleeps() -> None:
         assert held["metadata"]["annotations"][names.RESERVED_GPU_ANNOTATION]
 
 
-async def test_one_made_again_under_the_same_name_is_another_reservation() -> None:
+async def test_a_recreated_reservation_of_the_same_name_is_another_one() -> None:
     async with binder_cluster() as it, reserving(it) as (reservations, _):
         reserved = await reservations.reserve(POD, "n1", "g", nobody)
         await it.client.delete(PODS, NAME, RESERVATIONS, grace_s=0)

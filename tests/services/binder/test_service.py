@@ -69,7 +69,7 @@ async def test_a_request_that_cannot_be_read_gets_an_event_and_others_are_served
         assert "podName" in event["message"]
 
 
-async def test_a_binder_that_was_told_to_stop_before_it_began_ends() -> None:
+async def test_a_binder_that_is_stopped_before_it_starts_ends() -> None:
     async with binder_cluster() as it:
         binder = await it.binder()
         async with asyncio.timeout(5):
@@ -160,7 +160,7 @@ async def done_with_it(binder: Running) -> None:
         await asyncio.sleep(0.002)
 
 
-async def test_a_new_leader_takes_no_gpu_from_a_pod_of_which_he_has_not_heard() -> None:
+async def test_a_new_leader_takes_no_gpu_from_a_pod_it_has_not_seen_yet() -> None:
     async with binder_cluster() as it:
         it.answers = False
         first = await it.binder(ELECTED)

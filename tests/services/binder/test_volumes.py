@@ -60,7 +60,7 @@ async def with_hosts(it: BinderCluster) -> None:
     await it.node("host1", {"host": "n1"})
 
 
-async def test_the_provisioner_is_told_the_node_and_the_pod_waits_for_the_volume() -> None:
+async def test_the_claim_names_the_node_for_the_provisioner_and_the_pod_waits() -> None:
     async with binder_cluster() as it, it.working():
         await with_hosts(it)
         await storage_class(it)
@@ -132,7 +132,7 @@ async def test_a_missing_claim_fails_the_bind() -> None:
         assert failed["status"]["reason"].endswith('persistentvolumeclaim "claim" not found')
 
 
-async def test_a_volume_that_never_comes_fails_the_bind_in_time() -> None:
+async def test_a_volume_that_never_appears_fails_the_bind_in_time() -> None:
     async with binder_cluster(speed=2000) as it, it.working():
         await with_hosts(it)
         await storage_class(it)
@@ -143,7 +143,7 @@ async def test_a_volume_that_never_comes_fails_the_bind_in_time() -> None:
         await looked(it)
 
 
-async def test_a_node_that_goes_while_its_volume_is_made_gets_no_pod() -> None:
+async def test_a_node_deleted_while_its_volume_is_provisioned_gets_no_pod() -> None:
     async with binder_cluster() as it, it.working() as binder:
         await with_hosts(it)
         await storage_class(it)

@@ -42,7 +42,7 @@ async def test_its_pods_are_grouped_by_its_grouper(place: ServiceCluster) -> Non
 
 
 @pytest.mark.parametrize("kind", [READ, WATCHED])
-def test_the_role_allows_what_the_row_says(kind: WorkloadKind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_role_follows_the_row(kind: WorkloadKind, monkeypatch: pytest.MonkeyPatch) -> None:
     before = SERVICES["podgrouper"].rules
     monkeypatch.setitem(WORKLOAD_KINDS, kind.group_version_kind, kind)
     added = set(SERVICES["podgrouper"].rules) - set(before)

@@ -49,14 +49,14 @@ async def progress(*pods: dict[str, Any]) -> tuple[int, bool]:
     return cost, not service._reconciler.idle()
 
 
-async def test_the_progress_of_a_job_that_runs_does_not_look_at_its_pods() -> None:
+async def test_the_progress_of_a_running_job_does_not_read_its_pods() -> None:
     few, _ = await progress(*(pod(f"pod-{number}", "node") for number in range(10)))
     many, anybody = await progress(*(pod(f"pod-{number}", "node") for number in range(1000)))
     assert many == few
     assert not anybody
 
 
-async def test_the_progress_of_a_job_is_told_to_one_pod_that_waits() -> None:
+async def test_the_progress_of_a_job_enqueues_one_waiting_pod() -> None:
     running = [pod(f"pod-{number}", "node") for number in range(10)]
     _, anybody = await progress(*running, pod("waits", ""))
     assert anybody

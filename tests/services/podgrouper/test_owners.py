@@ -81,7 +81,7 @@ async def test_a_change_of_a_deployment_reaches_pods_through_replica_sets(place:
         )
 
 
-async def test_an_owner_of_another_uid_is_told_and_tried_again(place: ServiceCluster) -> None:
+async def test_an_owner_of_another_uid_is_reported_and_retried(place: ServiceCluster) -> None:
     """workloads:T-29."""
     job = await place.job()
     uid = job["metadata"]["uid"]
@@ -97,7 +97,7 @@ async def test_an_owner_of_another_uid_is_told_and_tried_again(place: ServiceClu
     assert f"Owner resource with uid {uid} not found" in message
 
 
-async def test_an_owner_that_the_cache_does_not_know_is_asked_of_the_server(place: ServiceCluster) -> None:
+async def test_an_uncached_owner_is_read_from_the_server(place: ServiceCluster) -> None:
     cron = await cron_job(place, "cronjob")
     owners = [
         await place.job("job", owners=[reference(cron)]),
@@ -148,7 +148,7 @@ async def test_a_kind_that_we_may_not_read_ends_the_climb(place: ServiceCluster)
     assert group_of(place.pods, "a") == f"pg-a-{created['metadata']['uid']}"
 
 
-async def test_a_kind_that_does_not_exist_is_told(place: ServiceCluster) -> None:
+async def test_a_kind_that_does_not_exist_is_reported(place: ServiceCluster) -> None:
     ghost = {"apiVersion": "no.such/v1", "kind": "Ghost", "metadata": {"name": "g", "uid": "u"}}
     await place.pod("a", by=ghost)
     async with place.running(grouper()):
@@ -156,7 +156,7 @@ async def test_a_kind_that_does_not_exist_is_told(place: ServiceCluster) -> None
     assert "failed to find Ghost: default/g, uid: u" in message
 
 
-async def test_the_oldest_pod_speaks_for_its_group(place: ServiceCluster) -> None:
+async def test_the_oldest_pod_decides_for_its_group(place: ServiceCluster) -> None:
     """workloads:4, Do better: pods that differ do not make their group flicker."""
     job = await place.job()
     wire = place.wire()
@@ -193,7 +193,7 @@ async def test_the_queue_follows_only_while_nothing_runs(place: ServiceCluster) 
     assert (await place.raw_groups())[0]["spec"]["queue"] == "q2"
 
 
-async def test_a_deleted_job_takes_its_pods_and_group_along_without_a_word(place: ServiceCluster) -> None:
+async def test_the_pods_and_group_of_a_deleted_job_go_without_an_event(place: ServiceCluster) -> None:
     job = await place.job()
     for name in ("a", "b"):
         await place.pod(name, by=job)
@@ -227,7 +227,7 @@ class TestOtherGroupers:
 
         return make
 
-    async def test_a_subgroup_is_written_on_the_pod_that_is_asked_about_alone(self, place: ServiceCluster) -> None:
+    async def test_a_subgroup_is_written_only_on_the_reconciled_pod(self, place: ServiceCluster) -> None:
         """workloads:T-32, PP-1."""
 
         def group(
@@ -245,7 +245,7 @@ class TestOtherGroupers:
         labels = [(await place.raw_pod(name))["metadata"]["labels"] for name in ("a0", "b0", "b1")]
         assert [found["kai.scheduler/subgroup-name"] for found in labels] == ["a", "b", "b"]
 
-    async def test_an_object_is_read_for_a_grouper_that_wants_it(self, place: ServiceCluster) -> None:
+    async def test_an_object_is_read_for_a_grouper_that_needs_it(self, place: ServiceCluster) -> None:
         seen: list[Mapping[str, Any] | None] = []
 
         def group(
@@ -265,7 +265,7 @@ class TestOtherGroupers:
         assert seen[-2] is not None
         assert seen[-2]["metadata"]["name"] == "s"
 
-    async def test_a_grouper_that_fails_is_told_and_others_are_served(self, place: ServiceCluster) -> None:
+    async def test_a_failing_grouper_is_reported_and_others_are_served(self, place: ServiceCluster) -> None:
         def group(
             top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
         ) -> Metadata:

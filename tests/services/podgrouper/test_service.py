@@ -82,7 +82,7 @@ async def test_a_new_grouper_writes_nothing_twice(place: ServiceCluster) -> None
     assert await place.raw_groups() == before
 
 
-async def test_changes_that_mean_nothing_here_are_not_looked_at(place: ServiceCluster) -> None:
+async def test_irrelevant_changes_are_not_processed(place: ServiceCluster) -> None:
     job = await place.job()
     await place.pod("a", by=job)
     wire = place.wire()
@@ -138,7 +138,7 @@ async def test_a_deleted_group_of_owned_pods_comes_back(place: ServiceCluster) -
         )
 
 
-async def test_a_group_that_somebody_changed_is_put_right(place: ServiceCluster) -> None:
+async def test_a_group_changed_by_another_writer_is_restored(place: ServiceCluster) -> None:
     job = await place.job()
     await place.pod("a", by=job)
     name = f"pg-j-{job['metadata']['uid']}"
@@ -149,7 +149,7 @@ async def test_a_group_that_somebody_changed_is_put_right(place: ServiceCluster)
         await place.groups.wait_until(lambda groups: groups.values()[0].spec.min_member == 1)  # type: ignore[index]
 
 
-async def test_an_unreadable_annotation_of_a_job_is_told_and_others_are_served(
+async def test_an_unreadable_annotation_of_a_job_is_reported_and_others_are_served(
     place: ServiceCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """workloads:T-62, GR-6."""
@@ -236,7 +236,7 @@ async def test_a_group_that_came_before_ours_is_merged_silently(place: ServiceCl
     assert not await place.client.list_raw(resources.EVENTS)
 
 
-async def test_an_answer_that_was_lost_is_no_harm(place: ServiceCluster) -> None:
+async def test_a_lost_answer_is_harmless(place: ServiceCluster) -> None:
     job = await place.job()
     await place.pod("a", by=job)
     lost = ["POST", "PATCH"]
@@ -296,7 +296,7 @@ async def test_defaults_of_kinds_come_from_a_config_map(place: ServiceCluster) -
     assert (group["spec"]["priorityClassName"], group["spec"]["preemptibility"]) == ("build", "non-preemptible")
 
 
-async def test_a_group_that_cannot_be_read_is_told(place: ServiceCluster) -> None:
+async def test_an_unreadable_group_is_reported(place: ServiceCluster) -> None:
     job = await place.job()
     name = f"pg-j-{job['metadata']['uid']}"
     await place.group(name, minMember=7)
@@ -372,7 +372,7 @@ async def test_a_pod_that_goes_while_it_is_grouped_leaves_nothing_behind(place: 
 PASSED_OVER = "InvalidWorkload"
 
 
-async def test_a_value_that_is_passed_over_is_told_once_a_group(place: ServiceCluster) -> None:
+async def test_a_skipped_value_is_reported_once_per_group(place: ServiceCluster) -> None:
     """ADR 27: field, value, and what is used instead; on the PodGroup and on one of its pods."""
     job = await place.job(labels={"priorityClassName": "ghost"}, annotations={"kai.scheduler/preemption-delay": "soon"})
     for name in ("a", "b", "c"):

@@ -63,7 +63,7 @@ class Scene:
         return self.pools.check(f"ns/{found.metadata.name}", found, pods or (a_pod(),), lambda: complete)
 
 
-def test_a_group_that_no_scheduler_looks_at_is_told_after_a_while() -> None:
+def test_a_group_that_no_scheduler_serves_is_reported_after_a_while() -> None:
     scene = Scene()
     assert scene.look() == ("", UNSERVED_AFTER_S)
     assert scene.look(at_s=UNSERVED_AFTER_S - 1) == ("", 1.0)
@@ -86,13 +86,13 @@ def test_the_default_pool_has_no_name() -> None:
     "pod",
     [a_pod(told="Unschedulable"), a_pod(told="PodGroupNotReady"), a_pod(on="n"), a_pod(going=True)],
 )
-def test_a_pod_that_was_looked_at_speaks_for_its_group(pod: Pod) -> None:
+def test_a_pod_seen_by_a_scheduler_counts_for_its_group(pod: Pod) -> None:
     scene = Scene()
     scene.look(None, pod, a_pod("other"))
     assert scene.look(None, pod, a_pod("other"), at_s=10 * UNSERVED_AFTER_S) == ("", None)
 
 
-def test_a_mark_of_the_api_server_is_none_of_a_scheduler() -> None:
+def test_a_condition_of_the_api_server_is_not_one_of_a_scheduler() -> None:
     scene = Scene()
     gated = a_pod(told="SchedulingGated")
     scene.look(None, gated)
@@ -111,7 +111,7 @@ def test_groups_that_are_incomplete_over_or_have_their_reason_are_left_alone() -
         assert scene.look(group, pod, complete=complete, at_s=10 * UNSERVED_AFTER_S) == ("", None)
 
 
-def test_the_reason_of_another_pool_says_nothing_about_this_one() -> None:
+def test_the_reason_of_another_pool_does_not_count_for_this_one() -> None:
     group = a_group(schedulingConditions=[{"type": "UnschedulableOnNodePool", "nodePool": "red", "transitionID": "1"}])
     scene = Scene()
     scene.look(group)
@@ -143,7 +143,7 @@ def test_a_scheduler_that_was_seen_at_work_in_the_pool_serves_it(before: Pod, af
     ("before", "after"),
     [(None, a_pod("x", told="Unschedulable")), (a_pod("x"), None), (a_pod("x"), a_pod("x", phase="Failed"))],
 )
-def test_what_needs_no_scheduler_is_no_sign_of_one(before: Pod | None, after: Pod | None) -> None:
+def test_pods_that_need_no_scheduler_are_no_evidence_of_one(before: Pod | None, after: Pod | None) -> None:
     scene = Scene()
     scene.look()
     scene.clock.at_s = UNSERVED_AFTER_S
@@ -157,7 +157,7 @@ def test_a_group_that_changes_its_pool_begins_again() -> None:
     assert scene.look(a_group(pool="red"), at_s=UNSERVED_AFTER_S) == ("", UNSERVED_AFTER_S)
 
 
-def test_what_was_found_before_a_restart_stays_found() -> None:
+def test_findings_survive_a_restart() -> None:
     found = [{"type": "Valid", "status": "False", "reason": REASON}]
     assert Scene().look(a_group(conditions=found))[0]
     assert Scene().look(replace(a_group(conditions=found)), a_pod(told="Unschedulable")) == ("", None)
@@ -178,7 +178,7 @@ async def place() -> AsyncIterator[ServiceCluster]:
         yield found
 
 
-async def test_a_pool_without_a_scheduler_is_told_and_taken_back(place: ServiceCluster) -> None:
+async def test_a_pool_without_a_scheduler_is_reported_and_the_report_withdrawn(place: ServiceCluster) -> None:
     await place.create(resources.POD_GROUPS, "g", labels={LABEL: "blue"}, spec={"queue": "q", "minMember": 1})
     await place.pod("a", group="g")
     async with place.running(writer(pool_patience_s=0.3)):

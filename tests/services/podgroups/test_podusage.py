@@ -53,19 +53,19 @@ def member(
         ({"metadata": {"name": "p", "uid": "other"}}, False),
     ],
 )
-def test_which_changes_of_a_pod_are_looked_at(change: dict[str, Any], same: bool) -> None:
+def test_which_changes_of_a_pod_are_processed(change: dict[str, Any], same: bool) -> None:
     plain: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Pending"}}
     assert same_member(decode_as(Pod, plain), decode_as(Pod, {**plain, **change})) is same
 
 
-def test_a_waiting_pod_asks_and_holds_nothing() -> None:
+def test_a_waiting_pod_requests_and_holds_nothing() -> None:
     """workloads:T-130."""
     found = member()
     assert (found.requested, found.allocated) == ({"cpu": N}, {})
     assert (found.is_active, found.scheduled, found.running) == (True, False, False)
 
 
-def test_a_scheduled_pod_holds_what_it_asked_for() -> None:
+def test_a_scheduled_pod_holds_its_request() -> None:
     """workloads:T-131."""
     assert member(conditions=SCHEDULED).allocated == {"cpu": N}
     assert member(phase="Running").allocated == {"cpu": N}
@@ -103,7 +103,7 @@ def test_memory_counts_as_memory_until_it_is_received() -> None:
     assert found.allocated == {GPU: N}
 
 
-def test_a_share_that_cannot_be_measured_is_told_and_the_rest_counts() -> None:
+def test_a_share_that_cannot_be_measured_is_reported_and_the_rest_counts() -> None:
     received = {"gpu-memory": "2500", "received-resource-type": "Fraction"}
     for node in (None, {}, {"nvidia.com/gpu.memory": "x"}):
         found = member(annotations=received, phase="Running", node=node)
@@ -155,7 +155,7 @@ def test_everything_the_scheduler_counts_is_counted() -> None:
     }
 
 
-def test_a_request_that_makes_no_sense_is_told() -> None:
+def test_an_invalid_request_is_reported() -> None:
     """workloads:PC, Do better (e)."""
     found = member(requests={"cpu": "many"})
     assert (found.requested, found.is_active) == ({}, True)
@@ -163,7 +163,7 @@ def test_a_request_that_makes_no_sense_is_told() -> None:
 
 
 @pytest.mark.parametrize("key", ["gpu-fraction", "gpu-memory"])
-def test_a_share_that_makes_no_sense_is_told(key: str) -> None:
+def test_an_invalid_share_is_reported(key: str) -> None:
     """workloads:PC, Do better (d)."""
     found = member(annotations={key: "some", "received-resource-type": "Fraction"}, phase="Running")
     assert found.allocated == {"cpu": N}
@@ -184,7 +184,7 @@ def test_claims_by_name_and_from_templates() -> None:
     assert member(phase="Succeeded", spec={"resourceClaims": claims}).claims == ()
 
 
-def test_a_pod_on_its_way_out_is_no_longer_alive_but_holds() -> None:
+def test_a_terminating_pod_is_no_longer_alive_but_holds_resources() -> None:
     found = member(phase="Running", deletionTimestamp="2026-01-01T00:00:00Z", node={})
     assert (found.is_active, found.running, found.scheduled, found.allocated) == (False, False, False, {"cpu": N})
 

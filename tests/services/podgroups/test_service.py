@@ -177,7 +177,7 @@ async def test_a_queue_that_comes_late_makes_its_groups_valid(place: ServiceClus
     assert "Valid" not in {entry["type"] for entry in found["h"]}
 
 
-async def test_a_group_that_cannot_be_read_is_told_and_others_are_served(place: ServiceCluster) -> None:
+async def test_an_unreadable_group_is_reported_and_others_are_served(place: ServiceCluster) -> None:
     await place.group("bad", minMember=7)
     await place.group("g")
     await place.pod("a", group="bad")
@@ -189,7 +189,7 @@ async def test_a_group_that_cannot_be_read_is_told_and_others_are_served(place: 
         await place.groups.wait_until(sums("g", requested={"cpu": "1"}))
 
 
-async def test_what_is_spoilt_again_is_told_again(place: ServiceCluster) -> None:
+async def test_an_object_broken_again_is_reported_again(place: ServiceCluster) -> None:
     await place.group("bad", minMember=7)
     wire = place.wire()
     wire.reword = lambda request, body: body.replace(b'"minMember":7', b'"minMember":"many"')

@@ -78,7 +78,7 @@ def test_sums_of_waiting_and_running_pods() -> None:
     assert patch["status"]["resourcesStatus"] == {"requested": {"cpu": "2"}, "allocated": {"cpu": "1"}}
 
 
-def test_what_a_non_preemptible_group_holds_stands_there_twice() -> None:
+def test_the_status_of_a_non_preemptible_group_has_its_resources_twice() -> None:
     """workloads:T-131."""
     patch = status_patch(group(), tally(running()), replace(AROUND, priority=100))
     assert patch is not None
@@ -95,7 +95,7 @@ def test_what_a_non_preemptible_group_holds_stands_there_twice() -> None:
         ("semi-preemptible", 50, True),
     ],
 )
-def test_who_is_preemptible(said: str, priority: int, preemptible: bool) -> None:
+def test_which_groups_are_preemptible(said: str, priority: int, preemptible: bool) -> None:
     """workloads:PR-3, T-135."""
     assert is_preemptible(group(preemptibility=said), priority) is preemptible
 
@@ -130,7 +130,7 @@ def test_what_is_gone_is_taken_out() -> None:
 
 
 @pytest.mark.parametrize("garbage", ["x", 7, [1], {"requested": "x", "allocated": 7}])
-def test_a_status_that_makes_no_sense_is_replaced(garbage: Any) -> None:
+def test_a_malformed_status_is_replaced(garbage: Any) -> None:
     status = {"resourcesStatus": garbage, "conditions": garbage}
     patch = status_patch(group(status), tally(running()), AROUND)
     assert patch is not None
@@ -139,7 +139,7 @@ def test_a_status_that_makes_no_sense_is_replaced(garbage: Any) -> None:
     assert status_patch(group(mended), tally(running()), AROUND) is None
 
 
-def test_claims_count_once_whoever_shares_them() -> None:
+def test_shared_claims_count_once() -> None:
     """workloads:PC, Do better (f)."""
     shared = {"claims": ("ns/c",), "claims_allocated": True}
     patch = status_patch(group(), tally(running(**shared), running(**shared)), AROUND)
@@ -151,7 +151,7 @@ def test_claims_count_once_whoever_shares_them() -> None:
     assert patch["status"]["resourcesStatus"] == {"requested": {"cpu": "1", "gpu.example.com": "2"}}
 
 
-def test_a_claim_that_is_missing_is_told() -> None:
+def test_a_missing_claim_is_in_the_status() -> None:
     around = replace(AROUND, claim_gpus=lambda key: None)
     patch = status_patch(group(), tally(pod(claims=("ns/c",))), around)
     assert conditions(patch)["Valid"] == ("False", "UnreadablePods", "ResourceClaim ns/c does not exist")
@@ -177,14 +177,14 @@ def test_how_far_a_group_has_come(members: tuple[GroupMember, ...], ready: str, 
     assert "Valid" not in found
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_pods_are_in_the_message() -> None:
     found = conditions(status_patch(group(), tally(pod()), AROUND))
     assert found["Ready"][1:] == ("NotEnoughPods", "1 of 2 pods exist ungated")
     assert found["Scheduled"][1:] == ("NotEnoughBound", "0 of 2 pods have a node")
     assert found["Running"][1:] == ("NotEnoughRunning", "0 of 2 pods run")
 
 
-def test_a_group_that_has_ended_says_so() -> None:
+def test_a_finished_group_has_a_condition() -> None:
     ended = pod(is_active=False, finished=True, requested={})
     found = conditions(status_patch(group(), tally(ended, ended), AROUND))
     assert {entry[:2] for entry in found.values()} == {("False", "Finished")}
@@ -230,14 +230,14 @@ def test_many_bad_pods_make_a_short_message() -> None:
     assert conditions(status_patch(group(), tally(*bad), AROUND))["Valid"][2].endswith("; and 47 more")
 
 
-def test_what_was_mended_is_said() -> None:
+def test_a_fixed_problem_is_reported() -> None:
     first = status_patch(group(), tally(), replace(AROUND, queue_exists=False))
     assert first is not None
     found = conditions(status_patch(group(first["status"]), tally(), AROUND))
     assert found["Valid"] == ("True", "Mended", "")
 
 
-def test_a_tally_gives_back_all_that_it_took() -> None:
+def test_a_tally_returns_to_zero() -> None:
     found = GroupUsage()
     for number in range(5):
         found.update(f"ns/p{number}", running(claims=("ns/c",), claims_allocated=True, problem="x"))

@@ -56,7 +56,7 @@ def test_a_queue_that_moves_takes_its_groups_along() -> None:
     assert (found.children("left"), found.children("right")) == ([], ["team"])
 
 
-def test_children_stand_in_order() -> None:
+def test_children_are_in_order() -> None:
     found = forest(b="top", a="top", top="", c="top")
     assert found.children("top") == ["a", "b", "c"]
 
@@ -78,7 +78,7 @@ def test_a_group_may_come_before_its_queue() -> None:
     assert (requested(found, "team"), requested(found, "top")) == (1, 1)
 
 
-def test_a_circle_is_seen_by_all_in_it_and_sums_do_not_grow() -> None:
+def test_a_cycle_is_reported_on_all_its_queues_and_sums_do_not_grow() -> None:
     found = forest(a="b", b="c", leaf="a", alone="")
     assert not any(map(found.is_cyclic, ("a", "b", "leaf")))
     assert found.put_queue("c", "a") >= {"a", "b", "c"}
@@ -97,7 +97,7 @@ def test_a_queue_that_is_its_own_parent() -> None:
     assert (found.is_cyclic("a"), found.is_orphan("a"), requested(found, "a")) == (True, False, 1)
 
 
-def test_a_deep_forest_is_no_trouble() -> None:
+def test_a_deep_forest_is_handled() -> None:
     found = QueueForest()
     found.put_queue("q0", "")
     for number in range(1, 1100):

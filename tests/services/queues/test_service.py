@@ -101,7 +101,7 @@ async def test_a_burst_is_few_writes(place: ServiceCluster) -> None:
     assert len(wire.writes) < 100
 
 
-async def test_orphans_circles_and_nonsense_are_told(place: ServiceCluster) -> None:
+async def test_orphans_cycles_and_invalid_fields_are_reported(place: ServiceCluster) -> None:
     await place.queue("orphan", "nobody")
     await place.queue("a", "b")
     await place.queue("b", "a")
@@ -124,7 +124,7 @@ async def test_orphans_circles_and_nonsense_are_told(place: ServiceCluster) -> N
         await place.queues.wait_until(requests("b", "1"))
 
 
-async def test_a_queue_that_cannot_be_read_is_told_and_others_are_served(place: ServiceCluster) -> None:
+async def test_an_unreadable_queue_is_reported_and_others_are_served(place: ServiceCluster) -> None:
     await place.queue("bad", priority=7)
     await place.queue("good")
     wire = place.wire()
@@ -134,7 +134,7 @@ async def test_a_queue_that_cannot_be_read_is_told_and_others_are_served(place: 
         await place.queues.wait_until(stands("good", "Orphan", "False"))
 
 
-async def test_what_is_spoilt_again_is_told_again(place: ServiceCluster) -> None:
+async def test_an_object_broken_again_is_reported_again(place: ServiceCluster) -> None:
     await place.queue("bad", priority=7)
     wire = place.wire()
     wire.reword = lambda request, body: body.replace(b'"priority":7', b'"priority":"high"')
@@ -165,7 +165,7 @@ async def test_a_queue_that_is_gone_leaves_no_series(place: ServiceCluster) -> N
         assert registry.get_sample_value("kai_queue_info", labels) is None
 
 
-async def test_over_quota_is_told(place: ServiceCluster) -> None:
+async def test_over_quota_is_reported(place: ServiceCluster) -> None:
     await place.queue("q", quota=500)
     await place.group("g")
     async with place.running(writer()):

@@ -70,7 +70,7 @@ def test_nothing_is_written_twice() -> None:
 
 
 @pytest.mark.parametrize("garbage", ["x", 7, [1], {"allocated": "x", "childQueues": 7, "conditions": {}}])
-def test_a_status_that_makes_no_sense_is_replaced(garbage: Any) -> None:
+def test_a_malformed_status_is_replaced(garbage: Any) -> None:
     patch = status_patch(queue(garbage), with_sums({"cpu": N}), "now")
     assert patch is not None
     assert patch["status"]["allocated"] == {"cpu": "1"}
@@ -105,7 +105,7 @@ def test_a_queue_below_nothing_and_one_below_itself() -> None:
         ({"gpu": 1e300}, {"nvidia.com/gpu": 99 * N}, False),
     ],
 )
-def test_who_is_over_quota(quota: dict[str, float], allocated: dict[str, int], over: bool) -> None:
+def test_which_queues_are_over_quota(quota: dict[str, float], allocated: dict[str, int], over: bool) -> None:
     patch = status_patch(queue(resources=quotas(**quota)), with_sums(allocated), "now")
     assert conditions(patch)["OverQuota"][0] == str(over)
 

@@ -114,7 +114,7 @@ async def test_a_failed_bind_request_of_another_pool_is_left_alone() -> None:
         assert "default/ghost" in lab.requests
 
 
-async def test_a_pod_whose_group_never_comes_is_told_after_a_while() -> None:
+async def test_a_pod_whose_group_never_appears_is_reported_after_a_while() -> None:
     async with scheduler_cluster(speed=50) as lab:
         await lab.pod("stray-0", "")
         async with lab.scheduler():
@@ -124,7 +124,7 @@ async def test_a_pod_whose_group_never_comes_is_told_after_a_while() -> None:
             await lab.pods.wait_until(lambda _: lab.condition("stray-0")[1] == "Unschedulable", 10)
 
 
-async def test_fields_that_mean_nothing_are_told_with_what_is_used_instead() -> None:
+async def test_invalid_fields_are_reported_with_what_is_used_instead() -> None:
     """ADR 27: a typo is no reason to wait, and none to be silent."""
     async with scheduler_cluster() as lab:
         await lab.client.patch(resources.QUEUES, "team", {"spec": {"preemptMinRuntime": "soon"}})

@@ -100,7 +100,7 @@ async def test_a_pod_with_a_volume_claim_is_left_to_the_binder() -> None:
         assert not lab.faults.written("POST", BINDING)
 
 
-async def test_the_pool_rides_on_the_binding_as_a_label() -> None:
+async def test_the_pool_is_a_label_of_the_binding() -> None:
     async with scheduler_cluster(queue="") as lab:
         pool = {names.NODE_POOL_LABEL: "blue"}
         await lab.node("a", labels=pool)
@@ -121,7 +121,7 @@ async def test_the_pool_rides_on_the_binding_as_a_label() -> None:
         assert not lab.faults.written("PATCH", "/pods/")
 
 
-async def test_a_refused_bind_is_told_and_tried_again_after_a_pause() -> None:
+async def test_a_refused_bind_is_reported_and_retried_after_a_pause() -> None:
     async with scheduler_cluster(speed=50) as lab:
         await lab.node("a")
         lab.faults.refuse("POST", BINDING, refusal(403, "Forbidden", "not here"), times=2)
@@ -134,7 +134,7 @@ async def test_a_refused_bind_is_told_and_tried_again_after_a_pause() -> None:
             assert scheduler.loop.cycles < 60
 
 
-async def test_a_pod_that_pauses_after_a_refusal_says_why() -> None:
+async def test_a_pod_that_pauses_after_a_refusal_has_a_reason() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a")
         lab.faults.refuse("POST", r"/job-0/binding$", refusal(403, "Forbidden", "not here"))
@@ -180,7 +180,7 @@ async def test_a_bind_without_an_answer_is_looked_up(carried_out: bool) -> None:
 
 
 @pytest.mark.parametrize("fast_bind", [True, False])
-async def test_who_may_not_look_holds_the_place_of_a_bind_without_an_answer(fast_bind: bool) -> None:
+async def test_without_read_permission_an_unanswered_bind_keeps_its_node(fast_bind: bool) -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         written, seen = (BINDING, r"/pods/job-0$") if fast_bind else (r"/bindrequests$", r"/bindrequests/job-0$")
@@ -198,7 +198,7 @@ async def test_who_may_not_look_holds_the_place_of_a_bind_without_an_answer(fast
         assert not lab.event_messages("FailedBinding")
 
 
-async def test_a_server_that_fails_for_a_moment_costs_nobody_anything() -> None:
+async def test_a_brief_server_failure_loses_nothing() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a")
         lab.faults.refuse("POST", BINDING, refusal(500, "InternalError"), times=2)

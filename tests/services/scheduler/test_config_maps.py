@@ -67,7 +67,7 @@ def needing(name: str) -> list[dict[str, object]]:
     return [{"name": "main", "image": "none", "envFrom": [{"configMapRef": {"name": name}}]}]
 
 
-async def test_what_config_maps_hold_never_comes_to_the_scheduler() -> None:
+async def test_the_data_of_config_maps_never_reaches_the_scheduler() -> None:
     """Neither with the list, nor with the watch; that they exist does."""
     async with scheduler_cluster() as lab:
         await lab.node("a")

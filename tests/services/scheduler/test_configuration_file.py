@@ -40,7 +40,7 @@ async def at_work(lab: SchedulerCluster) -> None:
     await lab.until_bound("job", 1)
 
 
-async def test_cyc_3_an_unknown_plugin_is_skipped_and_everybody_hears_of_it(
+async def test_cyc_3_an_unknown_plugin_is_skipped_and_reported_everywhere(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """cycle:CYC-3"""
@@ -57,7 +57,7 @@ async def test_cyc_3_an_unknown_plugin_is_skipped_and_everybody_hears_of_it(
         assert any("quantumorder" in line for line in errors)
 
 
-async def test_a_bad_file_at_reload_keeps_the_last_good_one_and_says_so_until_it_is_good(tmp_path: Path) -> None:
+async def test_a_bad_file_at_reload_keeps_the_last_good_one_and_is_reported_until_fixed(tmp_path: Path) -> None:
     """cycle:CFG-1"""
     file = tmp_path / "scheduler.yaml"
     file.write_text("actions: allocate\n")
@@ -117,7 +117,7 @@ async def test_strict_does_not_start_with_what_would_be_skipped(tmp_path: Path, 
             lab.make_scheduler(scheduler_conf=str(file), strict="true")
 
 
-async def test_a_file_that_is_not_there_is_named() -> None:
+async def test_a_missing_file_is_named() -> None:
     async with scheduler_cluster() as lab:
         with pytest.raises(
             ConfigurationError, match=r"--scheduler-conf: /nowhere/x\.yaml cannot be read: No such file"

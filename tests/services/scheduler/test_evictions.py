@@ -38,7 +38,7 @@ def going(lab: SchedulerCluster) -> list[str]:
     return [pod.metadata.name for pod in lab.pods.values() if pod.metadata.deletion_timestamp is not None]
 
 
-async def test_a_victim_is_deleted_by_uid_and_its_group_told() -> None:
+async def test_a_victim_is_deleted_by_uid_with_an_event_on_its_group() -> None:
     async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         async with lab.scheduler() as scheduler:
@@ -67,7 +67,7 @@ async def test_a_victim_is_deleted_by_uid_and_its_group_told() -> None:
         assert msgspec.json.decode(delete.body or b"")["preconditions"]["uid"] == found.metadata.uid
 
 
-async def test_nobody_is_evicted_twice_while_the_watch_is_behind() -> None:
+async def test_no_pod_is_evicted_twice_while_the_watch_is_behind() -> None:
     async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         async with lab.scheduler() as scheduler:
@@ -79,7 +79,7 @@ async def test_nobody_is_evicted_twice_while_the_watch_is_behind() -> None:
         assert len(lab.faults.written("DELETE", POD)) == 1
 
 
-async def test_an_eviction_that_is_refused_leaves_the_pod_in_its_place() -> None:
+async def test_a_refused_eviction_leaves_the_pod_on_its_node() -> None:
     async with scheduler_cluster() as lab:
         lab.faults.refuse("DELETE", POD, refusal(403, "Forbidden", "not yours"))
         await an_unfair_cluster(lab)
@@ -99,7 +99,7 @@ async def test_an_eviction_that_fails_once_is_tried_again(code: int) -> None:
             await lab.pods.wait_until(lambda _: len(going(lab)) == 1, 10)
 
 
-async def test_an_evicted_pod_says_so_where_that_is_asked_for() -> None:
+async def test_an_evicted_pod_has_a_condition_where_configured() -> None:
     async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         async with lab.scheduler(update_pod_eviction_condition=True):
@@ -119,7 +119,7 @@ async def test_a_pod_that_cannot_be_marked_is_not_deleted() -> None:
         assert not lab.faults.written("DELETE", POD)
 
 
-async def test_what_is_only_on_its_way_loses_its_bind_request_and_waits() -> None:
+async def test_a_binding_pod_loses_its_bind_request_and_waits() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.queue("rich", parent="department", quota=0)

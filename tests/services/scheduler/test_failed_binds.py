@@ -140,7 +140,7 @@ async def test_a_new_leader_remembers() -> None:
 
 
 @pytest.mark.parametrize("changed", ["pod", "group"])
-async def test_a_job_that_was_put_right_may_evict_others_again(changed: str) -> None:
+async def test_a_fixed_job_may_evict_others_again(changed: str) -> None:
     async with contention() as (lab, jobs):
         async with lab.scheduler() as scheduler:
             await until_confined(lab, jobs, scheduler)
@@ -167,7 +167,7 @@ async def test_a_job_that_was_put_right_may_evict_others_again(changed: str) -> 
         assert jobs.evictions() > evictions
 
 
-async def test_free_room_is_enough_and_a_bind_that_succeeds_ends_it() -> None:
+async def test_a_confined_group_uses_free_resources_until_a_bind_succeeds() -> None:
     async with contention() as (lab, jobs), lab.scheduler() as scheduler:
         await until_confined(lab, jobs, scheduler)
         lab.faults.heal()
@@ -244,7 +244,7 @@ def pod(name: str = "p", *, claim: str = "", **meta: Any) -> Pod:
     )
 
 
-def test_pods_are_alike_by_what_they_ask_for() -> None:
+def test_pods_are_alike_by_what_they_request() -> None:
     assert pod_fingerprint(pod("a")) == pod_fingerprint(pod("b"))
     assert pod_fingerprint(pod("a")) != pod_fingerprint(pod("a", claim="x"))
     assert pod_fingerprint(pod("a")) != pod_fingerprint(pod("a", annotations={"gpu-fraction": "0.5"}))
@@ -255,7 +255,7 @@ NAMES = st.from_regex(re.compile(r"[a-z][a-z0-9-]{2,20}[a-z0-9]"), fullmatch=Tru
 
 
 @given(NAMES, NAMES, NAMES, NAMES, st.uuids(), st.uuids(), st.integers(0, 10**9))
-def test_a_cause_is_the_same_whatever_pod_and_node_are_called(
+def test_a_cause_does_not_depend_on_names_of_pods_and_nodes(
     one: str, other: str, here: str, there: str, uid: Any, another: Any, number: int
 ) -> None:
     def text(name: str, node: str, uid: Any) -> str:

@@ -142,7 +142,7 @@ async def shared_gpu(lab: SchedulerCluster) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_share_does_not_land_on_a_gpu_without_room(way: str) -> None:
+async def test_a_share_does_not_land_on_a_full_gpu(way: str) -> None:
     async with scheduler_cluster() as lab:
         await shared_gpu(lab)
         await lab.gang("mine", pods=1, annotations={"gpu-fraction": "0.9"})

@@ -168,7 +168,7 @@ async def test_a_request_that_the_last_leader_wrote_is_carried_on(devices: str) 
         assert after.metadata.uid == before.metadata.uid
 
 
-async def test_a_request_for_a_pod_of_another_scheduler_is_not_ours_to_delete_and_holds_nothing() -> None:
+async def test_a_request_for_a_pod_of_another_scheduler_is_kept_and_holds_nothing() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1, memory_mib=40_000)
         container = {"name": "main", "image": "none"}

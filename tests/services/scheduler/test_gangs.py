@@ -115,7 +115,7 @@ async def test_a_crash_at_any_write_leaves_no_gang_half_started(after: bool) -> 
     assert write >= 4
 
 
-async def test_a_crash_between_bind_requests_is_made_up_for() -> None:
+async def test_a_crash_between_bind_requests_is_recovered() -> None:
     for write in range(1, 4):
         async with scheduler_cluster() as lab:
             await lab.node("a", gpus=2, memory_mib=40000)
@@ -168,7 +168,7 @@ async def test_an_elastic_gang_keeps_what_it_has_above_its_minimum() -> None:
         assert all(pod.metadata.deletion_timestamp is None for pod in lab.pods.values())
 
 
-async def test_a_plan_that_cannot_be_kept_binds_nobody() -> None:
+async def test_a_plan_that_cannot_be_recorded_binds_no_pod() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         lab.faults.refuse("POST", MAPS, refusal(403, "Forbidden", "no plans here"))
@@ -215,7 +215,7 @@ async def test_a_server_that_fails_for_a_moment_still_keeps_the_plan() -> None:
             await lab.until_no_records()
 
 
-async def test_without_its_namespace_a_gang_is_not_bound_and_the_event_says_what_to_do() -> None:
+async def test_without_its_namespace_a_gang_is_not_bound_and_the_event_names_the_remedy() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)
         await lab.gang("train", pods=3, gpu=1)
@@ -239,7 +239,7 @@ async def test_a_plan_whose_node_is_gone_is_undone() -> None:
             await lab.until_no_records()
 
 
-async def test_the_places_of_a_plan_are_taken_before_the_first_cycle() -> None:
+async def test_the_nodes_of_a_plan_are_reserved_before_the_first_cycle() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.gang("train", pods=2, gpu=1)
@@ -263,7 +263,7 @@ async def test_the_places_of_a_plan_are_taken_before_the_first_cycle() -> None:
         assert not lab.placed("rival")
 
 
-async def test_records_that_are_of_no_use_are_deleted() -> None:
+async def test_unusable_records_are_deleted() -> None:
     """Unreadable, about a PodGroup that is gone or another one of the name, or copied under another name."""
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=3)

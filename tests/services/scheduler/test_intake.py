@@ -130,7 +130,7 @@ async def test_another_pod_of_the_name_is_not_the_one_that_was_bound(feed: Feed)
     assert feed.state == ("PENDING", "")
 
 
-async def test_a_request_that_was_withdrawn_before_it_was_seen_does_not_speak_for_the_next_one(feed: Feed) -> None:
+async def test_a_request_withdrawn_before_it_was_seen_does_not_count_for_the_next_one(feed: Feed) -> None:
     feed.assume()
     feed.intake.binds.withdraw("default/p", "first")
     feed.intake.binds.give_up("default/p")
@@ -143,7 +143,7 @@ async def test_a_request_that_was_withdrawn_before_it_was_seen_does_not_speak_fo
     assert feed.state == ("BINDING", "a")
 
 
-async def test_news_that_came_before_the_decision_ends_no_assumption(feed: Feed) -> None:
+async def test_events_from_before_the_decision_end_no_assumption(feed: Feed) -> None:
     feed.assume()
     feed.pod(conditions=[{"type": "PodScheduled", "status": "False"}])
     assert feed.state == ("BINDING", "a")
@@ -166,7 +166,7 @@ async def test_a_failed_request_brings_its_pod_back(feed: Feed) -> None:
     assert feed.state == ("PENDING", "")
 
 
-async def test_a_withdrawn_request_does_not_come_back_by_old_news(feed: Feed) -> None:
+async def test_a_withdrawn_request_is_not_restored_by_old_events(feed: Feed) -> None:
     feed.request(type_="ADDED")
     feed.intake.binds.withdraw("default/p", "r")
     assert feed.state == ("PENDING", "")
@@ -177,7 +177,7 @@ async def test_a_withdrawn_request_does_not_come_back_by_old_news(feed: Feed) ->
     assert feed.state == ("BINDING", "a")
 
 
-async def test_an_evicted_pod_counts_as_going_until_it_shows_it(feed: Feed) -> None:
+async def test_an_evicted_pod_counts_as_terminating_until_the_watch_shows_it(feed: Feed) -> None:
     feed.pod(node="a", phase="Running")
     feed.digest()
     feed.intake.statuses.assume_eviction("default/p", "p")
@@ -190,7 +190,7 @@ async def test_an_evicted_pod_counts_as_going_until_it_shows_it(feed: Feed) -> N
     assert not feed.intake.statuses.is_eviction_assumed("default/p", "p")
 
 
-async def test_an_evicted_pod_says_for_whom_until_it_has_gone(feed: Feed) -> None:
+async def test_an_evicted_pod_names_its_preemptor_until_it_is_gone(feed: Feed) -> None:
     def evicted_for() -> str | None:
         feed.digest()
         tables = feed.intake.tables
@@ -212,7 +212,7 @@ async def test_an_evicted_pod_says_for_whom_until_it_has_gone(feed: Feed) -> Non
     assert evicted_for() is None
 
 
-async def test_an_evicted_pod_without_a_pod_group_keeps_what_stands_in_for_it(feed: Feed) -> None:
+async def test_an_evicted_pod_without_a_pod_group_keeps_its_stand_in(feed: Feed) -> None:
     def group_of() -> str:
         feed.digest()
         return feed.intake.tables.snapshot(0).task_records["default/p"].group_key
@@ -238,7 +238,7 @@ async def test_a_pod_that_is_held_back_does_not_wait(feed: Feed) -> None:
     assert feed.state == ("PENDING", "")
 
 
-async def test_what_the_engine_does_not_read_is_not_taken_in(feed: Feed) -> None:
+async def test_fields_the_engine_does_not_read_are_not_ingested(feed: Feed) -> None:
     feed.group()
     feed.digest()
     feed.wakes = 0
@@ -251,7 +251,7 @@ async def test_what_the_engine_does_not_read_is_not_taken_in(feed: Feed) -> None
     assert (feed.wakes, len(feed.intake.queue)) == (2, 2)
 
 
-async def test_a_stamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
+async def test_a_timestamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
     feed.group()
     feed.digest()
     feed.wakes = 0
@@ -274,7 +274,7 @@ async def test_a_stamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
     assert _stale(feed) is None
 
 
-async def test_a_stamp_that_was_not_written_is_forgotten(feed: Feed) -> None:
+async def test_a_timestamp_that_was_not_written_is_forgotten(feed: Feed) -> None:
     feed.group()
     feed.intake.group_intake.overlay(
         "default/g", "annotations", annotations={names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
@@ -284,7 +284,7 @@ async def test_a_stamp_that_was_not_written_is_forgotten(feed: Feed) -> None:
     assert _stale(feed) is None
 
 
-async def test_two_parts_of_a_group_are_laid_over_until_both_are_seen(feed: Feed) -> None:
+async def test_two_overlays_of_a_group_are_kept_until_both_are_seen(feed: Feed) -> None:
     feed.group()
     condition = SchedulingCondition(type="UnschedulableOnNodePool", node_pool="default")
     feed.intake.group_intake.overlay(
@@ -299,14 +299,14 @@ async def test_two_parts_of_a_group_are_laid_over_until_both_are_seen(feed: Feed
     assert names.LAST_START_TIMESTAMP_ANNOTATION in seen.metadata.annotations
 
 
-async def test_tables_built_anew_know_what_is_assumed(feed: Feed) -> None:
+async def test_rebuilt_tables_include_assumptions(feed: Feed) -> None:
     feed.assume()
     feed.digest()
     feed.intake.rebuild_tables()
     assert feed.state == ("BINDING", "a")
 
 
-async def test_a_group_is_confined_from_the_next_cycle_on_also_in_tables_built_anew(feed: Feed) -> None:
+async def test_a_group_is_confined_from_the_next_cycle_on_also_in_rebuilt_tables(feed: Feed) -> None:
     why = FreeRoomOnly(3, "why")
     feed.intake.group_intake.confine("default/g", None)
     assert feed.wakes == 0

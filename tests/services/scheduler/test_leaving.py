@@ -49,7 +49,7 @@ async def a_limited_queue(lab: SchedulerCluster, limit: int) -> None:
     await lab.queue("small", parent="department", limit=limit)
 
 
-async def test_a_queue_does_not_grow_by_pods_that_are_kept_from_going() -> None:
+async def test_a_queue_does_not_grow_by_pods_whose_deletion_is_blocked() -> None:
     """A finalizer keeps the pod, and with it the device, for as long as the tenant likes."""
     async with scheduler_cluster() as lab:
         await a_limited_queue(lab, limit=2)
@@ -69,7 +69,7 @@ async def test_a_queue_does_not_grow_by_pods_that_are_kept_from_going() -> None:
             await lab.until_bound("second", 1)
 
 
-async def test_deleting_the_pod_group_of_a_pod_that_leaves_frees_nothing() -> None:
+async def test_deleting_the_pod_group_of_a_terminating_pod_frees_nothing() -> None:
     async with scheduler_cluster() as lab:
         await a_limited_queue(lab, limit=2)
         await lab.gang("first", pods=1, queue="small", gpu=2)
@@ -90,7 +90,7 @@ async def test_deleting_the_pod_group_of_a_pod_that_leaves_frees_nothing() -> No
             await goes(lab, "first-0")
 
 
-async def test_a_pod_deleted_with_a_long_grace_is_not_even_counted_on() -> None:
+async def test_a_pod_deleted_with_a_long_grace_period_is_not_counted_as_releasing() -> None:
     async with scheduler_cluster() as lab:
         await a_limited_queue(lab, limit=2)
         await lab.gang("first", pods=1, queue="small", gpu=2, terminationGracePeriodSeconds=TEN_MINUTES)
@@ -119,7 +119,7 @@ async def two_slow_jobs(lab: SchedulerCluster) -> None:
         await runs(lab, f"{name}-0")
 
 
-async def test_a_victim_that_takes_ten_minutes_says_for_whom_it_goes_and_costs_one_eviction() -> None:
+async def test_a_victim_that_takes_ten_minutes_names_its_preemptor_and_costs_one_eviction() -> None:
     """There is room on the node; it was the limit that stood in the way, and the victim does not count against it."""
     async with scheduler_cluster() as lab:
         await two_slow_jobs(lab)
@@ -136,7 +136,7 @@ async def test_a_victim_that_takes_ten_minutes_says_for_whom_it_goes_and_costs_o
         assert len(lab.faults.written("DELETE", POD)) == 1
 
 
-async def test_also_for_a_new_leader_and_the_job_starts_when_its_victim_has_gone() -> None:
+async def test_a_new_leader_waits_for_the_victim_and_then_starts_the_job() -> None:
     async with scheduler_cluster() as lab:
         await two_slow_jobs(lab)
         await lab.gang("rest", pods=1, gpu=4)

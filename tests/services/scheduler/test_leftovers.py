@@ -48,7 +48,7 @@ def while_binding(lab: SchedulerCluster, meanwhile: Callable[[], Awaitable[None]
     return done
 
 
-async def test_a_gang_that_goes_while_it_is_bound() -> None:
+async def test_a_gang_deleted_while_it_is_bound() -> None:
     async with scheduler_cluster() as lab, lab.scheduler() as scheduler:
         await lab.node("a", gpus=2)
         before = entry_counts(scheduler.dispatcher)
@@ -65,7 +65,7 @@ async def test_a_gang_that_goes_while_it_is_bound() -> None:
         assert entry_counts(scheduler.dispatcher) == before
 
 
-async def test_a_pod_that_goes_while_its_bind_is_refused() -> None:
+async def test_a_pod_deleted_while_its_bind_is_refused() -> None:
     async with scheduler_cluster() as lab, lab.scheduler() as scheduler:
         await lab.node("a", gpus=1)
         before = entry_counts(scheduler.dispatcher)
@@ -77,7 +77,7 @@ async def test_a_pod_that_goes_while_its_bind_is_refused() -> None:
         assert entry_counts(scheduler.dispatcher) == before
 
 
-async def test_a_pod_whose_request_went_before_the_answer_to_our_deletion() -> None:
+async def test_a_pod_whose_request_is_gone_before_our_deletion_is_answered() -> None:
     async with scheduler_cluster() as lab, lab.scheduler() as scheduler:
         await lab.gang("job", pods=1, gpu=1)
         await scheduler.intake.pods.wait_until(lambda store: "default/job-0" in store, 10)
@@ -86,7 +86,7 @@ async def test_a_pod_whose_request_went_before_the_answer_to_our_deletion() -> N
         assert "_withdrawals" not in entry_counts(scheduler.intake.binds)
 
 
-def test_evicted_pods_are_counted_by_group_as_long_as_there_is_one() -> None:
+def test_evicted_pods_are_counted_by_group_while_the_group_exists() -> None:
     metrics = SchedulerMetrics()
 
     def series() -> int:
@@ -100,7 +100,7 @@ def test_evicted_pods_are_counted_by_group_as_long_as_there_is_one() -> None:
     assert series() == 0
 
 
-async def test_a_shadow_forgets_what_went_while_it_was_thinking() -> None:
+async def test_a_shadow_forgets_objects_deleted_during_a_cycle() -> None:
     async with scheduler_cluster() as lab, lab.scheduler(shadow="true") as scheduler:
         before = entry_counts(scheduler.dispatcher)
         waits = GroupStatusDiff("default/gone", "uid", "no room", "Unschedulable", event=True, reasons=None, pods=())

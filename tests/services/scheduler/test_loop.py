@@ -144,7 +144,7 @@ async def test_the_view_of_the_cluster_is_made_when_asked_for_and_not_while_a_cy
         assert loop.cluster_view() is loop.cluster_view()
 
 
-async def test_changes_of_pod_groups_are_told_in_the_order_of_the_stages() -> None:
+async def test_changes_of_pod_groups_are_delivered_in_the_order_of_the_stages() -> None:
     feed, heard = GroupFeed(), list[str]()
     for stage in reversed(GroupStage):
         feed.subscribe(stage, lambda _, name=stage.name: heard.append(name))  # type: ignore[misc]
@@ -152,7 +152,7 @@ async def test_changes_of_pod_groups_are_told_in_the_order_of_the_stages() -> No
     assert heard == ["INTAKE", "DISPATCH", "STATUS"]
 
 
-async def test_a_change_that_cannot_be_taken_in_is_told_and_the_others_are() -> None:
+async def test_a_change_that_cannot_be_ingested_is_reported_and_the_others_are_ingested() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         scheduler = lab.make_scheduler()
@@ -283,7 +283,7 @@ async def test_stopping_finishes_the_writes_that_are_going_out() -> None:
         await lab.until_bound("train", 3)
 
 
-async def test_the_next_cycle_knows_who_was_promised_a_place() -> None:
+async def test_the_next_cycle_knows_the_nominated_pods() -> None:
     """So that a group whose namespace takes turns is not put off while others could take its place."""
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)

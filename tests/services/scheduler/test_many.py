@@ -88,7 +88,7 @@ def plan(*binds: Bind, evictions: tuple[Evict, ...] = ()) -> Plan:
     return Plan(0, binds, (), evictions, (), (), (), (), (), (), (), 0)
 
 
-async def test_a_last_look_at_a_node_does_not_look_at_the_binds_to_others() -> None:
+async def test_a_node_recheck_does_not_visit_binds_to_other_nodes() -> None:
     looks = []
     for number in (10, MANY):
         large = Large()
@@ -162,7 +162,7 @@ async def test_objects_that_cannot_be_used_are_counted_once() -> None:
 
 
 @pytest.mark.parametrize("shadow", ["false", "true"])
-async def test_others_get_their_turn_while_a_large_plan_begins(shadow: str) -> None:
+async def test_the_event_loop_stays_responsive_while_a_large_plan_begins(shadow: str) -> None:
     large = Large(shadow=shadow)
     large.nodes(1)
     large.pods(numbered("pod"))
@@ -175,7 +175,7 @@ async def test_others_get_their_turn_while_a_large_plan_begins(shadow: str) -> N
     large.scheduler.dispatcher.stop()
 
 
-async def test_others_get_their_turn_while_many_are_told_why_they_wait() -> None:
+async def test_the_event_loop_stays_responsive_while_many_statuses_are_computed() -> None:
     large = Large()
     pods = tuple(PodStatusDiff(f"default/{name}", "uid", "no", condition=True, event=True) for name in numbered("pod"))
     groups = [
@@ -186,7 +186,7 @@ async def test_others_get_their_turn_while_many_are_told_why_they_wait() -> None
     assert await count_loop_turns(large.scheduler.status_sink.publish(StatusDiff(pods=list(pods)))) >= 5
 
 
-async def test_others_get_their_turn_while_plans_are_taken_over() -> None:
+async def test_the_event_loop_stays_responsive_while_plans_are_taken_over() -> None:
     large = Large()
     records = HandoverRecords(Client(large.server), Shard(), "kai-scheduler")
     for name in numbered("group"):
@@ -259,7 +259,7 @@ async def test_a_gang_of_which_a_pod_goes_while_a_large_plan_begins_does_not_beg
     assert sum(request.path.endswith("/binding") for request in large.server.requests) == MANY
 
 
-async def test_nothing_begins_for_a_group_of_which_all_pods_go() -> None:
+async def test_nothing_begins_for_a_group_whose_pods_are_all_deleted() -> None:
     large = Large()
     large.nodes(1)
     large.group("gang")

@@ -124,7 +124,7 @@ async def the_late_answer_frees_nothing(
     assert not await has_node(lab, "rival-0")
 
 
-async def test_the_late_answer_of_an_earlier_pod_does_not_free_the_place_of_the_new_one() -> None:
+async def test_the_late_answer_of_an_earlier_pod_does_not_free_the_node_of_the_new_one() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await classes(lab)
@@ -141,7 +141,7 @@ async def test_the_late_answer_of_an_earlier_pod_does_not_free_the_place_of_the_
             await the_late_answer_frees_nothing(lab, scheduler, held, earlier)
 
 
-async def test_the_end_of_a_bind_to_a_node_that_went_does_not_free_the_place_on_the_next_one() -> None:
+async def test_the_end_of_a_bind_to_a_deleted_node_does_not_free_the_next_node() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await classes(lab)
@@ -159,7 +159,7 @@ async def test_the_end_of_a_bind_to_a_node_that_went_does_not_free_the_place_on_
             await the_late_answer_frees_nothing(lab, scheduler, held, earlier)
 
 
-async def test_a_pod_that_came_again_while_the_plan_was_written_is_bound_and_the_earlier_one_left_alone() -> None:
+async def test_a_pod_recreated_while_the_plan_was_written_is_bound_and_the_earlier_one_left_alone() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         scheduler = lab.make_scheduler()
@@ -213,7 +213,7 @@ async def test_a_pod_that_was_bound_before_its_request_could_be_withdrawn_keeps_
             wire.current.set()
 
 
-async def test_who_may_not_look_evicts_as_soon_as_he_may() -> None:
+async def test_an_eviction_waits_for_read_permission() -> None:
     async with scheduler_cluster() as lab:
         lab.faults = wire = Lagging(lab.faults.inner)
         await lab.node("a", gpus=1)
@@ -239,7 +239,7 @@ async def test_who_may_not_look_evicts_as_soon_as_he_may() -> None:
             wire.current.set()
 
 
-async def test_who_has_stopped_leaves_gangs_to_the_next_leader() -> None:
+async def test_a_stopped_scheduler_leaves_gangs_to_the_next_leader() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.gang("train", pods=2, gpu=1)
@@ -277,7 +277,7 @@ async def test_a_moment_without_credentials_costs_a_pause_and_no_more(path: str,
             await lab.until_bound("train", 2)
 
 
-async def test_a_plan_that_was_kept_after_all_is_not_begun_behind_the_back_of_the_one_who_gave_it_up() -> None:
+async def test_a_plan_that_was_recorded_after_all_is_not_begun_after_it_was_given_up() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await classes(lab)
@@ -304,7 +304,7 @@ async def test_a_plan_that_was_kept_after_all_is_not_begun_behind_the_back_of_th
         assert not await has_node(lab, "train-0")
 
 
-async def test_a_new_leader_waits_until_he_has_seen_what_the_last_one_wrote() -> None:
+async def test_a_new_leader_waits_until_it_has_seen_the_writes_of_the_last_one() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await classes(lab)
@@ -338,7 +338,7 @@ async def test_a_new_leader_waits_until_he_has_seen_what_the_last_one_wrote() ->
         assert not await has_node(lab, "rival-0")
 
 
-async def test_a_pod_that_leaves_its_group_on_the_way_does_not_keep_the_plan_open() -> None:
+async def test_a_pod_that_leaves_its_group_meanwhile_does_not_keep_the_plan_open() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.group("other")
@@ -377,7 +377,7 @@ async def test_a_gang_that_lost_a_pod_while_the_engine_worked_does_not_begin(pod
             await lab.until_bound("train", pods)
 
 
-async def test_a_pod_whose_pause_ends_while_the_engine_works_is_not_said_to_be_gated() -> None:
+async def test_a_pod_whose_pause_ends_during_a_cycle_is_not_reported_as_gated() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a")
         lab.faults.refuse("POST", BINDING, refusal(403, "Forbidden", "not here"), times=1)
@@ -395,7 +395,7 @@ async def test_a_pod_whose_pause_ends_while_the_engine_works_is_not_said_to_be_g
         assert not lab.event_messages("NotReady")
 
 
-async def test_a_gang_that_must_make_room_before_its_plan_is_kept_waits_again() -> None:
+async def test_a_gang_that_is_preempted_before_its_plan_is_recorded_waits_again() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.queue("rich", parent="department", quota=0)

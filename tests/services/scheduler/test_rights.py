@@ -51,7 +51,7 @@ async def test_a_pod_that_goes_to_a_pool_by_a_bind_request_carries_its_label() -
             await lab.pods.wait_until(lambda store: all(pod.metadata.labels == pool for pod in store.values()), 10)
 
 
-async def test_a_refusal_that_comes_again_is_counted() -> None:
+async def test_a_repeated_refusal_is_counted() -> None:
     async with scheduler_cluster(speed=50) as lab:
         await lab.node("a")
         lab.faults.refuse("POST", BINDING, refusal(403, "Forbidden", "not here"))

@@ -79,7 +79,7 @@ async def test_a_pod_is_not_bound_to_a_node_that_others_filled_meanwhile(taken: 
             await lab.until_bound("job", 1)
 
 
-async def test_a_pod_is_bound_where_others_came_and_there_is_room_all_the_same() -> None:
+async def test_a_pod_is_bound_where_others_came_and_it_still_fits() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         scheduler = lab.make_scheduler()
@@ -97,7 +97,7 @@ async def test_a_pod_is_bound_where_others_came_and_there_is_room_all_the_same()
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
-async def test_a_pod_is_not_bound_to_a_node_that_went_or_came_back_smaller(comes_back: bool) -> None:
+async def test_a_pod_is_not_bound_to_a_node_that_was_deleted_or_recreated_smaller(comes_back: bool) -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         scheduler = lab.make_scheduler()
@@ -123,7 +123,7 @@ async def test_a_pod_is_not_bound_to_a_node_that_went_or_came_back_smaller(comes
         assert len(lab.faults.written("POST", BINDING)) == 1
 
 
-async def test_a_gang_does_not_begin_when_one_of_its_places_was_taken() -> None:
+async def test_a_gang_does_not_begin_when_one_of_its_nodes_was_filled() -> None:
     async with scheduler_cluster() as lab:
         for name in ("a", "b"):
             await lab.node(name, gpus=1)
@@ -144,7 +144,7 @@ async def test_a_gang_does_not_begin_when_one_of_its_places_was_taken() -> None:
             await lab.until_bound("train", 2)
 
 
-async def test_a_gang_that_has_begun_finds_another_place_for_the_pod_that_lost_its_own() -> None:
+async def test_a_started_gang_finds_another_node_for_a_pod_that_lost_its_own() -> None:
     async with scheduler_cluster() as lab:
         for name in ("a", "b"):
             await lab.node(name, gpus=1)
@@ -158,7 +158,7 @@ async def test_a_gang_that_has_begun_finds_another_place_for_the_pod_that_lost_i
 
 
 @pytest.mark.embedded_only("five seconds pass until the gang gives up, which needs fast time")
-async def test_a_gang_whose_pod_finds_no_other_place_gives_its_nodes_back() -> None:
+async def test_a_gang_whose_pod_finds_no_other_node_gives_its_nodes_back() -> None:
     async with scheduler_cluster(speed=20) as lab:
         for name in ("a", "b"):
             await lab.node(name, gpus=1)
@@ -197,7 +197,7 @@ async def lose_one_place(lab: SchedulerCluster, scheduler: Scheduler) -> None:
     await lab.pods.wait_until(lambda _: overtaken(scheduler) == 1, 10)
 
 
-async def test_a_shared_gpu_needs_a_whole_one_that_nobody_took() -> None:
+async def test_a_new_shared_gpu_needs_a_whole_free_gpu() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1, memory_mib=40_000)
         scheduler = lab.make_scheduler()

@@ -195,7 +195,7 @@ async def test_a_bind_request_of_another_scheduler_counts_before_the_pod_is_boun
             assert counted(scheduler, "comparisons", kind="bind", outcome="differed") == 1
 
 
-async def test_a_pod_that_another_found_a_place_for(said: pytest.LogCaptureFixture) -> None:
+async def test_a_pod_nominated_by_another_scheduler(said: pytest.LogCaptureFixture) -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.gang("big", pods=1, gpu=7)
@@ -207,7 +207,7 @@ async def test_a_pod_that_another_found_a_place_for(said: pytest.LogCaptureFixtu
             assert counted(scheduler, "comparisons", kind="bind", outcome="differed") == 1
 
 
-async def test_what_nobody_carries_out_is_believed_for_a_while_only(said: pytest.LogCaptureFixture) -> None:
+async def test_decisions_that_are_not_carried_out_expire(said: pytest.LogCaptureFixture) -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
@@ -223,7 +223,7 @@ async def test_what_nobody_carries_out_is_believed_for_a_while_only(said: pytest
             await until_said(said, "would bind default/job-0 to b")
 
 
-async def test_an_eviction_that_nobody_carries_out_is_told_once(said: pytest.LogCaptureFixture) -> None:
+async def test_an_eviction_that_is_not_carried_out_is_logged_once(said: pytest.LogCaptureFixture) -> None:
     async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         async with shadow(lab, patience_s=0.0) as scheduler:
@@ -233,7 +233,7 @@ async def test_an_eviction_that_nobody_carries_out_is_told_once(said: pytest.Log
             assert counted(scheduler, "comparisons", kind="evict", outcome="expired") == 1
 
 
-async def test_cycles_that_fail_and_tables_built_anew_repeat_nothing(said: pytest.LogCaptureFixture) -> None:
+async def test_failed_cycles_and_rebuilt_tables_repeat_nothing(said: pytest.LogCaptureFixture) -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.gang("train", pods=2, gpu=1)
@@ -317,7 +317,7 @@ def test_a_shadow_is_asked_for_as_go_spells_switches(value: str, shadows: bool) 
 
 
 @pytest.mark.parametrize("value", ["yes", "", "flase"])
-def test_whoever_misspells_the_value_gets_no_scheduler(value: str) -> None:
+def test_a_misspelt_value_stops_the_start(value: str) -> None:
     """`kai run` starts nothing while there are problems."""
     (problem,) = read_flags({"shadow": value}).problems
     assert (problem.subject, problem.field) == ("scheduler flags", "--shadow")

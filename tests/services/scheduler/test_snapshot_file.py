@@ -66,7 +66,7 @@ async def test_a_snapshot_taken_live_replays_to_the_live_decisions() -> None:
         assert content["discovery"]["serverVersion"]["minor"] == "35"
 
 
-async def test_groups_that_may_evict_nobody_are_in_the_file() -> None:
+async def test_confined_groups_are_in_the_file() -> None:
     async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         scheduler = lab.make_scheduler()
@@ -204,14 +204,14 @@ def test_a_broken_object_is_left_out_and_named() -> None:
     assert len(recording.tables().snapshot(recording.now_ns).nodes) == 1
 
 
-def test_flags_survive_the_way_through_a_file() -> None:
+def test_flags_survive_a_file() -> None:
     given = {"scheduler-name": "mine", "full-hierarchy-fairness": "false", "stuck-in-releasing-threshold": "5m"}
     flags = read_flags({**given, "profile": "kubernetes", "honour-preemption-policy": "true"})
     again = read_snapshot(snapshot_zip([], flags, {}, 5)).flags
     assert (again.shard, again.profile, again.honour_preemption_policy) == (flags.shard, "kubernetes", True)
 
 
-def test_whose_turn_it_is_survives_the_way_through_a_file() -> None:
+def test_the_turn_of_namespaces_survives_a_file() -> None:
     again = read_snapshot(snapshot_zip([], read_flags({}), {}, 5, resume={"crowd": "crowd/c2"}, promised=["a/b"]))
     assert again.policy.resume == {"crowd": "crowd/c2"}
     assert again.policy.nominated_groups == {"a/b"}
@@ -272,7 +272,7 @@ async def test_the_plugin_server_serves_snapshot_and_job_order() -> None:
                 await watched.stop()
 
 
-async def test_a_flood_of_snapshots_is_worked_out_a_few_times_and_cycles_go_on() -> None:
+async def test_a_flood_of_snapshot_requests_is_computed_a_few_times_and_cycles_go_on() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         asked = 0

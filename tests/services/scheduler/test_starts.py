@@ -22,17 +22,17 @@ def bound(at: str | None, status: str = "True") -> Pod:
     return Pod(metadata=ObjectMeta(name="p"), status=PodStatus(conditions=(condition,)))
 
 
-def test_the_first_pod_that_was_bound_tells_the_start() -> None:
+def test_the_first_bound_pod_gives_the_start() -> None:
     assert earliest_bind_ns([bound(SECOND_ONE), bound(FIRST)]) == parse_timestamp(FIRST)
 
 
 @pytest.mark.parametrize("at", [None, "", "yesterday"])
-def test_a_time_that_cannot_be_read_tells_nothing(at: str | None) -> None:
+def test_an_unreadable_time_is_ignored(at: str | None) -> None:
     assert earliest_bind_ns([bound(at)]) is None
     assert earliest_bind_ns([bound(at), bound(FIRST)]) == parse_timestamp(FIRST)
 
 
-def test_a_pod_that_was_not_bound_tells_nothing() -> None:
+def test_an_unbound_pod_gives_no_start() -> None:
     assert earliest_bind_ns([bound(FIRST, status="False")]) is None
 
 

@@ -74,7 +74,7 @@ async def diary() -> Diary:
 
 @pytest.mark.parametrize("pods_first", [True, False])
 @pytest.mark.parametrize("said", [NOON, FAR])
-async def test_a_later_start_than_that_of_the_pods_is_not_believed(diary: Diary, said: str, pods_first: bool) -> None:
+async def test_a_start_later_than_that_of_the_pods_is_corrected(diary: Diary, said: str, pods_first: bool) -> None:
     for step in (True, False) if pods_first else (False, True):
         if step:
             diary.starts("p", TEN)
@@ -88,7 +88,7 @@ async def test_a_later_start_than_that_of_the_pods_is_not_believed(diary: Diary,
     )
 
 
-async def test_an_earlier_start_is_believed(diary: Diary) -> None:
+async def test_an_earlier_start_is_accepted(diary: Diary) -> None:
     diary.says(TEN)
     diary.starts("p", ELEVEN)
     assert (diary.start, diary.doubts) == (TEN, [])
@@ -108,14 +108,14 @@ async def test_the_start_is_when_the_minimum_was_running(diary: Diary, order: tu
     assert diary.start == ELEVEN
 
 
-async def test_a_start_between_the_first_pod_and_the_minimum_is_believed(diary: Diary) -> None:
+async def test_a_start_between_the_first_pod_and_the_minimum_is_accepted(diary: Diary) -> None:
     diary.starts("first", TEN)
     diary.starts("second", NOON)
     diary.says(ELEVEN, minimum=2)
     assert (diary.start, diary.doubts) == (ELEVEN, [])
 
 
-async def test_what_leaves_or_has_ended_does_not_age_the_next_run(diary: Diary) -> None:
+async def test_terminating_and_finished_pods_do_not_age_the_next_run(diary: Diary) -> None:
     diary.starts("leaves", TEN, deleted=ELEVEN)
     diary.starts("ended", TEN, phase="Succeeded")
     diary.says(NOON)
@@ -123,7 +123,7 @@ async def test_what_leaves_or_has_ended_does_not_age_the_next_run(diary: Diary) 
     assert (diary.start, diary.doubts) == (NOON, [])
 
 
-async def test_a_doubt_ends_with_the_pods_that_gave_rise_to_it(diary: Diary) -> None:
+async def test_a_correction_ends_with_the_pods_that_caused_it(diary: Diary) -> None:
     diary.starts("old", TEN)
     diary.says(NOON)
     assert diary.start == TEN
@@ -143,7 +143,7 @@ async def test_the_start_does_not_become_later_while_pods_run_on(diary: Diary, t
     assert diary.start == TEN
 
 
-async def test_a_small_difference_of_clocks_is_used_without_a_word(diary: Diary) -> None:
+async def test_a_small_clock_difference_is_accepted_silently(diary: Diary) -> None:
     diary.says("2026-01-01T10:00:30Z")
     diary.starts("p", TEN)
     assert (diary.start, diary.doubts) == (TEN, [])
@@ -158,14 +158,14 @@ async def test_a_group_that_comes_again_is_judged_again(diary: Diary) -> None:
     assert diary.start == TEN
 
 
-async def test_our_own_stamp_is_judged_like_any_other(diary: Diary) -> None:
+async def test_our_own_timestamp_is_checked_like_any_other(diary: Diary) -> None:
     diary.starts("p", TEN)
     diary.digest()
     diary.intake.group_intake.overlay("default/g", "annotations", {START: NOON})
     assert diary.start == TEN
 
 
-async def test_news_of_a_group_that_says_the_same_cost_no_look_at_its_pods(diary: Diary) -> None:
+async def test_an_equal_update_of_a_group_does_not_read_its_pods(diary: Diary) -> None:
     diary.says(TEN)
     diary.starts("p", ELEVEN)
     diary.digest()
@@ -184,9 +184,7 @@ async def test_news_of_a_group_that_says_the_same_cost_no_look_at_its_pods(diary
         ({"subGroups": [{"name": "a", "minMember": 9}]}, None),
     ],
 )
-async def test_subgroups_have_their_say_in_the_minimum(
-    diary: Diary, tree: Mapping[str, Any], moment: str | None
-) -> None:
+async def test_subgroups_count_in_the_minimum(diary: Diary, tree: Mapping[str, Any], moment: str | None) -> None:
     for pod, at, subgroup in (("a0", TEN, "a"), ("a1", ELEVEN, "a"), ("b0", NOON, "b")):
         diary.starts(pod, at, subgroup=subgroup)
     diary.says(FAR, **tree)
@@ -225,7 +223,7 @@ async def a_protected_cluster(lab: SchedulerCluster) -> None:
 
 
 @pytest.mark.parametrize("forged", [True, False])
-async def test_a_forged_start_protects_nobody(forged: bool) -> None:
+async def test_a_forged_start_protects_no_pod(forged: bool) -> None:
     """The kubelet says that the pod runs for two hours, an honest group that it started just now."""
     async with scheduler_cluster() as lab:
         await a_protected_cluster(lab)

@@ -63,7 +63,7 @@ def crowded(pods: int = 1) -> Cluster:
     )
 
 
-def test_a_group_that_waits_is_news_once() -> None:
+def test_a_waiting_group_is_a_change_once() -> None:
     cluster = crowded()
     (group,) = cluster.news().groups
     assert (group.key, group.reason, group.event) == ("ns/waits", "Unschedulable", True)
@@ -72,7 +72,7 @@ def test_a_group_that_waits_is_news_once() -> None:
     assert not cluster.news(1).groups
 
 
-def test_refusals_that_are_equal_are_no_news() -> None:
+def test_equal_refusals_are_not_a_change() -> None:
     cluster = crowded()
     cluster.news()
     cluster.memory = CycleMemory()
@@ -90,7 +90,7 @@ def test_silence_ends_with_a_heartbeat() -> None:
     assert group.pods[0].event
 
 
-def test_figures_that_move_are_told_now_and_then_only() -> None:
+def test_changing_figures_are_written_at_intervals_only() -> None:
     cluster = crowded()
     cluster.news()
     cluster.tables.apply(build.node("b", gpus=0))
@@ -100,7 +100,7 @@ def test_figures_that_move_are_told_now_and_then_only() -> None:
     assert "1 node(s) didn't have enough resources: GPUs" in group.text or "2 node(s)" in group.text
 
 
-def test_another_reason_is_told_at_once() -> None:
+def test_another_reason_is_written_at_once() -> None:
     cluster = crowded()
     cluster.news()
     cluster.tables.remove("Queue", "", "team")
@@ -108,7 +108,7 @@ def test_another_reason_is_told_at_once() -> None:
     assert "Queue 'team' does not exist" in group.text
 
 
-def test_a_new_pod_of_a_waiting_group_is_told_and_the_others_are_not_told_again() -> None:
+def test_a_new_pod_of_a_waiting_group_gets_a_condition_and_the_others_no_second_one() -> None:
     cluster = crowded()
     cluster.news()
     cluster.tables.apply(build.pod("waits-9", namespace="ns", group="waits", gpus=1))
@@ -140,7 +140,7 @@ def test_a_pod_of_a_group_without_reasons_cannot_be_scheduled() -> None:
     assert pod_texts(crowded()) == ["Unable to schedule pod"]
 
 
-def test_a_group_that_pauses_after_a_refused_bind_was_told_why_already() -> None:
+def test_a_group_that_pauses_after_a_refused_bind_keeps_its_reason() -> None:
     cluster = crowded()
     plan, snapshot = cluster.cycle()
     assert not cluster.book.diff(plan, snapshot, frozenset(), {"ns/waits"}).groups
@@ -159,7 +159,7 @@ def incomplete(*more: Any) -> Cluster:
 NOT_READY = "Job is not ready for scheduling. Waiting for 3 pods, currently {} exist, {} are gated"
 
 
-def test_pods_of_an_incomplete_gang_say_so_with_a_reason_of_their_own() -> None:
+def test_pods_of_an_incomplete_gang_have_a_reason_of_their_own() -> None:
     """cycle:EXP-10, ADR 27: the event is the group's, which gets no condition; pods get theirs after a moment."""
     cluster = incomplete()
     (group,) = cluster.news().groups
@@ -193,7 +193,7 @@ def test_gated_pods_of_an_incomplete_gang_are_left_alone() -> None:
     assert [(each.key, each.text) for each in group.pods] == [("ns/half-0", NOT_READY.format(2, 1))]
 
 
-def test_pods_of_an_incomplete_gang_are_not_marked_where_the_group_says_so() -> None:
+def test_pods_of_an_incomplete_gang_are_not_marked_where_the_group_opts_out() -> None:
     group = build.pod_group("half", namespace="ns", queue="team", minimum=3)
     cluster = incomplete(changed(group, spec=changed(group.spec, mark_unschedulable=False)))
     cluster.news()
@@ -201,7 +201,7 @@ def test_pods_of_an_incomplete_gang_are_not_marked_where_the_group_says_so() -> 
     assert [pod.condition for pod in told.pods] == [False]
 
 
-def test_a_gang_that_becomes_complete_and_finds_no_room_is_unschedulable() -> None:
+def test_a_gang_that_becomes_complete_and_does_not_fit_is_unschedulable() -> None:
     cluster = incomplete()
     cluster.news()
     cluster.news(GATHERING_GRACE_NS / SECOND)
@@ -223,7 +223,7 @@ def elastic(**spec: Any) -> Cluster:
     return cluster
 
 
-def test_a_group_of_which_something_runs_says_why_the_rest_waits() -> None:
+def test_a_partly_running_group_has_a_reason_for_the_rest() -> None:
     """ADR 27: KAI writes no condition while a pod of the group has a node (cycle:EXP-11)."""
     groups = {group.key: group for group in elastic().news().groups}
     (reason,) = groups["ns/runs"].reasons or ()
@@ -268,7 +268,7 @@ def test_every_pod_that_a_queue_or_a_gang_blocks_is_unschedulable(blocked: str) 
     assert told.reasons
 
 
-def test_conditions_go_when_nothing_waits_and_not_before() -> None:
+def test_conditions_are_removed_when_nothing_waits_and_not_before() -> None:
     cluster = crowded()
     cluster.conditioned = frozenset({"ns/waits", "ns/runs"})
     assert cluster.news().cleared == ["ns/runs"]
@@ -291,7 +291,7 @@ def test_a_pool_is_named_where_a_group_tries_once_only() -> None:
     assert found.pods[0].text.startswith("Node-Pool 'default': ")
 
 
-def test_details_are_told_where_they_are_asked_for() -> None:
+def test_details_are_written_where_configured() -> None:
     cluster = crowded()
     cluster.policy = replace(cluster.policy, detailed_fit_errors=True)
     (group,) = cluster.news().groups
@@ -341,7 +341,7 @@ def lonely(*names_: str, born_s: float = 0.0) -> list[Any]:
     return [build.pod(name, namespace="ns", gpus=1, created=moment(born_s)) for name in names_]
 
 
-def test_a_pod_without_a_group_is_told_once_the_grouper_has_had_its_time() -> None:
+def test_a_pod_without_a_group_is_reported_once_the_grouper_has_had_its_time() -> None:
     cluster = Cluster(build.node("a", gpus=8), *lonely("alone"))
     assert not cluster.news(after_s=1).pods
     assert [pod.key for pod in cluster.news(after_s=25).pods] == ["ns/alone"]
@@ -349,13 +349,13 @@ def test_a_pod_without_a_group_is_told_once_the_grouper_has_had_its_time() -> No
     assert cluster.news(after_s=25 + REPEAT_EVENT_NS / SECOND).pods
 
 
-def test_who_has_just_begun_to_look_gives_the_grouper_its_time() -> None:
+def test_a_new_scheduler_gives_the_grouper_its_time() -> None:
     cluster = Cluster(build.node("a", gpus=8), *lonely("old", born_s=-500))
     assert not cluster.news().pods
     assert cluster.news(after_s=20).pods
 
 
-def test_while_the_grouper_works_off_a_crowd_nobody_is_told() -> None:
+def test_while_the_grouper_works_through_a_backlog_nothing_is_reported() -> None:
     cluster = Cluster(build.node("a", gpus=8), *lonely("one", "two", "three"))
     cluster.news()
     for after_s, name in ((11, "one"), (22, "two")):
@@ -365,7 +365,7 @@ def test_while_the_grouper_works_off_a_crowd_nobody_is_told() -> None:
     assert [pod.key for pod in cluster.news(after_s=33).pods] == ["ns/three"]
 
 
-def test_a_pod_that_was_overtaken_is_told_though_others_get_their_groups() -> None:
+def test_an_overtaken_pod_is_reported_though_others_get_their_groups() -> None:
     cluster = Cluster(build.node("a", gpus=8), *lonely("forgotten"), *lonely("late", born_s=15))
     cluster.news(after_s=16)
     cluster.tables.apply(build.pod_group("late", namespace="ns", queue="team"))
@@ -391,7 +391,7 @@ def test_a_start_is_stamped_where_a_minimum_run_time_counts() -> None:
     }
 
 
-def test_who_runs_without_a_stamp_is_found_when_the_minimum_run_time_grows() -> None:
+def test_groups_that_run_without_a_timestamp_are_found_when_the_minimum_run_time_grows() -> None:
     cluster = crowded()
     assert not cluster.news().without_start_time
     for after_s, protected_s, found in ((1, 60, True), (2, 60, False), (3, 90, True), (4, 30, False), (5, 90, True)):

@@ -13,7 +13,7 @@ SECOND = 1_000_000_000
 STATUS = r"/(pods|podgroups)/[^/]+/status$"
 
 
-async def test_a_pod_that_fits_nowhere_is_told_why() -> None:
+async def test_a_pod_that_fits_nowhere_has_a_reason() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.group("first")
@@ -92,7 +92,7 @@ async def test_our_own_notes_start_no_cycle() -> None:
             assert len(scheduler.intake.queue) == 0
 
 
-async def test_what_found_its_place_loses_its_conditions() -> None:
+async def test_a_placed_group_loses_its_conditions() -> None:
     async with scheduler_cluster() as lab:
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler():
@@ -117,7 +117,7 @@ async def test_a_group_without_enough_pods_is_not_ready() -> None:
         assert not [event for event in lab.events.values() if event["involvedObject"]["kind"] == "Pod"]
 
 
-async def test_an_elastic_group_says_why_its_rest_waits() -> None:
+async def test_an_elastic_group_has_a_reason_for_its_waiting_pods() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.group("grows", minimum=1)
@@ -130,7 +130,7 @@ async def test_an_elastic_group_says_why_its_rest_waits() -> None:
         assert "node(s) didn't have enough resources: GPUs" in condition.message
 
 
-async def test_pods_are_not_marked_where_the_group_says_so() -> None:
+async def test_pods_are_not_marked_where_the_group_opts_out() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.group("big", markUnschedulable=False)
@@ -153,7 +153,7 @@ async def test_a_start_is_stamped_where_a_minimum_run_time_counts() -> None:
         assert len(lab.faults.written("PATCH", r"/podgroups/job$")) == 1
 
 
-async def test_a_start_that_nobody_asks_for_is_stamped_once_somebody_does() -> None:
+async def test_a_start_is_stamped_once_a_minimum_run_time_needs_it() -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
@@ -191,7 +191,7 @@ async def test_a_start_before_the_minimum_run_time_is_not_worth_a_stamp() -> Non
         assert lab.annotation("job", names.LAST_START_TIMESTAMP_ANNOTATION) == ""
 
 
-async def test_a_broken_gang_is_stamped_told_and_evicted_after_its_grace() -> None:
+async def test_a_stale_gang_is_stamped_reported_and_evicted_after_its_grace_period() -> None:
     async with scheduler_cluster(speed=100) as lab:
         await lab.node("a", gpus=2)
         await lab.group("train", minimum=2, stalenessGracePeriod="30s")

@@ -105,7 +105,7 @@ async def _house() -> AsyncIterator[House]:
         await server.close()
 
 
-async def test_a_tenant_beside_its_reservation_is_believed(house: House) -> None:
+async def test_a_tenant_beside_its_reservation_counts(house: House) -> None:
     await house.reservation()
     await house.pod("tenant", SHARING)
     assert house.judged("tenant") == (SHARING, "")
@@ -114,7 +114,7 @@ async def test_a_tenant_beside_its_reservation_is_believed(house: House) -> None
     assert held.metadata.annotations == HALF
 
 
-async def test_one_without_a_reservation_on_its_node_is_not(house: House) -> None:
+async def test_a_tenant_without_a_reservation_on_its_node_does_not_count(house: House) -> None:
     await house.reservation(node="n2")
     await house.pod("tenant", {**SHARING, "app": "mine"})
     labels, problem = house.judged("tenant")
@@ -132,7 +132,7 @@ async def test_one_without_a_reservation_on_its_node_is_not(house: House) -> Non
     ],
     ids=["namespace", "name", "group", "node"],
 )
-async def test_a_pod_that_only_says_it_is_a_reservation_is_none(
+async def test_a_pod_that_only_claims_to_be_a_reservation_does_not_count(
     house: House, namespace: str, name: str, node: str
 ) -> None:
     """It counts in one namespace and under one name; elsewhere it is a pod like any other, and holds nothing."""
@@ -164,7 +164,7 @@ async def test_several_devices_need_all_their_reservations(house: House) -> None
     assert house.judged("tenant") == (both, "")
 
 
-async def test_who_has_ended_or_no_node_yet_is_left_alone(house: House) -> None:
+async def test_finished_and_unbound_pods_are_left_alone(house: House) -> None:
     await house.pod("ended", SHARING, phase="Succeeded")
     await house.pod("waiting", SHARING, node="", phase="Pending")
     assert house.judged("ended") == (SHARING, "")

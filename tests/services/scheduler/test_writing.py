@@ -72,7 +72,7 @@ def test_what_is_no_plan_is_refused(text: str) -> None:
         decode_plan(text)
 
 
-def test_a_plan_asks_for_the_minimum_of_every_subgroup() -> None:
+def test_a_plan_requires_the_minimum_of_every_subgroup() -> None:
     group = PodGroup(
         spec=PodGroupSpec(
             sub_groups=[SubGroup(name="head", min_member=1), SubGroup(name="workers", min_member=2)],
@@ -98,7 +98,7 @@ def test_a_plan_asks_for_the_minimum_of_every_subgroup() -> None:
         (PLAIN, {"volumes": [Volume(name="v", ephemeral=EphemeralVolumeSource())]}),
     ],
 )
-def test_what_needs_preparing_goes_to_the_binder(bind: Bind, given: dict[str, Any]) -> None:
+def test_pods_that_need_preparation_go_to_the_binder(bind: Bind, given: dict[str, Any]) -> None:
     assert needs_binder(bind, pod(**given))
     assert not needs_binder(PLAIN, pod())
 
@@ -168,7 +168,7 @@ def _said(pool: str, number: str, message: str = "why") -> SchedulingCondition:
         ),
     ],
 )
-def test_the_newest_word_of_a_pool_stands_last(
+def test_the_newest_condition_of_a_pool_comes_last(
     existing: list[SchedulingCondition], expected: list[tuple[str, str]] | None
 ) -> None:
     """cycle:EXP-11, T-42."""
@@ -239,14 +239,14 @@ async def test_a_write_during_a_write_comes_after_it() -> None:
 
 
 @pytest.mark.parametrize("code", [500, 429, 409])
-async def test_what_may_pass_is_tried_again(code: int) -> None:
+async def test_temporary_errors_are_retried(code: int) -> None:
     async with scheduler_cluster() as lab, Pool(lab) as pool:
         lab.faults.refuse("PATCH", "/podgroups/g$", refusal(code, "Conflict" if code == 409 else "Later"), times=1)
         pool.put("1")
         assert await pool.value() == "1"
 
 
-async def test_a_lost_answer_is_tried_again() -> None:
+async def test_a_lost_answer_is_retried() -> None:
     async with scheduler_cluster() as lab, Pool(lab) as pool:
         lab.faults.lose("PATCH", "/podgroups/g$", ConnectionLost("gone"), carried_out=False)
         pool.put("1")
@@ -254,7 +254,7 @@ async def test_a_lost_answer_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("code", [404, 403, 422])
-async def test_what_cannot_pass_is_dropped_and_told(code: int) -> None:
+async def test_permanent_errors_are_dropped_and_reported(code: int) -> None:
     async with scheduler_cluster() as lab, Pool(lab) as pool:
         lab.faults.refuse("PATCH", "/podgroups/g$", refusal(code, "No"))
         pool.put("1")
@@ -272,7 +272,7 @@ async def test_binds_go_first() -> None:
         assert await pool.value() == "1"
 
 
-async def test_a_content_that_cannot_be_made_harms_nobody() -> None:
+async def test_a_body_that_cannot_be_built_is_harmless() -> None:
     async with scheduler_cluster() as lab, Pool(lab) as pool:
 
         def broken() -> StatusPatch:
@@ -283,7 +283,7 @@ async def test_a_content_that_cannot_be_made_harms_nobody() -> None:
         assert await pool.value() == "1"
 
 
-async def test_a_mistake_of_ours_costs_one_status() -> None:
+async def test_an_internal_error_costs_one_status() -> None:
     async with scheduler_cluster() as lab, Pool(lab) as pool:
         lab.faults.lose("PATCH", "/podgroups/g$", RuntimeError("broken on purpose"), carried_out=False, times=4)
         for number in range(4):

@@ -35,7 +35,7 @@ def names_at(inventory: Inventory, row: int) -> list[str]:
     return [inventory.ids[number].device for number in inventory.devices_at(row)]
 
 
-def test_d21_devices_stand_in_order_of_driver_pool_slice_and_position() -> None:
+def test_d21_devices_are_ordered_by_driver_pool_slice_and_position() -> None:
     slices = [
         pool("b", gpu("1"), node="node-0", driver="x"),
         pool("a", gpu("3"), node="node-0", driver="x", slices=2, part="second"),
@@ -68,7 +68,7 @@ def test_d19_a_device_is_reached_from_its_node_from_all_or_from_selected_nodes()
     ]
 
 
-def test_d19_each_device_of_a_slice_may_say_where_it_is_reached_from() -> None:
+def test_d19_each_device_of_a_slice_may_select_its_nodes() -> None:
     inventory = offered(
         pool(
             "fabric",
@@ -86,7 +86,7 @@ def test_d19_each_device_of_a_slice_may_say_where_it_is_reached_from() -> None:
     ]
 
 
-def test_what_a_device_says_of_nodes_counts_only_when_its_slice_says_so() -> None:
+def test_node_selection_per_device_counts_only_when_the_slice_enables_it() -> None:
     inventory = offered(pool("n0", gpu("gpu-0", more={"nodeName": "node-1"}), node="node-0"), nodes=2)
     assert names_at(inventory, 0) == ["gpu-0"]
     assert names_at(inventory, 1) == []
@@ -126,7 +126,7 @@ def test_d19_generations_of_pools_are_compared_within_driver_and_pool_only() -> 
 
 
 @pytest.mark.parametrize("published", [1, 3])
-def test_d19_a_pool_with_another_number_of_slices_than_it_says_is_not_used(published: int) -> None:
+def test_d19_a_pool_with_a_wrong_number_of_slices_is_not_used(published: int) -> None:
     slices = [pool("a", gpu(f"{part}"), node=f"node-{part}", slices=2, part=f"{part}") for part in range(published)]
     inventory = offered(*slices, nodes=3)
     assert len(inventory) == 0
@@ -165,7 +165,7 @@ def test_d19_a_pool_with_a_repeated_device_name_is_invalid() -> None:
     assert not inventory.broken_pools[0].incomplete
 
 
-def test_d19_broken_pools_trouble_the_nodes_they_are_for() -> None:
+def test_d19_broken_pools_are_reported_for_their_nodes() -> None:
     twice = [gpu("0"), gpu("0")]
     inventory = offered(
         pool("all", *twice, allNodes=True),
@@ -195,7 +195,7 @@ def test_d6_capacity_is_the_number_of_devices_of_gpu_drivers_on_the_node() -> No
     assert inventory.gpu_capacity().tolist() == [4, 0]
 
 
-def test_d6_devices_reached_from_several_nodes_are_no_capacity_of_a_node() -> None:
+def test_d6_devices_reached_from_several_nodes_are_not_node_capacity() -> None:
     inventory = offered(
         pool("all", gpu("everywhere"), allNodes=True),
         pool("zone", gpu("near"), nodeSelector=zone("a")),
@@ -208,20 +208,20 @@ def test_d6_devices_reached_from_several_nodes_are_no_capacity_of_a_node() -> No
 @pytest.mark.parametrize(
     ("kind", "gpus_counted"), [("gpu", 1), ("GPU", 1), ("amdgpu", 1), ("mig", 0), ("vfio", 0), (None, 1)]
 )
-def test_d6_devices_that_say_they_are_no_whole_gpu_do_not_count(kind: str | None, gpus_counted: int) -> None:
+def test_d6_devices_marked_as_partial_gpus_do_not_count(kind: str | None, gpus_counted: int) -> None:
     facts: dict[str, Any] = {} if kind is None else {"type": kind}
     assert offered(pool("n0", gpu("0", **facts), node="node-0")).gpu_capacity().tolist() == [gpus_counted]
     qualified: dict[str, Any] = {f"{DRIVER}/type": kind} if kind is not None else {}
     assert offered(pool("n0", gpu("0", **qualified), node="node-0")).gpu_capacity().tolist() == [gpus_counted]
 
 
-def test_d6_another_domains_type_says_nothing() -> None:
+def test_d6_the_type_attribute_of_another_domain_is_ignored() -> None:
     foreign: dict[str, Any] = {"net.example.com/type": "nic"}
     device = gpu("0", **foreign)
     assert offered(pool("n0", device, node="node-0")).gpu_capacity().tolist() == [1]
 
 
-def test_d6_obsolete_generations_and_incomplete_pools_are_no_capacity() -> None:
+def test_d6_obsolete_generations_and_incomplete_pools_are_not_capacity() -> None:
     inventory = offered(
         pool("n0", gpu("0"), gpu("1"), node="node-0", generation=1, part="x"),
         pool("n0", gpu("0"), node="node-0", generation=2, part="y"),
@@ -267,7 +267,7 @@ def test_d23_counters_that_do_not_add_up_make_a_pool_invalid(
     assert not inventory.broken_pools[0].incomplete
 
 
-def test_d23_counters_may_stand_in_another_slice_of_the_pool() -> None:
+def test_d23_counters_may_be_in_another_slice_of_the_pool() -> None:
     inventory = offered(
         pool("a", node="node-0", slices=2, part="counters", shares={"s": {"memory": "2"}}),
         pool("a", gpu("0", takes={"s": {"memory": "1500m"}}), node="node-0", slices=2, part="devices"),
@@ -286,21 +286,21 @@ def test_d23_counters_of_one_pool_are_not_those_of_another() -> None:
     assert [broken.pool for broken in offered(*slices, lacking).broken_pools] == ["c"]
 
 
-def test_what_was_asked_of_all_devices_is_kept() -> None:
+def test_selector_results_over_all_devices_are_cached() -> None:
     inventory = offered(gpus(2))
     ask = claim_request(device_request(1, "fast"))
     selectors = next(ask.alternatives()).selectors
     assert inventory.selection(selectors) is inventory.selection(selectors)
 
 
-def test_an_inventory_without_devices_or_nodes_answers() -> None:
+def test_an_inventory_without_devices_or_nodes_works() -> None:
     empty: list[ResourceSlice] = []
     assert offered(*empty, nodes=2).gpu_capacity().tolist() == [0, 0]
     assert offered(gpus(1), nodes=0).count_by_node(np.ones(1, dtype=np.bool_)).tolist() == []
     assert refusal_text(offered(*empty), claim_request(device_request(1))) == ""
 
 
-def test_d20_selectors_of_the_class_are_asked_before_those_of_the_request() -> None:
+def test_d20_selectors_of_the_class_run_before_those_of_the_request() -> None:
     """The class keeps devices away from a request whose own selector would fail on them."""
     only = device_class("gpu", f'device.driver == "{DRIVER}"')
     inventory = offered(

@@ -42,7 +42,7 @@ def test_other_drivers_alone_make_no_gpu_node_gpu_t94() -> None:
 
 
 @pytest.mark.parametrize("where", [{"allNodes": True}, {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": []}]}}])
-def test_devices_that_several_nodes_reach_are_nobodys_own_gpu_d6(where: Raw) -> None:
+def test_devices_reached_from_several_nodes_are_not_gpus_of_one_node_gpu_d6(where: Raw) -> None:
     assert gpus_of(cluster(nodes=1).slice("", 4, pool="net", **where).tables()) == {"node-0": 0}
 
 
@@ -53,7 +53,7 @@ def test_only_the_newest_complete_generation_of_a_pool_counts_gpu_d6() -> None:
     assert gpus_of(half.tables()) == {"node-0": 0}
 
 
-def test_partitions_are_no_gpus_and_take_none_gpu_d6() -> None:
+def test_partitions_are_not_gpus_and_use_none_gpu_d6() -> None:
     kinds = [{"name": name, "attributes": {"type": {"string": kind}}} for name, kind in (("g", "gpu"), ("m", "mig"))]
     world = cluster(nodes=1).slice("node-0", kinds).device_class("gpu").queue("q")
     world.device_class("mig", 'device.attributes["gpu.example.com"].type == "mig"')
@@ -86,7 +86,7 @@ def test_nodes_and_slices_may_come_in_any_order_gpu_d6(order: tuple[int, ...]) -
     assert gpus_of(tables) == {"node-0": 3, "node-1": 0}
 
 
-def test_what_goes_is_no_longer_counted_gpu_d6() -> None:
+def test_deleted_slices_are_no_longer_counted_gpu_d6() -> None:
     world = cluster(nodes=1).slice("node-0", 3)
     tables = world.tables()
     assert gpus_of(tables) == {"node-0": 3}
@@ -118,7 +118,7 @@ def test_a_node_that_changes_keeps_its_gpus_gpu_d6() -> None:
     assert gpus_of(tables) == {"node-0": 3}
 
 
-def test_a_label_of_a_node_decides_anew_which_devices_it_reaches() -> None:
+def test_a_changed_node_label_changes_the_devices_it_reaches() -> None:
     term = {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r0"]}]}
     world = cluster(nodes=1).device_class("gpu").queue("q").gang("a", template=1)
     world.slice("", 1, pool="near", nodeSelector={"nodeSelectorTerms": [term]})
@@ -135,7 +135,7 @@ def problems_of(tables: Tables) -> list[str]:
     return [problem.text for problem in tables.snapshot(NOW_NS).problems if problem.subject == "ResourceSlice"]
 
 
-def test_pools_that_cannot_be_used_are_reported_as_long_as_they_are_there_gpu_d19() -> None:
+def test_unusable_pools_are_reported_as_long_as_they_exist_gpu_d19() -> None:
     tables = cluster(nodes=1).slice("node-0", 3, of=2).tables()
     assert problems_of(tables) == ["pool node-0 of gpu.example.com has 1 of 2 slices"]
     tables.remove("ResourceSlice", "", "node-0-gpu.example.com")
@@ -149,7 +149,7 @@ def test_shared_gpus_are_not_for_nodes_with_gpus_in_slices_gpu_p3() -> None:
     }
 
 
-def test_pods_with_claims_of_gpus_are_no_cpu_pods() -> None:
+def test_pods_with_gpu_claims_are_not_cpu_pods() -> None:
     tables = devices().queue("q").gang("a", template=1).gang("b").tables()
     tasks = tables.snapshot(NOW_NS).task_records
     shapes: dict[str, Any] = {key: task.shape for key, task in tasks.items()}
@@ -158,7 +158,7 @@ def test_pods_with_claims_of_gpus_are_no_cpu_pods() -> None:
     assert shapes["default/a-0"].gpu_hundredths == 100
 
 
-def test_a_leaver_stays_stuck_when_the_slices_of_its_node_change() -> None:
+def test_a_terminating_pod_stays_stuck_when_the_slices_of_its_node_change() -> None:
     """Nodes are read before the clock is."""
     world = devices().queue("q").gang("a", on="node-0", template=1, given=("gpu-0",), deleted=100_000)
     assert world.tables().snapshot(NOW_NS).task_records["default/a-0"].status.name == "STUCK_IN_RELEASING"
@@ -209,7 +209,7 @@ def test_a_claim_found_by_its_owner_may_come_before_or_after_the_pod_and_its_cla
     assert all(each == said[0] for each in said)
 
 
-def test_a_claim_that_names_its_class_among_alternatives_notices_it_gpu_d5() -> None:
+def test_a_claim_with_a_class_among_its_alternatives_follows_that_class_gpu_d5() -> None:
     way = {"name": "r", "firstAvailable": [{"name": "f", "deviceClassName": "gpu", "count": 1}]}
     world = Cluster().pod("a-0", template=[way]).device_class("gpu")
     said = [shape_after(world.objects, order) for order in permutations(range(3))]

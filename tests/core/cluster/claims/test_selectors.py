@@ -160,7 +160,7 @@ def test_d20_capacities_are_quantities(expression: str, yes: bool) -> None:
         ("devices.driver == 'x'", "'devices.driver'"),
     ],
 )
-def test_d20_what_cannot_be_told_is_an_error_that_names_it(expression: str, about: str) -> None:
+def test_d20_an_expression_that_cannot_be_evaluated_is_a_named_error(expression: str, about: str) -> None:
     assert about in problem(expression)
     assert problem(expression).startswith(f"selector {expression}: ")
 
@@ -172,7 +172,7 @@ def test_a_broken_value_of_a_device_is_an_error_of_selectors_that_read_it() -> N
     assert says(f"!has({G}.empty)", broken)
 
 
-def test_errors_are_remembered_as_errors() -> None:
+def test_errors_are_cached_as_errors() -> None:
     assert problem(f"{G}.nothing == 1") == problem(f"{G}.nothing == 1")
 
 
@@ -203,7 +203,7 @@ def test_what_an_expression_reads_is_found_in_its_text(expression: str, reads: t
         "device.attributes['open",
     ],
 )
-def test_an_expression_may_read_more_than_its_text_tells(expression: str) -> None:
+def test_an_expression_may_read_more_than_its_text_shows(expression: str) -> None:
     assert parse_expression(expression).reads is None
 
 

@@ -54,7 +54,7 @@ def test_d23_results_of_an_alternative_carry_its_name() -> None:
     assert result["request"] == "r/rest"
 
 
-def test_d23_administrative_access_and_tolerations_are_told() -> None:
+def test_d23_administrative_access_and_tolerations_are_in_the_result() -> None:
     toleration = {"key": "sick", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
     (result,) = wire(offered(gpus(1)), claim_request(device_request(1, adminAccess=True, tolerations=[toleration])))[
         "devices"

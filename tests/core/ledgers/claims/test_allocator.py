@@ -72,7 +72,7 @@ def test_d20_only_selected_devices_are_given() -> None:
     )
 
 
-def test_d21_an_earlier_choice_is_taken_back_for_a_later_request() -> None:
+def test_d21_the_search_backtracks_for_a_later_request() -> None:
     inventory = offered(pool("a", gpu("0", speed="fast"), gpu("1", speed="slow"), node="node-0"))
     assert devices_of(inventory, claim_request(device_request(1), device_request(1, "fast", "s"))) == ["1", "0"]
     assert devices_of(inventory, claim_request(device_request(1)), claim_request(device_request(1, "fast"))) == [
@@ -199,7 +199,7 @@ def test_d23_administrative_access_takes_no_device_and_sees_those_in_use() -> No
     assert refusal_text(inventory, claim_request(device_request(3, adminAccess=True))) == ""
 
 
-def test_what_is_taken_is_told_apart_from_what_is_given() -> None:
+def test_devices_in_use_are_distinct_from_devices_allocated() -> None:
     inventory = offered(gpus(3))
     ask = claim_request(device_request(2, name="look", adminAccess=True), device_request(2, name="have"))
     assert allocated(inventory, ask, used=["gpu-0"]) == (
@@ -216,7 +216,7 @@ def test_d20_devices_with_binding_conditions_are_not_given() -> None:
 
 
 @pytest.mark.parametrize(("effect", "first"), [("NoSchedule", "1"), ("NoExecute", "1"), ("None", "0")])
-def test_d23_a_tainted_device_is_given_only_to_those_who_bear_it(effect: str, first: str) -> None:
+def test_d23_a_tainted_device_is_given_only_to_requests_that_tolerate_it(effect: str, first: str) -> None:
     sick = gpu("0", more={"taints": [{"key": "sick", "value": "yes", "effect": effect}]})
     inventory = offered(pool("a", sick, gpu("1"), node="node-0"))
     assert devices_of(inventory, claim_request(device_request(1))) == [first]
@@ -237,7 +237,7 @@ def test_d23_taints_of_devices_can_be_switched_off() -> None:
     assert devices_of(ignoring, claim_request(device_request(1))) == ["0"]
 
 
-def test_d23_every_hard_taint_must_be_borne() -> None:
+def test_d23_every_hard_taint_must_be_tolerated() -> None:
     taints = [{"key": key, "effect": "NoSchedule"} for key in ("a", "b")]
     inventory = offered(pool("a", gpu("0", more={"taints": taints}), node="node-0"))
     one, both = [{"key": "a", "operator": "Exists"}], [{"operator": "Exists"}]
@@ -245,7 +245,7 @@ def test_d23_every_hard_taint_must_be_borne() -> None:
     assert devices_of(inventory, claim_request(device_request(1, tolerations=both))) == ["0"]
 
 
-def test_d23_all_devices_include_tainted_ones_so_they_must_be_borne() -> None:
+def test_d23_all_devices_include_tainted_ones_so_they_must_be_tolerated() -> None:
     sick = gpu("0", more={"taints": [{"key": "sick", "effect": "NoSchedule"}]})
     inventory = offered(pool("a", sick, gpu("1"), node="node-0"))
     assert refusal_text(inventory, claim_request(all_devices_request())) == ""
@@ -284,7 +284,7 @@ def test_d23_every_counter_of_a_partition_must_suffice() -> None:
     assert refusal_text(inventory, claim_request(device_request(3))) == ""
 
 
-def test_d23_counters_come_back_when_a_choice_is_taken_back() -> None:
+def test_d23_counters_are_restored_when_the_search_backtracks() -> None:
     """The first request must leave the large partition's share to the second."""
     shares = {"s": {"memory": 4}}
     devices = [gpu("0", takes={"s": {"memory": 3}}), gpu("1"), gpu("2", takes={"s": {"memory": 4}}, speed="fast")]
@@ -292,14 +292,14 @@ def test_d23_counters_come_back_when_a_choice_is_taken_back() -> None:
     assert devices_of(inventory, claim_request(device_request(1), device_request(1, "fast", "s"))) == ["1", "2"]
 
 
-def test_d23_looking_at_a_partition_takes_nothing_of_its_counters() -> None:
+def test_d23_administrative_access_to_a_partition_uses_no_counters() -> None:
     inventory = offered(partitions(4, 4))
     assert devices_of(
         inventory, claim_request(device_request(2, adminAccess=True)), claim_request(device_request(1))
     ) == ["part-0", "part-1", "part-0"]
 
 
-def test_d23_partitions_of_different_appetite_are_not_alike() -> None:
+def test_d23_partitions_that_consume_different_counters_are_not_alike() -> None:
     inventory = offered(partitions(3, 2, 2))
     assert devices_of(inventory, claim_request(device_request(2))) == ["part-1", "part-2"]
 
@@ -315,7 +315,7 @@ def test_devices_once_given_can_be_given_again_when_they_are_free_and_counters_s
     assert are_available(inventory, (), np.ones(len(inventory), dtype=np.bool_))
 
 
-def test_d19_all_devices_cannot_be_told_while_a_pool_of_the_node_is_broken() -> None:
+def test_d19_a_request_for_all_devices_fails_while_a_pool_of_the_node_is_broken() -> None:
     inventory = offered(
         gpus(1),
         pool("b", gpu("0"), node="node-0", slices=2),
@@ -334,7 +334,7 @@ def test_d19_all_devices_cannot_be_told_while_a_pool_of_the_node_is_broken() -> 
     assert "is for all devices" in refusal_text(inventory, either, used=["gpu-0"])
 
 
-def test_d19_when_nothing_fits_an_invalid_pool_is_told_an_incomplete_one_is_not() -> None:
+def test_d19_when_nothing_fits_an_invalid_pool_is_reported_an_incomplete_one_is_not() -> None:
     inventory = offered(
         gpus(1),
         pool("b", gpu("0"), node="node-0", slices=2),
@@ -353,7 +353,7 @@ def test_d19_when_nothing_fits_an_invalid_pool_is_told_an_incomplete_one_is_not(
 SIZE = f'device.attributes["{DRIVER}"].size == 1'
 
 
-def test_d20_a_selector_that_fails_ends_the_search_when_the_search_comes_to_the_device() -> None:
+def test_d20_a_failing_selector_ends_the_search_when_it_reaches_the_device() -> None:
     inventory = offered(pool("a", gpu("0", size=1), gpu("1", size=1), gpu("odd"), gpu("3", size=1), node="node-0"))
     ask = claim_request(device_request(2, selectors=[SIZE]))
     assert devices_of(inventory, ask) == ["0", "1"]
@@ -376,7 +376,7 @@ def test_devices_on_which_a_selector_fails_are_not_like_those_on_which_it_does_n
     assert "odd" in refusal_text(inventory, ask)
 
 
-def test_a_hopeless_search_is_given_up_and_says_so() -> None:
+def test_an_unresolvable_search_is_given_up_with_a_reason() -> None:
     """Pairs that agree in a, triples that differ in b: nothing fits, and no two devices are alike."""
     devices = [gpu(f"{number:02}", a=number % 6, b=number, c=number % 5) for number in range(30)]
     inventory = offered(pool("a", *devices, node="node-0"))

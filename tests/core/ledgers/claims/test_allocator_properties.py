@@ -199,7 +199,7 @@ def test_d21_the_first_devices_that_satisfy_all_claims_are_given_and_none_only_w
 
 @settings(max_examples=200, deadline=None)
 @given(cases(nodes=4, most=3), st.lists(st.integers(0, 3), max_size=4))
-def test_d10_many_nodes_at_once_answer_as_each_alone(case: Case, some: list[int]) -> None:
+def test_d10_many_nodes_at_once_give_the_same_result_as_each_alone(case: Case, some: list[int]) -> None:
     inventory, claims, taken = case
     alone = [not isinstance(allocate(inventory, row, claims, taken), ClaimRefusal) for row in range(4)]
     assert fits_claims(inventory, claims, taken).tolist() == alone

@@ -42,7 +42,7 @@ def test_d10_nodes_with_enough_free_devices_fit() -> None:
     ]
 
 
-def test_only_the_rows_asked_about_are_answered() -> None:
+def test_only_the_requested_rows_are_checked() -> None:
     none = used_column(GROWING)
     assert fits_claims(GROWING, [claim_request(device_request(2))], none, np.array([4, 1])).tolist() == [True, False]
     assert fits_claims(
@@ -101,7 +101,7 @@ def test_devices_reached_from_several_nodes_count_for_each() -> None:
     ]
 
 
-def test_looking_at_devices_competes_with_nobody() -> None:
+def test_administrative_access_does_not_compete() -> None:
     look, have = claim_request(device_request(2, adminAccess=True)), claim_request(device_request(2))
     used = used_column(GROWING, "gpu-0")
     assert fits_claims(GROWING, [look], used).tolist() == [False, False, True, True, True]
@@ -140,7 +140,7 @@ def test_alternatives_constraints_and_all_devices_are_decided_by_the_allocator()
     ]
 
 
-def test_answers_are_kept_by_what_is_in_use() -> None:
+def test_results_are_cached_by_the_devices_in_use() -> None:
     inventory = offered(pool("a", gpu("0", numa=0), gpu("1", numa=0), gpu("2", numa=1), node="node-0"))
     ask = claim_request(device_request(2), constraints=[same("numa")])
     for used, fitting in [((), True), (("1",), False), (("2",), True), ((), True)]:
@@ -213,7 +213,7 @@ def test_a_selector_that_fails_on_a_node_rules_out_that_node() -> None:
 
 
 @pytest.mark.parametrize("constraints", [[], [same("x")]])
-def test_no_devices_and_no_nodes_are_no_trouble(constraints: list[dict[str, object]]) -> None:
+def test_no_devices_and_no_nodes_are_handled(constraints: list[dict[str, object]]) -> None:
     ask = claim_request(device_request(1), constraints=constraints)
     empty = offered(nodes=2)
     assert fits_claims(empty, [ask], used_column(empty)).tolist() == [False, False]

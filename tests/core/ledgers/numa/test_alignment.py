@@ -56,7 +56,7 @@ def test_t101_containers_are_aligned_one_by_one_each_from_what_is_left() -> None
     assert given(zoned(*zones), amounts_of(cpu=3), amounts_of(cpu=3)) is None
 
 
-def test_t102_all_resources_of_a_restricted_pod_must_want_as_many_zones() -> None:
+def test_t102_all_resources_of_a_restricted_pod_must_need_as_many_zones() -> None:
     """gpu:N-11."""
     zones = (amounts_of(gpu=4, cpu=16), amounts_of(gpu=4, cpu=16))
     assert given(restricted(*zones), amounts_of(gpu=6, cpu=10)) is None
@@ -70,7 +70,7 @@ def test_t102_all_resources_of_a_restricted_pod_must_want_as_many_zones() -> Non
 
 
 @pytest.mark.parametrize("pod", [amounts_of(gpu=4, cpu=50), amounts_of(gpu=1, cpu=50)])
-def test_t103_how_many_zones_a_pod_wants_follows_from_what_zones_may_give_not_from_what_is_left(
+def test_t103_the_number_of_zones_follows_from_allocatable_not_from_what_is_left(
     pod: dict[str, str | int],
 ) -> None:
     left = amounts_of(gpu=3, cpu=45)
@@ -93,7 +93,7 @@ def test_n11_more_than_all_zones_may_give_is_refused() -> None:
     assert given(restricted(amounts_of(gpu=2), amounts_of(gpu=2)), amounts_of(gpu=5)) is None
 
 
-def test_n11_what_a_container_does_not_need_wants_no_zones() -> None:
+def test_n11_resources_a_container_does_not_need_require_no_zones() -> None:
     zone = amounts_of(gpu=4, cpu=16)
     found = given(restricted(zone, zone, scope="container"), amounts_of(gpu=6), amounts_of(cpu=2))
     assert found == {0: {GPU: 4, "cpu": 2000}, 1: {GPU: 2}}
@@ -112,7 +112,7 @@ def test_t105_two_containers_of_three_gpus_lie_in_one_zone_each(memory: str) -> 
     assert {number: taken[GPU] for number, taken in found.items()} == {0: 3, 1: 3}
 
 
-def test_t105_the_same_pod_as_a_whole_fills_the_first_zone_and_is_refused_where_memory_wants_one_zone() -> None:
+def test_t105_the_same_pod_as_a_whole_fills_the_first_zone_and_is_refused_where_memory_needs_one_zone() -> None:
     zone = amounts_of(gpu=4, cpu=8, memory="16Gi")
     wide = given(restricted(zone, zone), amounts_of(gpu=3, memory="16Gi"), amounts_of(gpu=3, memory="16Gi"))
     assert wide is not None
@@ -150,12 +150,12 @@ def test_t107_only_whole_cores_are_pinned_and_memory_is_summed() -> None:
     assert given(zoned(*zones), amounts_of(cpu=44, memory="60Gi"), amounts_of(cpu="4500m", memory="60Gi")) is None
 
 
-def test_n8_the_policy_none_refuses_nobody_and_best_effort_neither() -> None:
+def test_n8_the_policies_none_and_best_effort_refuse_no_pod() -> None:
     assert given(zoned(*EIGHT, policy="none"), amounts_of(gpu=6)) == {}
     assert given(best_effort(*EIGHT), amounts_of(gpu=9)) == {}
 
 
-def test_n8_a_pod_whose_devices_no_zone_reports_is_not_looked_at() -> None:
+def test_n8_a_pod_whose_devices_no_zone_reports_is_not_aligned() -> None:
     assert given(zoned(amounts_of(cpu=2), amounts_of(cpu=2)), amounts_of(gpu=6, cpu=10), qos="Burstable") == {}
 
 

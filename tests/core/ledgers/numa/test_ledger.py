@@ -30,7 +30,7 @@ def holding(zone: int, cpu: int) -> dict[str, Any]:
     return {"on": "n", "cpu": cpu, "qos": "Guaranteed", "numa": {f"zone-{zone}": amounts_of(cpu=cpu)}}
 
 
-def test_t109_what_is_left_follows_from_the_records_not_from_what_the_daemon_says() -> None:
+def test_t109_what_is_left_follows_from_the_records_not_from_the_daemon() -> None:
     found = zoned(*FOUR, available=(amounts_of(cpu=99), amounts_of(cpu=99)))
     found.pod("runs", **holding(1, 2)).pod("promised", **holding(0, 2)).assume("promised", TaskStatus.PIPELINED)
     found.pod("unrecorded", on="n", cpu=2, qos="Guaranteed")
@@ -55,13 +55,13 @@ def test_n16_a_pod_that_has_ended_holds_nothing(phase: str) -> None:
     assert cores(zoned(*FOUR).pod("p", phase=phase, **holding(0, 3)).cycle()) == [4, 4]
 
 
-def test_n16_a_leaver_holds_its_zone_until_it_is_gone() -> None:
+def test_n16_a_terminating_pod_holds_its_zone_until_it_is_gone() -> None:
     found = zoned(*FOUR).pod("p", **holding(0, 3)).assume("p", TaskStatus.RELEASING)
     assert cores(found.cycle()) == [1, 4]
     assert cores(found.cycle(), idle=False) == [4, 4]
 
 
-def test_n16_nobody_starts_in_a_zone_that_is_still_held_but_it_can_be_promised() -> None:
+def test_n16_no_pod_starts_in_a_zone_that_is_still_held_but_one_can_be_pipelined() -> None:
     """gpu:N-16, Do better."""
     found = zoned(*FOUR).pod("leaver", **holding(0, 3)).assume("leaver", TaskStatus.RELEASING)
     result = found.pod("stays", **holding(1, 3)).gang("j", cpu=3, qos="Guaranteed").schedule()
@@ -69,20 +69,20 @@ def test_n16_nobody_starts_in_a_zone_that_is_still_held_but_it_can_be_promised()
     assert zones_in(result.cycle.state.placements["default/j-0"]) == [0]
 
 
-def test_n16_who_can_start_in_an_empty_zone_does_although_a_lower_one_will_be_free() -> None:
+def test_n16_a_pod_starts_in_an_empty_zone_although_a_lower_one_will_be_free() -> None:
     found = zoned(*FOUR).pod("leaver", **holding(0, 3)).assume("leaver", TaskStatus.RELEASING)
     result = found.gang("j", cpu=3, qos="Guaranteed").schedule()
     assert result.zones_of("j-0") == ((1, {"cpu": 3000}),)
     assert result.bound("j") == 1
 
 
-def test_n16_what_is_promised_is_not_given_to_another_although_it_is_idle() -> None:
+def test_n16_a_pipelined_zone_is_not_given_to_another_pod_although_it_is_idle() -> None:
     found = zoned(*FOUR).pod("promised", **holding(0, 3)).assume("promised", TaskStatus.PIPELINED)
     result = found.gang("j", cpu=3, qos="Guaranteed").schedule()
     assert result.zones_of("j-0") == ((1, {"cpu": 3000}),)
 
 
-def test_n16_the_figure_of_the_daemon_is_the_start_where_the_configuration_says_so() -> None:
+def test_n16_the_figures_of_the_daemon_are_used_where_configured() -> None:
     found = zoned(*FOUR, available=(amounts_of(cpu=1), amounts_of(cpu=3)), arguments={"reconstructAvailable": "false"})
     found.pod("runs", **holding(0, 3))
     assert cores(found.cycle()) == [1, 3]
@@ -91,13 +91,13 @@ def test_n16_the_figure_of_the_daemon_is_the_start_where_the_configuration_says_
     assert cores(found.cycle(), idle=False) == [4, 3]
 
 
-def test_n16_the_daemon_has_not_counted_a_pod_that_is_still_on_its_way() -> None:
+def test_n16_a_binding_pod_is_subtracted_from_the_figures_of_the_daemon() -> None:
     found = zoned(*FOUR, available=FOUR, arguments={"reconstructAvailable": "false"})
     found.pod("p", cpu=3, qos="Guaranteed").bind_request("p", "n", numa={"zone-0": amounts_of(cpu=3)})
     assert cores(found.cycle()) == [1, 4]
 
 
-def test_n17_the_next_pod_of_a_cycle_finds_what_the_last_one_left() -> None:
+def test_n17_the_next_pod_of_a_cycle_sees_what_the_last_one_left() -> None:
     result = zoned(*FOUR).gang("a", 3, min=1, cpu=3, qos="Guaranteed").schedule()
     assert [result.zones_of(f"a-{index}") for index in range(3)] == [((0, {"cpu": 3000}),), ((1, {"cpu": 3000}),), ()]
     assert cores(result.cycle) == [1, 1]
@@ -157,7 +157,7 @@ def test_t111_a_victim_whose_zone_is_taken_moves_to_the_other_zone_of_its_node()
     check_state(cycle.state, cycle.gangs)
 
 
-def test_t111_a_victim_whose_zone_is_still_free_stays_and_never_notices() -> None:
+def test_t111_a_victim_whose_zone_is_still_free_stays_unchanged() -> None:
     cycle = two_victims().cycle()
     evict(cycle, "victim0", "victim1")
     assert serve(cycle, "victim1")
@@ -168,7 +168,7 @@ def test_t111_a_victim_whose_zone_is_still_free_stays_and_never_notices() -> Non
     check_state(cycle.state, cycle.gangs)
 
 
-def test_n17_a_victim_stays_with_what_its_record_says_even_if_it_would_be_given_something_else() -> None:
+def test_n17_a_victim_keeps_its_recorded_zones_even_if_a_new_allocation_would_differ() -> None:
     """It lies in both zones by its record; asked anew it would be given zone 0."""
     found = zoned(*FOUR).gang(
         "v", on="n", cpu=2, qos="Guaranteed", numa={"zone-0": amounts_of(cpu=1), "zone-1": amounts_of(cpu=1)}
@@ -205,7 +205,7 @@ def test_t111_preempting_takes_the_least_victim_and_its_zone() -> None:
     assert zones_in(result.cycle.state.placements["default/urgent-0"]) == [1]
 
 
-def test_n17_a_job_that_asks_for_more_may_take_back_where_one_that_asks_for_less_could_not() -> None:
+def test_n17_a_larger_request_may_preempt_where_a_smaller_one_failed() -> None:
     """Restricted: six GPUs want two zones, so ten cores are refused and twenty-four are not."""
     zone = amounts_of(gpu=4, cpu=16)
     found = with_preemption(zoned(zone, zone, policy="restricted"))
@@ -257,7 +257,7 @@ def test_n4_mistakes_in_the_arguments_are_reported_and_the_default_stays() -> No
 
 
 @pytest.mark.parametrize("plane", ["idle", "free"])
-def test_validation_notices_zones_that_are_not_what_their_holders_leave(plane: str) -> None:
+def test_validation_notices_a_corrupted_zone_ledger(plane: str) -> None:
     cycle = two_victims().cycle()
     run_actions(cycle)
     check_state(cycle.state, cycle.gangs)
@@ -289,9 +289,7 @@ CONTENTS = st.lists(
 
 
 @drawn(CONTENTS, st.integers(0, 12))
-def test_whatever_is_held_and_given_back_the_books_are_what_the_holders_leave(
-    steps: list[tuple[int, int, int, int]], kept: int
-) -> None:
+def test_the_ledger_always_equals_capacity_minus_holders(steps: list[tuple[int, int, int, int]], kept: int) -> None:
     cycle = numa().node("a").zones("a", *FOUR).node("b").zones("b", *FOUR).gang("j", qos="Guaranteed").cycle()
     (books,) = cycle.state.discrete_ledgers
     task = placement_request_of(cycle, "j-0").task

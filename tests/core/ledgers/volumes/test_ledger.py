@@ -43,7 +43,7 @@ def promise(cycle: Cycle, ask: PlacementRequest, row: int = 0) -> None:
     cycle.state.place(ask.gang, ask.leaf, ask.task, row, (), grants, pipelined=True)
 
 
-def test_room_of_a_pod_told_to_leave_can_be_promised_and_not_given() -> None:
+def test_storage_of_an_evicted_pod_can_be_pipelined_and_not_allocated() -> None:
     """cycle:NOD-7."""
     cycle = with_leaver("1Gi", "4Gi", "5Gi").cycle()
     books, state, old, job = (
@@ -60,7 +60,7 @@ def test_room_of_a_pod_told_to_leave_can_be_promised_and_not_given() -> None:
     )
 
 
-def test_a_pod_told_to_leave_may_stay_until_its_room_is_promised() -> None:
+def test_an_evicted_pod_may_be_kept_until_its_storage_is_pipelined() -> None:
     cycle = with_leaver("1Gi", "4Gi", "5Gi").cycle()
     books, state, old = books_of(cycle), cycle.state, placement_request_of(cycle, "old-0")
     evict(cycle, old)
@@ -70,7 +70,7 @@ def test_a_pod_told_to_leave_may_stay_until_its_room_is_promised() -> None:
     assert books.grant(state, old, 0, idle=False) is None
 
 
-def test_a_pod_told_to_leave_may_stay_when_there_is_room_for_both() -> None:
+def test_an_evicted_pod_may_be_kept_when_storage_suffices_for_both() -> None:
     cycle = with_leaver("9Gi", "4Gi", "5Gi").cycle()
     books, state, old = books_of(cycle), cycle.state, placement_request_of(cycle, "old-0")
     evict(cycle, old)
@@ -78,7 +78,7 @@ def test_a_pod_told_to_leave_may_stay_when_there_is_room_for_both() -> None:
     assert books.grant(state, old, 0, idle=False) == books.held(old.task)
 
 
-def test_what_is_promised_is_not_given_to_one_who_starts_now() -> None:
+def test_pipelined_storage_is_not_given_to_a_pod_that_starts_now() -> None:
     world = with_leaver("5Gi", "4Gi", "5Gi").claim("late", size="5Gi").gang("next", claims=("late",))
     cycle = world.cycle()
     books, state = books_of(cycle), cycle.state
@@ -86,7 +86,7 @@ def test_what_is_promised_is_not_given_to_one_who_starts_now() -> None:
     assert books.grant(state, placement_request_of(cycle, "next-0"), 0, idle=True) is None
 
 
-def test_a_volume_that_a_leaver_was_to_get_is_promised_and_not_given() -> None:
+def test_a_volume_chosen_for_an_evicted_pod_is_pipelined_and_not_allocated() -> None:
     """The leaver is on its way to the node and its claim still waits."""
     world = cluster(nodes=1).queue("q").storage_class().volume("pv").claim("a").claim("b")
     world.gang("first", claims=("a",)).bind_request("first-0", "node-0").gang("job", claims=("b",))
@@ -104,7 +104,7 @@ def test_a_volume_that_a_leaver_was_to_get_is_promised_and_not_given() -> None:
     assert books.grant(state, first, 0, idle=False) is None
 
 
-def test_a_shared_volume_of_leavers_goes_to_one_claim_of_a_pod() -> None:
+def test_a_shared_volume_of_evicted_pods_goes_to_one_claim_of_a_pod() -> None:
     world = (
         cluster(nodes=1).queue("q").storage_class().volume("pv").claim("large", size="2Gi").claim("small", size="1Gi")
     )
@@ -114,7 +114,7 @@ def test_a_shared_volume_of_leavers_goes_to_one_claim_of_a_pod() -> None:
     assert books_of(cycle).grant(cycle.state, placement_request_of(cycle, "job-0"), 0, idle=False) is None
 
 
-def test_a_volume_that_is_to_move_with_nobody_stays_with_its_pod() -> None:
+def test_an_evicted_pod_may_keep_its_chosen_volume() -> None:
     world = cluster(nodes=1).queue("q").storage_class().volume("a").volume("b").claim("x")
     world.gang("first", claims=("x",)).bind_request("first-0", "node-0")
     cycle = world.cycle()
@@ -138,7 +138,7 @@ def test_a_pod_whose_claim_is_being_deleted_may_stay_and_not_move() -> None:
     assert not cycle.placer.try_place_tasks(old.gang, cycle.gangs.next_tasks(old.gang))
 
 
-def test_a_look_at_all_nodes_follows_what_is_given_and_undone() -> None:
+def test_the_check_of_all_nodes_follows_allocations_and_their_undo() -> None:
     world = cluster(nodes=100).queue("q").storage_class().volume("pv", on="node-7").claim("a").claim("b")
     cycle = world.gang("first", claims=("a",)).gang("job", claims=("b",)).cycle()
     books, state, job = books_of(cycle), cycle.state, placement_request_of(cycle, "job-0")
@@ -155,6 +155,6 @@ def test_a_look_at_all_nodes_follows_what_is_given_and_undone() -> None:
     assert open_rows() == [row]
 
 
-def test_clusters_without_waiting_claims_keep_no_books() -> None:
+def test_clusters_without_pending_claims_keep_no_ledger() -> None:
     world = cluster(nodes=1).queue("q").volume("pv", claim="a").claim("a", bound_to="pv").gang("job", claims=("a",))
     assert not [book for book in world.cycle().state.discrete_ledgers if isinstance(book, VolumeLedger)]

@@ -44,7 +44,7 @@ NAMED = (HOST, "In", ("node-03", "node-04", "elsewhere"))
     ],
     ids=["everywhere", "nowhere", "named", "both", "not in", "many", "either", "unknown", "broken", "by name", "empty"],
 )
-def test_a_place_is_where_one_of_its_terms_holds(place: AccessibleNodes, rows: list[int]) -> None:
+def test_a_volume_is_reachable_where_one_of_its_terms_holds(place: AccessibleNodes, rows: list[int]) -> None:
     table = nodes()
     assert accessible_rows(table, place).tolist() == rows
     assert np.flatnonzero(accessible_mask(table, place)).tolist() == rows
