@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from pykai.kube.backoff import Backoff
+from pykai.kube.errors import ConnectionLost, ServerError
 from pykai.kube.flags import OptionError
 from pykai.kube.resources import NODES
 from pykai.kube.runtime import Runtime, Service
@@ -24,6 +27,7 @@ from pykai.lab.story import DEFAULT_STORY, ScenarioError, machine_kind, read_sto
 
 NONE: Final = "none"
 _LOG = logging.getLogger(__name__)
+_BACKOFF = Backoff(0.1, 5.0)
 
 
 class SampleNodes:
@@ -39,11 +43,24 @@ class SampleNodes:
         self._done = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Create what is missing; raises `KubeError` where the server refuses it."""
-        if not self._only_if_empty or not await self._client.list_raw(NODES):
-            made = await create_nodes(self._client, self._clock, self._kinds)
-            _LOG.info("%d nodes and what belongs to them were created", made)
-        self._done = True
+        """Create what is missing, as soon as the server answers; raises `KubeError` where the server refuses it."""
+        failures = 0
+        #: decided once: after half of the nodes were created the cluster is no longer empty
+        wanted: bool | None = None if self._only_if_empty else True
+        while not self._done and not stop.is_set():
+            try:
+                if wanted is None:
+                    wanted = not await self._client.list_raw(NODES)
+                if wanted:
+                    made = await create_nodes(self._client, self._clock, self._kinds)
+                    _LOG.info("%d nodes and what belongs to them were created", made)
+                self._done = True
+            except (ConnectionLost, ServerError) as error:
+                failures += 1
+                delay_s = _BACKOFF.delay_s(failures)
+                _LOG.warning("no nodes created yet, the next attempt is in %.1f s: %s", delay_s, error)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), delay_s)
 
     def ready(self) -> bool:
         """Whether the nodes are there."""
