@@ -60,7 +60,7 @@ class LiveDisplay:
             await self._run_board(stop)
         if self._picture is not None:
             console = Console(width=_WIDTH, record=True, color_system="truecolor", file=io.StringIO())
-            console.print(self._render(_TALL))
+            console.print(await self._render(_TALL))
             save_picture(console, self._picture, "kai up")
 
     def _on_plan(self, plan: Plan) -> None:
@@ -77,17 +77,17 @@ class LiveDisplay:
                 click.echo(sentence)
             if time.monotonic() - said_s >= _LINE_S:
                 said_s = time.monotonic()
-                click.echo(summary(self._cluster.scheduler.loop.cluster_view()))
+                click.echo(summary(await self._cluster.scheduler.loop.cluster_view()))
 
     async def _run_board(self, stop: asyncio.Event) -> None:
         console = Console(highlight=False)
         with Live(console=console, auto_refresh=False, screen=True) as live:
             while not await _stopped_within(stop, _REDRAW_S):
-                live.update(self._render(shutil.get_terminal_size().lines), refresh=True)
-        console.print(self._render(_TALL))
+                live.update(await self._render(shutil.get_terminal_size().lines), refresh=True)
+        console.print(await self._render(_TALL))
 
-    def _render(self, lines: int) -> Group:
-        view = self._cluster.scheduler.loop.cluster_view()
+    async def _render(self, lines: int) -> Group:
+        view = await self._cluster.scheduler.loop.cluster_view()
         player = self._cluster.player
         title = player.story.title or "A cluster"
         clock = self._cluster.runtime.clock

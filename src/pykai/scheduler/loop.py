@@ -117,6 +117,7 @@ class Loop:
         #: the last view that was asked for, and after how many cycles it was made
         self._view = ClusterView()
         self._view_cycles = -1
+        self._closed = False
         #: told of every plan once it is being carried out
         self.plan_listeners = PlanListeners(metrics.count_failed_listener)
         self._status_tracker = StatusTracker()
@@ -167,6 +168,7 @@ class Loop:
 
     def close(self) -> None:
         """Release the thread."""
+        self._closed = True
         self._thread.shutdown(wait=False)
 
     async def _wait_for_next_cycle(self, stop: asyncio.Event) -> None:
@@ -251,14 +253,18 @@ class Loop:
             log.debug("%d binds, %d evictions", len(plan.binds), len(plan.evictions))
         return plan
 
-    def cluster_view(self) -> ClusterView:
-        """The cluster at the end of the last cycle; made when it is asked for, at most once a cycle.
+    async def cluster_view(self) -> ClusterView:
+        """The cluster at the end of the last cycle; made on demand, at most once a cycle.
 
-        While a cycle runs, its tables belong to the engine's thread, and the view before stands.
+        While a cycle runs, or after the last one, callers get the view before.
         """
-        if self._view_cycles != self.cycles and not self.engine_lock.locked():
-            snapshot = self.intake.tables.snapshot(now_ns(self._clock))
-            self._view, self._view_cycles = build_cluster_view(snapshot, self.plan), self.cycles
+        if self._view_cycles != self.cycles and not self.engine_lock.locked() and not self._closed:
+            async with self.engine_lock:
+                cycles, at_ns = self.cycles, now_ns(self._clock)
+                self._view = await self._in_thread(
+                    lambda: build_cluster_view(self.intake.tables.snapshot(at_ns), self.plan)
+                )
+                self._view_cycles = cycles
         return self._view
 
     @property

@@ -132,16 +132,16 @@ async def test_the_view_of_the_cluster_is_made_when_asked_for_and_not_while_a_cy
         await lab.node("a", gpus=2)
         await lab.gang("job", pods=1, gpu=1)
         await lab.until_bound("job", 1)
-        while not loop.cluster_view().pods_placed:
+        while not (await loop.cluster_view()).pods_placed:
             await asyncio.sleep(0.001)
-        view = loop.cluster_view()
+        view = await loop.cluster_view()
         assert (view.gpus, view.gpus_used, view.pods_waiting) == (2, 1, 0)
         async with loop.engine_lock:
-            view = loop.cluster_view()
+            view = await loop.cluster_view()
             loop.cycles += 1
-            assert loop.cluster_view() is view
-        assert loop.cluster_view() is not view
-        assert loop.cluster_view() is loop.cluster_view()
+            assert await loop.cluster_view() is view
+        assert await loop.cluster_view() is not view
+        assert await loop.cluster_view() is await loop.cluster_view()
 
 
 async def test_changes_of_pod_groups_are_delivered_in_the_order_of_the_stages() -> None:
