@@ -58,5 +58,5 @@ class BinderPlugin(Protocol):
         ...
 
     async def rollback(self, attempt: BindAttempt) -> None:
-        """Take it back."""
+        """Undo it."""
         ...

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class BindEvents:
-    """Tells how binding went."""
+    """Publishes the outcome of binds."""
 
     def __init__(self, client: Client, recorder: EventRecorder, clock: Clock) -> None:
         self._client = client

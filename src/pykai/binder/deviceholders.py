@@ -4,13 +4,13 @@ The API server lets two claims hold one device; the allocator has to prevent it.
 may be forged and may name any device.  So before an allocation is written it is checked against what other claims have,
 and against what its own claim asks for:
 
-- no device that another claim has, and none twice, unless the claim asks for admin access and so may look at devices of
+- no device that another claim has, and none twice, unless the claim asks for admin access, which may share devices of
   others;
 - for each request at most as many devices as it asks for.
 
 Subtle: the cache shows an allocation a moment after it was written, and many attempts run side by side.  Devices that
-were given here count until the cache shows them.  A claim that the cache still shows as a holder may have given its
-device back, so it is read from the server before a bind is refused for it.
+were reserved here count until the cache shows them.  A claim that the cache still shows as a holder may have released
+its device, so it is read from the server before a bind is refused for it.
 
 Statements: trust:claims.
 """
@@ -33,12 +33,12 @@ _ALL = "All"
 
 
 class DeviceHolders:
-    """Knows who has which device."""
+    """Knows which claim holds which device."""
 
     def __init__(self, client: Client, claims: Store[ResourceClaim]) -> None:
         self._client = client
         self._claims = claims
-        #: device -> uid of the claim that was given it here and that the cache does not show with it yet
+        #: device -> uid of the claim that it was reserved for here and that the cache does not show with it yet
         self._reserved: dict[str, str] = {}
         claims.index(DEVICE_INDEX, lambda claim: _held_devices(claim.status.allocation))
         claims.subscribe(self._claim_changed)

@@ -12,9 +12,9 @@ one of another scheduler never got a GPU from us and keeps none reserved.  A pod
 contrast, stands for the GPU of its label under any name here: tenants cannot create pods there, and the strict answer
 would delete running pods.
 
-Subtle: caches lag.  Before a reservation is given up, pods that BindRequests of the group were made for are read live:
-one may just have been bound.  And while an attempt works on a group (`entered`), nothing of it is touched; an attempt
-that begins while a group is being looked at waits for that.
+Subtle: caches lag.  Before a reservation is deleted, pods that BindRequests of the group were made for are read live:
+one may just have been bound.  And while an attempt works on a group (`exclusive`), nothing of it is touched; an attempt
+that begins while a group is being reconciled waits for that.
 
 Statements: faults:delete.
 """
@@ -62,7 +62,7 @@ def _is_unfinished(pod: Pod) -> bool:
 
 
 class GpuGroupReconciler:
-    """Looks after the groups of shared GPUs, one at a time."""
+    """Reconciles the groups of shared GPUs, one at a time."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class GpuGroupReconciler:
         self._client = client
         self._pods = pods
         self._requests = requests
-        #: reservation pods that failed: nobody else sees them, as they are not among `pods`
+        #: reservation pods that failed: they are not among `pods`, so no other reconciler sees them
         self._failed = failed
         self._reservations = reservations
         self._options = options
@@ -99,7 +99,7 @@ class GpuGroupReconciler:
         failed.subscribe(self._pod_changed)
 
     def enqueue_all(self) -> None:
-        """Reconcile all groups: at start-up, for changes that nobody watched (gpu:BD-2, SY-1, SY-4)."""
+        """Reconcile all groups: at start-up, for changes made while no leader watched (gpu:BD-2, SY-1, SY-4)."""
         for pod in (*self._pods.values(), *self._failed.values()):
             for group in gpu_groups(pod.metadata.labels):
                 self._enqueue(group)
@@ -201,7 +201,7 @@ class GpuGroupReconciler:
     async def _clean_up_unbound(self, pod: Pod, group: str) -> Pod | None:
         """A pod that carries the group's label and is not bound, as far as the cache knows.
 
-        None when it is nobody's any more: then its label is gone.  Otherwise the pod as it is now.
+        None if the pod belongs to no group any more: its label was removed.  Otherwise the pod as it is now.
         """
         meta = pod.metadata
         live = await self._read_pod(meta.namespace, meta.name)
@@ -274,7 +274,9 @@ class GpuGroupReconciler:
                 pass
 
     async def _delete_reservation(self, reservation: Pod) -> bool:
-        """Delete a reservation pod; whether it was there.  Raises `Conflict` if it still is: it is looked at again."""
+        """Delete a reservation pod; whether it existed.  Raises `Conflict` if it still does: the group is reconciled
+        again.
+        """
         meta = reservation.metadata
         if await self._reservations.delete(meta.name, meta.uid):
             return True

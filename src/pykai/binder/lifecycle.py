@@ -6,8 +6,8 @@
                              └────── none left                terminal
 
 Every failed attempt is counted in the status before anything else happens, so that a back-off limit ends.  A request
-without a limit gets one attempt: the scheduler takes a Failed one away and decides again, and a second attempt of the
-old decision would race with the new one.  The pod's condition says bound only when it is.
+without a limit gets one attempt: the scheduler deletes a Failed one and decides again, and a second attempt of the old
+decision would race with the new one.  The pod's condition says bound only when it is.
 
 Pure: what to write for an outcome is computed here, and written elsewhere.
 """
@@ -53,13 +53,13 @@ class AttemptOutcome:
 
 
 def has_retries_left(request: BindRequest) -> bool:
-    """Whether a failed request will be tried again; the scheduler judges likewise (gpu:B-4)."""
+    """Whether a failed request will be tried again; the scheduler decides likewise (gpu:B-4)."""
     limit = request.spec.backoff_limit
     return limit is not None and request.status.failed_attempts < limit
 
 
 def is_settled(request: BindRequest) -> bool:
-    """Whether nothing is to be done for the request any more."""
+    """Whether the request needs no further work."""
     phase = request.status.phase
     return phase == names.BIND_SUCCEEDED or (phase == names.BIND_FAILED and not has_retries_left(request))
 

@@ -6,7 +6,7 @@ that UUID.  So two groups of a node are two GPUs, and no other pod gets them.
 
 The name of a reservation pod follows from node and group.  It cannot be created twice, so no lock is needed: the second
 attempt finds it and waits for its annotation too.  The cache suffices for waiting and to learn the UUID; creating,
-deleting and, right before the bind, whether the reservation stands are decided on live reads.
+deleting and, right before the bind, whether the reservation still exists are decided on live reads.
 
 Subtle: a reservation pod that is being deleted or has finished holds no GPU, although its annotation still names one.
 It must be gone before the name can be used again.
@@ -174,7 +174,7 @@ class Reservations:
             del tasks
 
     async def reserve(self, pod: Pod, node: str, group: str, has_tenants: HasTenants) -> ReservedGpu:
-        """The GPU of a group, reserved now unless it is already; raises `BindFailure` when none can be had in time.
+        """The GPU of a group, reserved now unless it is already; raises `BindFailure` if none can be reserved in time.
 
         A group that has tenants and no reservation has lost its GPU.  A new reservation would be another GPU, so the
         tenants must be gone first.
@@ -203,14 +203,14 @@ class Reservations:
                         await self.delete(wanted.name, seen.uid)
                     text = f"failed waiting for GPU reservation pod to allocate: {wanted.key}"
                     raise BindFailure("reservation", text)
-                # The timeout is reported only after a last look at the server.
+                # The timeout is reported only after a last live read.
                 wanted.awaited_uid = seen.uid
                 timed_out = not await wait_until(changed, self._clock, until_s)
 
     def _cached_reservation(self, wanted: _WantedReservation) -> _SeenReservation | None:
-        """The reservation pod as the cache has it, None where the server must be asked.
+        """The reservation pod as the cache has it, None where a live read is needed.
 
-        A cached GPU may just have been given up, unless the server named this reservation pod as the one to wait for.
+        A cached GPU may just have been released, unless the server named this reservation pod as the one to wait for.
         """
         cached = self._pods.store.get(wanted.key)
         if cached is None:
@@ -222,7 +222,7 @@ class Reservations:
         return None
 
     async def _live_reservation(self, wanted: _WantedReservation, has_tenants: HasTenants) -> _SeenReservation | None:
-        """The reservation pod as the server has it, created where there is none; None to look again."""
+        """The reservation pod as the server has it, created if there is none; None to try again."""
         live = await self._read_reservation(wanted.name)
         if live is None:
             return await self._create_missing(wanted, has_tenants)
@@ -248,7 +248,7 @@ class Reservations:
         return _SeenReservation(wanted.created_uid) if wanted.created_uid else None
 
     def _check_holder(self, wanted: _WantedReservation, labels: Mapping[str, str], where: str) -> None:
-        """Refuse a pod that has the name of the reservation and is none of this node and group."""
+        """Reject a pod that has the name of the reservation but belongs to another node or group."""
         node, group = wanted.node, wanted.group
         held = self._rule.group_held_by(self._options.reservation_namespace, wanted.name, labels, where)
         if where != node or held != group:
@@ -264,7 +264,7 @@ class Reservations:
         return is_active and pod.spec.node_name == node and group_held_by(pod, self._rule) == group
 
     async def still_holds(self, reserved: ReservedGpu) -> bool:
-        """Whether a reservation still stands, as the server knows it."""
+        """Whether a reservation still exists, by a live read."""
         namespace = self._options.reservation_namespace
         try:
             live = await self._client.get(PODS, reserved.name, namespace, into=Pod)
@@ -291,7 +291,7 @@ class Reservations:
             return None
 
     async def _create(self, document: dict[str, Any]) -> str:
-        """The uid of the new pod, "" when somebody else was first."""
+        """The uid of the new pod, "" if another attempt has created it first."""
         try:
             created = await self._client.create(PODS, document, brief=True)
         except AlreadyExists:

@@ -4,9 +4,9 @@
     pods, requests ───────► gpugroups queue ─────► GpuGroupReconciler ─────► unused reservation pods
 
 Caches fill at once, also in a standby; only the leader works.  When it starts to lead, all groups are reconciled, for
-changes that nobody watched; an error there is retried like any other.
+changes made while no leader watched; an error there is retried like any other.
 
-When told to stop, attempts that bind are finished; those that still prepare are left open for the next process.
+On shutdown, attempts that bind are finished; those that still prepare are left open for the next process.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class BinderService:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until told to stop, or while this instance leads (gpu:BD-1)."""
+        """Work until shutdown, or while this instance leads (gpu:BD-1)."""
         recording_ends = asyncio.Event()
         recording = asyncio.ensure_future(self.recorder.run(recording_ends))
         try:
@@ -137,7 +137,7 @@ class BinderService:
         return all(store.synced.is_set() for store in self._stores)
 
     def idle(self) -> bool:
-        """Whether nothing is to be done now."""
+        """Whether no work is pending."""
         return self._request_queue.idle() and self._group_queue.idle()
 
     async def _take_over(self, stop: asyncio.Event) -> None:

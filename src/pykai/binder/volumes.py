@@ -1,11 +1,11 @@
 """Volumes of a pod before it is bound (gpu:BI-8): what kube-scheduler's VolumeBinding does at bind time.
 
-A bound claim must be reachable from the node.  A claim that waits for its pod gets the smallest volume that is there
-and fits, or its provisioner is told the node; then the attempt waits until the volume controller has bound it.  Which
-volumes fit is the engine's own judgement (`core.volumes`), so that scheduler and binder agree.
+A bound claim must be reachable from the node.  A claim that waits for its pod gets the smallest existing volume that
+fits, or its provisioner gets the node; then the attempt waits until the volume controller has bound it.  Which volumes
+fit is decided by the engine's code (`core.volumes`), so that scheduler and binder agree.
 
-Nothing is undone: a claim that got a volume keeps it, and the scheduler follows the volume; one whose provisioner was
-told another node is told anew at the next attempt.
+Nothing is undone: a claim that got a volume keeps it, and the scheduler follows the volume; a claim whose provisioner
+got another node gets the new one at the next attempt.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class VolumeBinderPlugin:
 
 
 def is_reachable_from(place: AccessibleNodes, node: Node) -> bool:
-    """Whether a node is where a volume can be used; no place means everywhere."""
+    """Whether a volume can be used from a node; no place means everywhere."""
     if place is None:
         return True
     labels, name = node.metadata.labels, node.metadata.name
@@ -221,8 +221,9 @@ def _claim_name(pod: Pod, volume: PodVolume) -> str:
 def candidate_volumes(
     volumes: Store[PersistentVolume], claim: PersistentVolumeClaim, storage_class: str, node: Node
 ) -> Iterator[PersistentVolume]:
-    """The volumes among which a claim finds its own on a node: those kept for it, and those of its class that nobody
-    has and that may be near.  A class has as many local volumes as there are nodes, and each pod looks several times.
+    """The volumes that may serve a claim on a node: those kept for it, and unclaimed ones of its class near the node.
+
+    A class has as many local volumes as there are nodes, and each pod searches several times.
     """
     meta = claim.metadata
     yield from volumes.by_index(CANDIDATE_INDEX, _reserved_key(meta.namespace, meta.name))

@@ -243,7 +243,7 @@ def _request_text(shape: Shape) -> str:
 
 
 def _promised(plan: Plan) -> list[Nominate]:
-    """Promises to those who wait; the ones that are moved have a table of their own."""
+    """Pipelined pods of waiting gangs; pods that are moved have their own table."""
     moved = {item.uid for item in plan.evictions}
     return [item for item in plan.nominations if item.uid not in moved]
 
@@ -289,17 +289,17 @@ def _waiting(plan: Plan) -> Table:
 
 
 def _reason(record: Unscheduled) -> str:
-    """The explanation in one paragraph; its own line breaks separate sentences, which the table wraps anew."""
+    """The explanation in one paragraph; its own line breaks separate sentences, and the table wraps them again."""
     lines = (line.strip().rstrip(".") for line in group_text(record).splitlines())
     return ". ".join(line for line in lines if line).replace(":. ", ": ") + "."
 
 
-#: Of several verdicts the first of these is told.
+#: Of several verdicts the first of these is shown.
 _ACTION_ORDER = ("reclaim", "preempt", "consolidation")
 
 
 def _no_eviction_text(record: Unscheduled) -> str:
-    """Why nothing is taken from others, "" where that would not help anyway."""
+    """Why nothing is evicted, "" where that would not help anyway."""
     for refusal in record.refusals:
         if isinstance(refusal, OverCapacity) or (isinstance(refusal, NoPlace) and refusal.unresolvable):
             return ""

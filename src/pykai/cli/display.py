@@ -113,7 +113,7 @@ class LiveDisplay:
 
 
 async def _stopped_within(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait that long; whether it is time to stop."""
+    """Wait that long; whether `stop` was set."""
     try:
         await asyncio.wait_for(stop.wait(), seconds)
     except TimeoutError:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 
 def save_picture(console: Console, path: Path, title: str) -> None:
-    """Write what a recording console has printed; the picture fetches nothing when it is looked at."""
+    """Write what a recording console has printed; the picture fetches nothing when it is displayed."""
     drawn = console.export_svg(title=title, unique_id="".join(filter(str.isalpha, title)))
     try:
         # Any monospaced font will do.

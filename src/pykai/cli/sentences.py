@@ -12,7 +12,7 @@ _UID = 37
 
 
 def eviction_sentences(plan: Plan) -> list[str]:
-    """What a plan takes from whom, and for whom: a sentence for every group that others make room for."""
+    """What a plan evicts: a sentence for every group that others make room for."""
     evicted_groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for eviction in plan.evictions:
         evicted_groups[eviction.action, eviction.preemptor].append(short_name(eviction.group))

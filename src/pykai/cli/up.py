@@ -3,8 +3,8 @@
 In a terminal the board is redrawn a few times a second; into a pipe goes a line for every step of the story and every
 few seconds one that sums up.
 
-With `--until-done` the exit code says whether the story came to its end: 1 when a Job failed, was refused, will never
-be done because nothing can change any more (`lab/stalldetection.py`), or was not done when the command was stopped.
+With `--until-done` the exit code says whether the story ended well: 1 when a Job failed, was refused, can never finish
+because nothing can change any more (`lab/stalldetection.py`), or was not done when the command was stopped.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _read_story(scenario: str) -> Story:
 async def _run(
     options: LabOptions, place: Callable[[], Path], display: _Display, *, until_done: bool, stop: asyncio.Event
 ) -> None:
-    """Run the cluster and its display until told to stop, or until the story has come to its end."""
+    """Run the cluster and its display until a signal, or until the story ends."""
     from pykai.cli.display import LiveDisplay
     from pykai.lab.stalldetection import StallDetector
 
@@ -155,7 +155,7 @@ def _end_events(cluster: LabCluster, stall_detector: StallDetector | None) -> tu
 
 
 def _failure_text(cluster: LabCluster, stall_detector: StallDetector) -> str:
-    """Why the story has not come to its end; empty if it has."""
+    """Why the story has not ended well; empty if it has."""
     player = cluster.player
     if player.refused:
         return f"the story is not complete: {'; '.join(player.refused)}"

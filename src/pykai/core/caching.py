@@ -1,4 +1,4 @@
-"""One discipline for what is cached: every cache has an owner, a key and an explicit end.
+"""One discipline for caches: every cache has an owner, a key and an explicit end.
 
 A cache ends in one of four ways (docs/caches.md lists all of them):
 
@@ -8,7 +8,7 @@ A cache ends in one of four ways (docs/caches.md lists all of them):
 - with a gang: `Gang.mark_changed`.
 
 Caches save work and change nothing.  Inside `caches_disabled()` nothing is stored, so that a test can compare plans.
-Lookups are those of a dict; only storing asks whether caches are on.
+Lookups are those of a dict; only storing checks whether caches are on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
-#: Values kept at a time where nothing else is said; keys that differ in every pod must not eat the memory.
+#: Default capacity; keys that differ in every pod must not eat the memory.
 _MAX_ENTRIES = 4096
 
 _enabled = True
@@ -61,16 +61,16 @@ class Cache(dict[Key, Value]):
 
 
 class Memo(Cache[object, object]):
-    """Values of any kind by key, made on first use."""
+    """Values of any kind by key, computed on first use."""
 
     __slots__ = ()
 
     def remember(self, key: object, make: Callable[[], Value]) -> Value:
-        """The value of a key; None is made anew every time."""
+        """The value of a key; None is computed again every time."""
         value = self.get(key)
         if value is None:
             value = self.store(key, make())
-        # The caller that made it said what it is.
+        # The caller that computed it knows its type.
         return value  # type: ignore[return-value]
 
 
@@ -86,7 +86,7 @@ class VersionedCache(Generic[Key, Value]):
         return bool(self._entries)
 
     def current(self, key: Key, version: int) -> Value | None:
-        """The value for this version, None when there is none."""
+        """The value for this version, None if there is none."""
         entry = self._entries.get(key)
         return entry[1] if entry is not None and entry[0] == version else None
 
@@ -107,7 +107,7 @@ class VersionedValue(Generic[Value]):
         self._value: Value | None = None
 
     def current(self, version: int) -> Value | None:
-        """The value for this version, None when there is none."""
+        """The value for this version, None if there is none."""
         return self._value if self._version == version else None
 
     @property

@@ -1,4 +1,4 @@
-"""The cluster as people look at it: nodes with their GPUs, queues with their figures, groups that wait and why.
+"""The cluster for display: nodes with their GPUs, queues with their figures, groups that wait and why.
 
 A `ClusterView` is made from the snapshot and the plan of a cycle, and is immutable.  The terminal board draws it and
 counts no GPUs itself; the command line and a dashboard can do the same.  GPUs of a node are listed in the order in
@@ -24,10 +24,10 @@ from pykai.core.model.status import TaskStatus
 from pykai.core.report.decisions import Plan, QueueFigures
 from pykai.core.report.sentences import group_text
 
-#: The pod is not on a node yet, whatever was decided.
+#: The pod has no node yet, whatever was decided.
 _WAITING = (TaskStatus.PENDING, TaskStatus.GATED, TaskStatus.BINDING)
 _ENDED = (TaskStatus.SUCCEEDED, TaskStatus.FAILED, TaskStatus.DELETED)
-#: stands for the queue of a pod whose PodGroup is not known here
+#: the queue of a pod whose PodGroup is unknown here
 UNKNOWN_QUEUE = "?"
 
 
@@ -107,7 +107,7 @@ class ClusterView:
 
 
 def build_cluster_view(snapshot: Snapshot, plan: Plan | None) -> ClusterView:
-    """The cluster as the tables have it, with what the last plan says of it."""
+    """The cluster of the tables, with the results of the last plan."""
     running = Counter[str]()
     placed = waiting = 0
     for task in snapshot.task_records.values():

@@ -1,6 +1,6 @@
-"""What hooks of third-party plugins may answer: each function returns the answer or raises.
+"""Checks of what hooks of third-party plugins return: each function returns the value or raises.
 
-An answer of the wrong kind or length would raise later, far from the plugin that gave it.
+A value of the wrong kind or length would raise later, far from the plugin that returned it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GENERATOR_NAMES: Final = ("NodeLocalGreedy", "MultiNodeGang")
 
 
 def any_answer(answer: Any) -> Any:
-    """Whatever it is."""
+    """Any value."""
     return answer
 
 
@@ -39,7 +39,7 @@ def sort_key(answer: Any) -> tuple[Any, ...]:
 
 
 def hashable(answer: Any) -> Hashable:
-    """Something that can be a key of a dict."""
+    """A valid key of a dict."""
     hash(answer)
     return answer  # type: ignore[no-any-return]
 

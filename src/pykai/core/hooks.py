@@ -124,7 +124,7 @@ class NodeScore:
 
 
 class PreFailure(NamedTuple):
-    """Why a task cannot be placed anywhere, found before looking at nodes (cycle:FLT-5)."""
+    """Why a task cannot be placed anywhere, found before any node is checked (cycle:FLT-5)."""
 
     predicate: str
     error: str
@@ -166,7 +166,7 @@ NodeSetMaker = Callable[[State, Gang, BranchState | LeafState, Sequence[Task], N
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Several observers of one plugin, in order; one that plugins share is still told once (`Rules.combine`)."""
+    """Several observers of one plugin, in order; one that plugins share is still called once (`Rules.combine`)."""
 
     observers: tuple[Observer, ...]
 
@@ -209,13 +209,13 @@ class Hooks:
     task_key: Callable[[Task], tuple[int, ...]] | None = None
     #: whether the queues of a gang may take on this much; the first plugin that has one decides
     quota_gate: Callable[[State, Gang, QueueAmounts], CapacityRefusal | None] | None = None
-    #: the same for work that starts now, not only once others have left; what it refuses can still be promised a place
+    #: the same for work that starts now, not only once others have left; what it refuses can still be pipelined
     start_gate: Callable[[State, Gang, QueueAmounts], CapacityRefusal | None] | None = None
     #: sort key of a queue that would lose so much, largest first (queues:Q-239)
     victim_queue_key: Callable[[State, int, QueueAmounts], tuple[float, ...]] | None = None
     #: which rule forbids a gang to reclaim so much; the first plugin that has one decides, without one no gang reclaims
     may_reclaim: Callable[[State, Gang, QueueAmounts], NoEviction | None] | None = None
-    #: gives, once per search, a function that tells whether gangs of a leaf queue may lose something at all
+    #: returns, once per search, a function that says whether gangs of a leaf queue may lose something at all
     reclaim_from: Callable[[State, Gang, QueueAmounts], Callable[[int], bool]] | None = None
     #: the same for what they lose for good; gangs of other leaves can only be moved, which frees nothing by itself
     reclaim_losers: Callable[[State, Gang, QueueAmounts], Callable[[int], bool]] | None = None
@@ -255,7 +255,7 @@ class Guard(Enum):
     ANSWERS = "answers"
     #: no function but a value, checked
     VALUE = "value"
-    #: a function that gives a filter; a filter that fails spares the victim
+    #: a function that returns a filter; a filter that fails spares the victim
     FILTER = "filter"
     NODE_CHECKS = "node checks"
     NODE_SCORES = "node scores"
@@ -281,9 +281,9 @@ class HookSpec(NamedTuple):
     rule: str
     combine: Combine
     guard: Guard = Guard.ANSWER
-    #: what a failing hook of a third-party plugin of that name answers
+    #: the result in place of a failing hook of a third-party plugin of that name
     fallback: Callable[[str], Any] = _says_nothing
-    #: returns the answer of a third-party plugin, or raises
+    #: returns the checked result of a third-party plugin, or raises
     read: Callable[[Any], Any] = hookanswers.any_answer
 
 
@@ -348,7 +348,7 @@ def _failed_plugin(plugin: str) -> str:
     return f"plugin {plugin} failed"
 
 
-#: Everything about a hook besides its type and the code that asks it.
+#: Everything about a hook besides its type and its call sites.
 HOOK_TABLE: tuple[HookSpec, ...] = (
     HookSpec("pre_place", "pre_place", every_item, guard=Guard.ANSWERS, read=hookanswers.optional(PreFailure)),
     HookSpec("unresolvable", "unresolvable", each_plugin, fallback=lambda plugin: False, read=bool),
@@ -405,12 +405,12 @@ class Rules:
     pre_place: tuple[Callable[[State, PlacementRequest], PreFailure | None], ...] = ()
     unresolvable: tuple[Callable[[PlacementRequest, Sequence[Task]], bool], ...] = ()
     checks: tuple[NodeCheck, ...] = ()
-    #: those of the checks that are asked for every task
+    #: those of the checks that run for every task
     request_checks: tuple[NodeCheck, ...] = ()
     scores: tuple[NodeScore, ...] = ()
     gpu_scores: tuple[Callable[[State, PlacementRequest, int, DeviceUse | None], float], ...] = ()
     node_sets: tuple[NodeSetMaker, ...] = ()
-    #: for which gangs each of them is asked
+    #: the gangs that each of them applies to
     node_sets_for: tuple[Callable[[Gang], bool], ...] = ()
     before_gang: tuple[Callable[[State, Gang], None], ...] = ()
     queue_key: Callable[[State, int, QueueAmounts], tuple[float, ...]] | None = None
@@ -440,7 +440,7 @@ class Rules:
 
     @property
     def task_order(self) -> Callable[[Task], tuple[Any, ...]]:
-        """Sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5); it holds on to nothing of the cycle."""
+        """Sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5); it references nothing of the cycle."""
         key = self.task_key
         return by_age if key is None else lambda task: (key(task), *by_age(task))
 

@@ -46,7 +46,7 @@ class Cycle:
     def close(self) -> None:
         """Drop what refers back to the state or the snapshot, so that all of a cycle is freed when it ends.
 
-        Otherwise every cycle would wait for the garbage collector, which seldom comes (`scheduler/gccontrol.py`).
+        Otherwise every cycle would wait for the garbage collector, which runs rarely (`scheduler/gccontrol.py`).
 
         Statements: cycle:CYC-7.
         """

@@ -1,4 +1,4 @@
-"""The end of a cycle: what was decided, and for everyone else why not."""
+"""The end of a cycle: the decisions, and why the remaining pods wait."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _unscheduled(cycle: Cycle) -> list[Unscheduled]:
     for gang in cycle.gangs.waiting():
         unplaced = gang.unplaced
         strays = _stray_refusals(gang) if gang.strays else []
-        # What one action refused another may have served.
+        # Another action may have served what one action refused.
         if unplaced or strays or (gang.key in decisions.refusals and not gang.pipelined):
             group = gang.group
             refusals = (*decisions.refusals.get(gang.key, ()), *strays)
@@ -88,7 +88,7 @@ def _unscheduled(cycle: Cycle) -> list[Unscheduled]:
 
 
 def _with_node_details(state: State, rules: Rules, gang: Gang, refusal: Refusal) -> Refusal:
-    """A refusal that says what every node had to say when the cycle ended."""
+    """A refusal with the reason of every node at the end of the cycle."""
     if not isinstance(refusal, NoPlace) or refusal.base:
         return refusal
     task = state.snapshot.task_records[refusal.pod]

@@ -1,7 +1,7 @@
-"""How to schedule: which actions in which order, which plugins, and the settings of cycle:21 that touch decisions.
+"""How to schedule: which actions in which order, which plugins, and the settings of cycle:21 that affect decisions.
 
-A policy is data; reading it from a configuration file (and saying what is wrong with the file) is
-`pykai.scheduler.config.configuration`.
+A policy is data; `pykai.scheduler.config.configuration` reads it from a configuration file and reports what is wrong
+with the file.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class NamedPlugin:
     third_party: bool = False
 
 
-#: What the waiting groups of a namespace get in a cycle while others wait (`yielding.py`): some 80 ms of work.
+#: Work for the waiting groups of a namespace in a cycle while others wait (`yielding.py`): some 80 ms.
 NAMESPACE_UNITS = 16_000_000
 
-#: Units of work (placing or evicting a task once) that a second of a budget stands for.
+#: Units of work (placing or evicting a task once) per second of a budget.
 UNITS_PER_SECOND = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class SearchBudgets:
-    """How much work the search for victims may cost (cycle:13.2), in units; None = without end."""
+    """How much work the search for victims may cost (cycle:13.2), in units; None = unlimited."""
 
     #: action -> units; absent = `default_action`
     actions: Mapping[str, int | None] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Policy:
 
     actions: tuple[str, ...]
     plugins: tuple[NamedPlugin, ...]
-    #: action -> groups looked at per leaf queue; absent = all (cycle:ORD-5)
+    #: action -> groups tried per leaf queue; absent = all (cycle:ORD-5)
     queue_depth: Mapping[str, int] = field(default_factory=dict)
     #: historical usage per queue name as fractions of the cluster: CPU, memory, GPU (queues:Q-335)
     usage: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
@@ -69,18 +69,18 @@ class Policy:
     max_consolidation_preemptees: int = 16
     #: victims that get another place do not count as reclaimed (cycle:RCL-3)
     allow_consolidating_reclaim: bool = True
-    #: how long a gang may be incomplete; negative = for ever (cycle:STL-3)
+    #: how long a gang may be incomplete; negative = forever (cycle:STL-3)
     staleness_grace_ns: int = names.STALENESS_GRACE_S * 1_000_000_000
     #: a priority class with preemptionPolicy Never keeps its groups from triggering evictions (cycle:POL-7)
     honour_preemption_policy: bool = False
-    #: units of work that the waiting groups of one namespace get in a cycle while others wait; None = without end
+    #: units of work that the waiting groups of one namespace get in a cycle while others wait; None = unlimited
     namespace_units: int | None = NAMESPACE_UNITS
     #: namespace -> the group with which its turn begins: `Plan.resume` of the last cycle
     resume: Mapping[str, str] = field(default_factory=dict)
-    #: groups that were promised places in the last cycle: they are not put off
+    #: groups that were pipelined in the last cycle: they are not deferred
     nominated_groups: frozenset[str] = frozenset()
     search_budgets: SearchBudgets = field(default_factory=SearchBudgets)
-    #: say node by node why a task found no place (cycle:EXP-4)
+    #: say node by node why a task does not fit (cycle:EXP-4)
     detailed_fit_errors: bool = False
     #: recompute every sum after every committed gang; for tests
     validate: bool = False

@@ -2,15 +2,14 @@
 
     resume(snapshot, policy, unfinished) -> Resumed
 
-A scheduler that takes over finds which pods its predecessor was about to bind to which nodes
-(`scheduler/dispatch/records.py`). Between that decision and now anything may have happened, and the text itself may be
-wrong.  So nothing of it is trusted: each pod is placed again by the engine, by every rule of a cycle (quota and limits
-of the queue, selectors, taints, room on the node, on each shared GPU, devices of claims, volumes, topology), except
-that it may go to no other node than the one named.  What the bind says besides the node (GPU groups, devices, volumes)
-is decided again.
+A scheduler that takes over reads which pods its predecessor was about to bind to which nodes
+(`scheduler/dispatch/records.py`). Since that decision anything may have happened, and the record itself may be wrong.
+So nothing of it is trusted: the engine places each pod again, by every rule of a cycle (quota and limits of the queue,
+selectors, taints, room on the node, on each shared GPU, devices of claims, volumes, topology), except that only the
+named node is allowed.  Other fields of the bind (GPU groups, devices, volumes) are decided again.
 
 A gang is tried as a whole first.  If that fails its pods are tried one by one, and those that fail are `refused` with
-the reason; the caller decides whether the rest is worth having.  A place that other pods are still leaving does not
+the reason; the caller decides whether the rest is worth keeping.  A place that other pods are still leaving does not
 count: the pods would have to wait for it, and the cycles take care of waiting pods.
 
 Statements: security:plans.
@@ -56,7 +55,7 @@ class UnfinishedBinds(NamedTuple):
 
 
 class ResumedBinds(NamedTuple):
-    """What holds of them."""
+    """The binds that are still valid."""
 
     binds: tuple[Bind, ...]
     #: pod key -> why it is not bound there
@@ -64,7 +63,7 @@ class ResumedBinds(NamedTuple):
 
 
 def resume(snapshot: Snapshot, policy: Policy, unfinished: Iterable[UnfinishedBinds]) -> ResumedBinds:
-    """Place the pods on the nodes they were to go to, as far as every rule allows that now."""
+    """Place the pods on their recorded nodes, as far as every rule allows that now."""
     refused: dict[str, str] = {}
     #: task key -> node row
     pins: dict[str, int] = {}
@@ -124,7 +123,7 @@ def _bindable_gang(cycle: Cycle, unfinished: UnfinishedBinds) -> tuple[Gang | No
 def _bindable_tasks(
     snapshot: Snapshot, gang: Gang, unfinished: UnfinishedBinds, pins: dict[str, int], refused: dict[str, str]
 ) -> Iterator[Task]:
-    """Those of the pods that wait, are of the group and have their node."""
+    """The pods that wait, belong to the group and whose node exists."""
     for planned_bind in unfinished.planned:
         key = object_key(gang.group.namespace, planned_bind.pod)
         task = gang.entry.tasks.get(key)
@@ -167,7 +166,7 @@ def _batches(gang: Gang, tasks: list[Task]) -> list[Batch]:
 
 
 def _why_not_bound(cycle: Cycle, gang: Gang, task: Task, row: int) -> str:
-    """What keeps one task from its node."""
+    """Why one task cannot be bound to its node."""
     state, rules, snapshot = cycle.state, cycle.context.rules, cycle.context.snapshot
     request = request_for_task(state, gang, gang.leaves[gang.group.leaf_index[task.subgroup]], task)
     if rules.quota_gate is not None:

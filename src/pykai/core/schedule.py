@@ -5,7 +5,7 @@
 1. Plugins prepare their rules for this snapshot (`hooks.py`).
 2. The queue ledger is opened: sums per queue, fair shares (`queueing/queueledger.py`).
 3. The actions run one after the other on one mutable `State` and see each other's effects (cycle:CYC-6).
-4. What happened, and why the rest waits, becomes a `Plan` (`plan.py`).
+4. The decisions, and the reasons of waiting pods, become a `Plan` (`plan.py`).
 
 No clock, no randomness, no I/O: the same snapshot and policy give the same bytes, with or without a memory.
 """

@@ -1,8 +1,8 @@
-"""What a workload's annotations ask of the topology: for the whole group, and for each segment of it.
+"""The topology constraints in a workload's annotations: for the whole group, and for each segment of it.
 
-The group's constraint is the top owner's word, copied as it stands, for the scheduler to judge. A segment's constraint
-has annotations of its own for the levels, so that a job can ask for one zone as a whole and for one rack a segment.
-Nearer sources go first: the pod, the template it was made from, the owner. Empty text counts as absent.
+The group's constraint is copied from the top owner unchanged; the scheduler validates it. A segment's constraint has
+its own annotations for the levels, so that a job can ask for one zone as a whole and for one rack a segment. Nearer
+sources go first: the pod, the template it was made from, the owner. Empty text counts as absent.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ Annotations = Mapping[str, str]
 
 
 def group_constraint(owner: Annotations) -> TopologyConstraint:
-    """The constraint of the whole group, from the top owner's annotations and nobody else's (topo:T-12)."""
+    """The constraint of the whole group, from the top owner's annotations alone (topo:T-12)."""
     return TopologyConstraint(
         topology=owner.get(names.TOPOLOGY_ANNOTATION, ""),
         required_topology_level=owner.get(names.TOPOLOGY_REQUIRED_ANNOTATION, ""),

@@ -1,11 +1,11 @@
 """What all kinds of workloads share: name, queue, priority, preemptibility, delays, labels (workloads:DF-1 to DF-12).
 
-A value is looked for on the owners, nearest first, then on the pod, then in the defaults of the owners' kinds, and the
-first that can be used wins.  What cannot be used (a priority class that does not exist, a duration that is none) is
-ignored, so a typo never keeps a pod from being grouped; `Metadata.problems` lists it, with what is used instead.
+A value is looked up on the owners, nearest first, then on the pod, then in the defaults of the owners' kinds; the first
+usable one wins.  An unusable value (a priority class that does not exist, an invalid duration) is ignored, so a typo
+never keeps a pod from being grouped; `Metadata.problems` lists it, with what is used instead.
 
-Subtle: which owners count depends on the grouper.  The default grouper looks at the whole chain; the groupers of known
-kinds look at the top owner alone.
+Subtle: which owners count depends on the grouper.  The default grouper reads the whole chain; the groupers of known
+kinds read the top owner alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pykai.podgrouper.topowner import top_owner_text
 
 _PREEMPTIBILITIES: Final = frozenset(("", names.PREEMPTIBLE, names.NON_PREEMPTIBLE))
 _CLASS: Final = "priority class"
-#: What belongs to the object it stands on and means nothing on a PodGroup, or would forge what schedulers write there.
+#: Keys that concern only their own object and mean nothing on a PodGroup, or would forge what schedulers write there.
 _NOT_COPIED: Final = frozenset(
     (names.LAST_APPLIED_ANNOTATION, names.POD_GROUP_ANNOTATION, names.SUBGROUP_LABEL, *TIMESTAMPS)
 )
@@ -33,7 +33,7 @@ _NOT_COPIED: Final = frozenset(
 class _IgnoredValue(NamedTuple):
     """A value that was ignored."""
 
-    #: what was looked for
+    #: the name of the field
     setting: str
     subject: str
     field: str

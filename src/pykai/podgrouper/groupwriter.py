@@ -1,8 +1,8 @@
-"""Creates and patches PodGroups as groupers ask for.
+"""Creates and patches PodGroups for the results of groupers.
 
-Nothing is written where a group is already as it should be.  Work on one PodGroup is serialised, so ten pods of a new
-job make one group and not one group and nine conflicts.  Our own writes are assumed until the watch brings them, and a
-group that exists after all is read and patched.
+A group that is up to date is not written.  Work on one PodGroup is serialised, so ten pods of a new job make one group
+and not one group and nine conflicts.  Our own writes are assumed until the watch brings them, and a group that exists
+after all is read and patched.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PodGroupWriter:
             if patch is None:
                 return
             if cached is None:
-                # The answer of a grouper may depend on whether the group exists, as for Spark executors.
+                # The result of a grouper may depend on whether the group exists, as for Spark executors.
                 raise Conflict(409, "Conflict", f"PodGroup {key} was made in the meantime; it is looked at again")
             try:
                 self._assume(await self._client.patch(resources.POD_GROUPS, meta.name, patch, meta.namespace))

@@ -15,12 +15,12 @@ from pykai.podgrouper.metadata import KindDefaults, ObjectName, ObjectNotRead
 
 @dataclass(frozen=True, slots=True)
 class Lookups:
-    """The readers of one question to one grouper."""
+    """The readers for one call of one grouper."""
 
     classes: Store[PriorityClass]
     groups: Store[PodGroup]
     defaults: Mapping[str, KindDefaults]
-    #: other objects, as far as they have been read for this question; None for one that does not exist
+    #: other objects, as far as they have been read for this call; None for one that does not exist
     objects: dict[ObjectName, Mapping[str, Any] | None] = field(default_factory=dict)
 
     def priority_class_exists(self, name: str) -> bool:

@@ -1,9 +1,9 @@
-"""What a grouper is given, and what it answers.
+"""Input and result of a grouper.
 
 A *grouper* is a pure function `(top, pod, owners, settings, readers) -> Metadata`.  `top` is the workload at the top of
 the pod's chain of owners, or the pod itself; `owners` is that chain, nearest first, `top` last, empty for a pod without
-owners.  `Readers` answers the few questions that need other objects.  The answer says everything about the PodGroup and
-the pod's place in it; `writes` turns it into writes.
+owners.  `Readers` looks up the few other objects that groupers need.  The result describes the PodGroup and the pod's
+place in it; `writes` turns it into writes.
 
 Subtle: groupers cannot wait.  A grouper that needs an unread object calls `readers.object`, which raises
 `ObjectNotRead`; the service reads the object and calls the grouper again.  So groupers stay functions, and reading
@@ -51,7 +51,7 @@ class Owner:
     api_version: str
     kind: str
     metadata: ObjectMeta
-    #: the object as it stands; empty where the metadata is all its grouper reads
+    #: the whole object; empty where its grouper reads the metadata alone
     body: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -77,7 +77,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class GroupingSettings:
-    """Keys and switches that groupers look at."""
+    """Keys and switches that groupers read."""
 
     queue_label: str = names.QUEUE_LABEL
     node_pool_label: str = names.NODE_POOL_LABEL
@@ -85,21 +85,21 @@ class GroupingSettings:
 
 
 class KindDefaults(NamedTuple):
-    """What the defaults ConfigMap says of a kind; empty text for nothing."""
+    """The entry of a kind in the defaults ConfigMap; empty text for nothing."""
 
     priority_class: str = ""
     preemptibility: str = ""
 
 
 class Readers(Protocol):
-    """Questions a grouper may ask about other objects."""
+    """Lookups of other objects for a grouper."""
 
     def priority_class_exists(self, name: str) -> bool:
         """Whether there is a PriorityClass of this name."""
         ...
 
     def kind_defaults(self) -> Mapping[str, KindDefaults]:
-        """`Kind.group`, or `Kind`, to what holds for workloads that say nothing themselves."""
+        """`Kind.group`, or `Kind`, to the defaults for workloads that set nothing themselves."""
         ...
 
     def pod_group(self, namespace: str, name: str) -> PodGroup | None:
@@ -113,7 +113,7 @@ class Readers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """A PodGroup to be, and the place of one pod in it."""
+    """A desired PodGroup, and the place of one pod in it."""
 
     namespace: str
     name: str
@@ -131,9 +131,9 @@ class Metadata:
     min_sub_group: int | None = None
     topology: TopologyConstraint = field(default_factory=TopologyConstraint)
     sub_groups: tuple[SubGroup, ...] = ()
-    #: the subgroup of the pod that was asked about, "" for none
+    #: the subgroup of this pod, "" for none
     pod_sub_group: str = ""
-    #: what was asked for and could not be used
+    #: requested values that could not be used
     problems: tuple[Problem, ...] = ()
 
 

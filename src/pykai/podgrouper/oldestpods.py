@@ -49,9 +49,9 @@ class OldestPods:
         return sum(len(heap.entries) for heap in self._heaps.values())
 
     def observe(self, change: Change[Pod]) -> None:
-        """A pod came or changed."""
+        """Add or update a pod."""
         pod = change.new
-        # A pod without owners is grouped once and never asked about again.
+        # A pod without owners is grouped once and never again.
         if pod is None or not pod.metadata.owner_references:
             return
         group = group_key(pod)
@@ -82,5 +82,5 @@ class OldestPods:
         return pod if pod is not None and pod.metadata.uid == uid and group_key(pod) == group else None
 
     def forget(self, group: str) -> None:
-        """The group is gone; pods that still name it come back with their next change."""
+        """Drop a deleted group; pods that still name it come back with their next change."""
         self._heaps.pop(group, None)

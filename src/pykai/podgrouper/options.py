@@ -48,7 +48,7 @@ class PodGrouperOptions:
     owner_memory_s: float = 60.0
 
     def settings(self) -> GroupingSettings:
-        """What groupers look at."""
+        """The settings of groupers."""
         return GroupingSettings(self.queue_label_key, self.node_pool_label_key, self.search_legacy_pg)
 
 

@@ -1,8 +1,8 @@
 """From a pod to the workload at the top of its owners (workloads:OW-1 to OW-6).
 
-`find_owners` climbs from reference to reference: the controller's if there is one, else the first.  Kinds that
-everybody uses are read from caches; others, and what a cache has not seen yet, are asked of the server and then
-remembered by their uid for a while, because all pods of a workload climb the same chain.
+`find_owners` climbs from reference to reference: the controller's if there is one, else the first.  Common kinds are
+read from caches; others, and what a cache has not seen yet, are read from the server and then remembered by their uid
+for a while, because all pods of a workload climb the same chain.
 
 The climb ends early where the server forbids reading the next owner; the last owner that was read is then the top.
 
@@ -142,7 +142,7 @@ async def _resolve_owner(
     reference: OwnerReference, namespace: str, read_cache: CacheRead, fetch: ServerRead, cache: OwnerCache
 ) -> Owner:
     which = ObjectName(reference.api_version, reference.kind, namespace, reference.name)
-    # The cache may lag and hold an earlier object of this name; ask the server.
+    # The cache may lag and hold an earlier object of this name; read from the server.
     for candidate in (read_cache(which), cache.get(reference.uid)):
         if candidate is not None and candidate.metadata.uid == reference.uid:
             return candidate

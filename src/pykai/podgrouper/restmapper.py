@@ -20,7 +20,7 @@ from pykai.kube.resources import Resource
 from pykai.kube.transport import Request
 from pykai.podgrouper.kinds.table import watched_kinds
 
-#: Cluster seconds after which a kind that was not there is asked for again.
+#: Cluster seconds after which a missing kind is looked up again.
 _RETRY_AFTER_S = 60.0
 
 

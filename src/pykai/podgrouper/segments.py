@@ -5,14 +5,14 @@ the owner's manifest and one of its pods. Out: `Parts`, all subgroups of the Pod
 without segments these are the roles alone. No other kind is divided, and the index of a pod is the label its framework
 sets; `kai.scheduler/pod-index-label` is not read (topo:T-49).
 
-What goes wrong is told in two ways. A segment size that cannot be used is a `Problem` beside a sound result, the roles
-without segments: the workload runs, and its owner can be told (topo:TD-19). What leaves no sound result is a
-`SegmentError`: the pod cannot be assigned (no index, or one that no segment has), there would be too many segments, or
-the manifest contradicts itself. Both carry object, field, and what is wrong and to be done.
+Errors are reported in two ways. An unusable segment size is a `Problem` beside a valid result, the roles without
+segments: the workload runs, and its owner sees the problem (topo:TD-19). If there is no valid result, a `SegmentError`
+is raised: the pod cannot be assigned (no index, or one that no segment has), there would be too many segments, or the
+manifest contradicts itself. Both name the object, the field, what is wrong and how to fix it.
 
-Subtle: all pods share one PodGroup, so the subgroups must not depend on which pod asks. A PyTorchJob's size is
-therefore its template's, and a pod's own annotations count only where the template is silent (the size) or the pod is
-a worker (size and topology): a master or leader annotated otherwise must not rewrite the group.
+Subtle: all pods share one PodGroup, so the subgroups must not depend on which pod is grouped. A PyTorchJob's size is
+therefore its template's, and a pod's own annotations count only where the template sets none (the size) or the pod is a
+worker (size and topology): a master or leader annotated otherwise must not rewrite the group.
 
 Subtle: a LeaderWorkerSet's leader has index 0 and is one of the group's size. When the workers alone divide evenly,
 segment 0 is the leader and a full segment of workers; otherwise the leader takes a worker's place in it.
@@ -41,7 +41,7 @@ _ANNOTATIONS = "metadata.annotations"
 
 
 class SegmentError(ValueError):
-    """Subgroups cannot be made, or the pod belongs to none of them; `problem` says where, why and what to do."""
+    """Subgroups cannot be made, or the pod belongs to none of them; `problem` names place, reason and fix."""
 
     def __init__(self, subject: str, path: str, text: str) -> None:
         self.problem = Problem(subject, path, text)
@@ -57,7 +57,7 @@ class Subgroups(NamedTuple):
     pod_sub_group: str
     #: pods without which the group does not start, `minMember` of the PodGroup
     min_member: int
-    #: what was asked for and left aside
+    #: requests that were ignored
     problems: tuple[Problem, ...] = ()
 
 
@@ -101,7 +101,7 @@ class PyTorchJob(Wire):
 
 
 class _SubGroupPolicy(Wire):
-    #: anything, because a bad size is told and left aside instead of refusing the manifest
+    #: anything, because a bad size is reported and ignored instead of rejecting the manifest
     sub_group_size: Any = None
     sub_group_policy_type: str = ""
 
@@ -137,7 +137,7 @@ def subgroups_of(owner: dict[str, Any], pod: Pod) -> Subgroups | None:
 def pytorch_subgroups(owner: dict[str, Any], pod: Pod) -> Subgroups:
     """Subgroups `master` and `worker`, the latter divided into `worker-0`, `worker-1`, ... (topo:T-45).
 
-    Whether the job may have no replicas of a role is for its grouper to say.
+    Whether the job may have no replicas of a role is up to its grouper.
 
     Statements: topo:T-48.
     """
@@ -164,7 +164,7 @@ def pytorch_subgroups(owner: dict[str, Any], pod: Pod) -> Subgroups:
         _size_annotation(subject, f"{path}.template.{_ANNOTATIONS}", template),
         _size_annotation(_subject("Pod", pod.metadata), _ANNOTATIONS, own),
     )
-    # No size suits a job that has no workers for now; that is nothing to tell.
+    # No size suits a job that has no workers for now; that is not a problem.
     size, problems = _segment_size(size_sources if worker.count else (), worker.count, "the number of workers")
     if not size:
         groups.append(SubGroup(name="worker", min_member=minimum_workers))
@@ -203,7 +203,7 @@ def leader_worker_subgroups(owner: dict[str, Any], pod: Pod) -> Subgroups:
         _size_annotation(subject, _ANNOTATIONS, workload.metadata.annotations),
         _size_annotation(subject, f"{path}.workerTemplate.{_ANNOTATIONS}", template),
     )
-    # No size suits a leader that starts before its workers and is alone for now; that is nothing to tell.
+    # No size suits a leader that starts before its workers and is alone for now; that is not a problem.
     size, problems = _segment_size(size_sources if members > 1 else (), members, "the size of the group")
     if not size:
         groups = [SubGroup(name="leader", min_member=1)]
@@ -282,7 +282,7 @@ def _size_annotation(subject: str, path: str, annotations: Annotations) -> _Size
 
 
 def _segment_size(size_sources: Iterable[_SizeSource], most: int, what: str) -> tuple[int, tuple[Problem, ...]]:
-    """The first size that is given, 0 for no segments; the one judge of sizes of all kinds (topo:TD-19)."""
+    """The first size that is given, 0 for no segments; the only check of sizes for all kinds (topo:TD-19)."""
     for subject, path, value in size_sources:
         if value is None or value == "":
             continue

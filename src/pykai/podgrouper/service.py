@@ -135,7 +135,7 @@ class PodGrouper(ReconcilingService):
         self._reconciled = 0
 
     def idle(self) -> bool:
-        """Whether every pod that was seen has been dealt with."""
+        """Whether every pod that was seen has been grouped."""
         return self.ready() and super().idle()
 
     async def _wait_before_subscribing(self, stop: asyncio.Event) -> None:
@@ -318,7 +318,7 @@ class PodGrouper(ReconcilingService):
             self._recorder.event(about, "Warning", names.EVENT_INVALID_WORKLOAD, text)
 
     async def _run_grouper(self, top: Owner, pod: Pod, owners: tuple[Owner, ...]) -> Metadata:
-        """The answer of the top owner's grouper, with the node pool added."""
+        """The result of the top owner's grouper, with the node pool added."""
         grouper = grouper_for(self._groupers, (top.group, top.version, top.kind))
         readers = Lookups(self._classes, self._groups, self._defaults)
         while True:
@@ -339,7 +339,7 @@ class PodGrouper(ReconcilingService):
         return meta
 
     async def _as_oldest_pod(self, meta: Metadata, pod: Pod) -> Metadata:
-        """The answer for the oldest pod of the group, with the subgroup of this one; see `oldestpods`."""
+        """The result for the oldest pod of the group, with the subgroup of this one; see `oldestpods`."""
         oldest = self._oldest_pods.oldest_in(object_key(meta.namespace, meta.name))
         if oldest is None or oldest.metadata.uid == pod.metadata.uid:
             return meta

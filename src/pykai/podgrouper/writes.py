@@ -1,12 +1,12 @@
-"""From a grouper's answer to writes: a PodGroup to create, a patch of one that exists, a patch of the pod.
+"""From a grouper's result to writes: a PodGroup to create, a patch of one that exists, a patch of the pod.
 
 Pure.  `new_group` gives the object to create, `group_patch` the difference to what exists (None for none, so that
 nothing is written that changes nothing), `pod_patch` what the pod lacks.
 
-What exists has owners of its own (workloads:0).  Sticky fields stay as they are: the queue (moving work is a decision
-of its own), `markUnschedulable`, `schedulingBackoff`, the node pool and queue labels, and a topology that the workload
-does not name.  Labels and annotations are only ever added or overwritten: others write there too.  The rest of the spec
-and the one owner reference are ours.
+Other writers own parts of an existing group (workloads:0).  Sticky fields stay as they are: the queue (moving work is a
+separate decision), `markUnschedulable`, `schedulingBackoff`, the node pool and queue labels, and a topology that the
+workload does not name.  Labels and annotations are only ever added or overwritten: others write there too.  The rest of
+the spec and the one owner reference are ours.
 
 Subtle: values are compared by meaning.  Absent and empty are equal, and so are `90s` and `1m30s`.
 """
@@ -50,7 +50,7 @@ def group_patch(
 ) -> JsonObject | None:
     """A merge patch that makes the group what it should be, against the version that was read; None for none.
 
-    `follow_queue` gives up the stickiness of queue and queue label.
+    `follow_queue` makes queue and queue label follow the workload.
 
     Statements: workloads:AP-3.
     """
@@ -83,7 +83,7 @@ def group_patch(
 def pod_patch(pod: Pod, meta: Metadata) -> JsonObject | None:
     """What the pod lacks to be in its group and subgroup, as a merge patch; None for nothing (workloads:PP-1, PP-2).
 
-    A subgroup label that no longer fits goes: the scheduler refuses a pod whose subgroup does not exist.
+    A subgroup label that no longer fits is removed: the scheduler refuses a pod whose subgroup does not exist.
 
     Statements: workloads:PP-3.
     """
@@ -133,7 +133,7 @@ def _spec_patch(existing: PodGroup, meta: Metadata) -> JsonObject:
     patch: JsonObject = {key: value for key, value in _computed_spec(meta).items() if existing_spec[key] != value}
     wanted = updated_group_constraint(spec.topology_constraint, meta.topology)
     if wanted != (spec.topology_constraint or TopologyConstraint()):
-        # A merge patch merges objects: what is to go must be named.
+        # A merge patch merges objects: removed keys must be named.
         patch["topologyConstraint"] = dict.fromkeys(_TOPOLOGY_FIELDS) | _topology(wanted)
     return patch
 

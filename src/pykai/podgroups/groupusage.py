@@ -3,8 +3,8 @@
 A pod that is added, changed or deleted costs the same whatever the size of its group: its old share is subtracted and
 its new one added.  Amounts are ints, so nothing drifts.
 
-Claims that several pods share count once: the tally counts users of each claim, and what a claim amounts to is looked
-up when the status is made.
+Claims that several pods share count once: the sums count users of each claim, and what a claim amounts to is looked up
+when the status is computed.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ Subtle:
 - Times count from when this service saw something, so a service that has just begun says nothing for `PATIENCE_S`, and
   a leader change or a restart of the scheduler, which take seconds, is no reason for an alarm.
 - Leases are no help: a single scheduler takes none.
-- A gang that is incomplete may be silent though it is served, and an elastic one of which something runs: neither is
-  looked at.
+- A gang that is incomplete may be silent though it is served, and so may an elastic one that runs in part: neither is
+  checked.
 - The verdict of an earlier instance stays while the group is silent; it does not come and go with restarts.
 
 Statements: pools.
@@ -76,7 +76,7 @@ class NodePoolMonitor:
     def check(
         self, key: str, group: PodGroup, pods: Iterable[Pod], complete: Callable[[], bool]
     ) -> tuple[str, float | None]:
-        """What is wrong with the pool of a group, "" for nothing, and after how many seconds to look again."""
+        """What is wrong with the pool of a group, "" for nothing, and after how many seconds to check again."""
         pool = self.pool_of(group)
         if _has_scheduling_condition(group, pool) or not _is_untouched(pods) or not complete():
             self.forget(key)

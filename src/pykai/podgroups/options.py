@@ -29,7 +29,7 @@ class PodGroupsOptions:
     """What can be set about this service (workloads:12.2)."""
 
     scheduler_name: str = names.SCHEDULER_NAME
-    #: fewer than KAI's 10: under load whoever binds and groups goes first at the API server
+    #: fewer than KAI's 10: under load, binder and pod-grouper have priority at the API server
     max_concurrent_reconciles: int = 3
     #: ours: watch all pods that are not Failed, as a scheduler in the same process does, and so share its cache
     shared_cache: bool = False

@@ -1,9 +1,8 @@
 """What one pod requests and holds, as its group counts it (workloads:PC-3 to PC-6).
 
 Requests are read by the scheduler's own reader (`core.model.shapes`), so that group, queue and scheduler see the same:
-init and sidecar containers, overhead, GPU shares.  A share of a GPU counts as that part of a GPU where the pod says a
-fraction, and as memory where it says memory; once the pod has its share, memory becomes the part it is of a GPU of its
-node.
+init and sidecar containers, overhead, GPU shares.  A share of a GPU counts as a fraction of a GPU or as memory, as the
+pod requests it; once the pod has its share, memory becomes the fraction it is of a GPU of its node.
 
 Subtle: an unreadable part never hides the rest.  A pod with invalid requests counts as 0 but is a member of its group;
 a pod whose node does not declare its GPU memory counts without its share.  Both are reported.
@@ -186,7 +185,7 @@ def _is_scheduled(pod: Pod) -> bool:
 
 
 def _claims(pod: Pod) -> tuple[str, ...]:
-    """Keys of the claims that exist for the pod; one that is still to be made from a template is not there yet."""
+    """Keys of the claims that exist for the pod; one that is still to be made from a template is left out."""
     if not pod.spec.resource_claims:
         return ()
     made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}

@@ -1,6 +1,6 @@
 """The desired status of a PodGroup, and the patch that sets it (workloads:PC-7, PR-2, PR-3).
 
-`resourcesStatus` are the sums of the tally, plus the GPUs of its claims; what non-preemptible groups hold is listed a
+`resourcesStatus` holds the sums of the group, plus the GPUs of its claims; what non-preemptible groups hold is listed a
 second time, for queues.  `conditions` say how far the group has come:
 
 - `Ready`: as many pods exist as must start together, and no gate holds them;
@@ -8,7 +8,7 @@ second time, for queues.  `conditions` say how far the group has come:
 - `Running`: that many run;
 - `Valid`: False when the group cannot work or cannot be counted, with the reason; absent while nothing was ever wrong.
 
-How many that is, the tree of subgroups decides, as in the scheduler.
+The tree of subgroups decides how many pods that is, as in the scheduler.
 """
 
 from __future__ import annotations

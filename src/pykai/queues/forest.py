@@ -59,7 +59,7 @@ class QueueForest:
         return queue in self._parents
 
     def put_queue(self, queue: str, parent: str) -> set[str]:
-        """A queue came or has a new parent; the queues whose status may change."""
+        """Add a queue, or change its parent; returns the queues whose status may change."""
         affected = self._with_ancestors(queue) if queue in self._parents else set()
         self._unlink(queue)
         self._parents[queue] = parent
@@ -68,7 +68,7 @@ class QueueForest:
         return self._invalidate_totals(affected | self._with_ancestors(queue) | self._children.get(queue, set()))
 
     def drop_queue(self, queue: str) -> set[str]:
-        """A queue is gone; the queues whose status may change."""
+        """Remove a queue; returns the queues whose status may change."""
         if queue not in self._parents:
             return set()
         affected = self._with_ancestors(queue) | self._children.get(queue, set())
@@ -77,7 +77,7 @@ class QueueForest:
         return self._invalidate_totals(affected) - {queue}
 
     def put_group(self, key: str, queue: str, sums: QueueUsage | None) -> set[str]:
-        """A group is in this queue with these sums, or is gone (None); the queues whose status may change."""
+        """Set the queue and sums of a group, or remove it (None); returns the queues whose status may change."""
         affected: set[str] = set()
         previous = self._groups.pop(key, None)
         if previous is not None:

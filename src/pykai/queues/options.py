@@ -27,7 +27,7 @@ class QueuesOptions:
     """What can be set about this service (queues:4.1)."""
 
     metrics_namespace: str = names.METRICS_NAMESPACE
-    #: label of a queue -> label of its metrics, and what stands there where the queue lacks it
+    #: label of a queue -> label of its metrics, and the value where the queue lacks it
     queue_label_to_metric_label: Mapping[str, str] = field(default_factory=dict)
     queue_label_to_default_metric_value: Mapping[str, str] = field(default_factory=dict)
     #: ours: wall seconds between a change and the write

@@ -1,11 +1,11 @@
-"""Objects that cannot be used as they stand: said once, as an event on the object, a log line and a metric.
+"""Unusable objects: reported once, as an event on the object, a log line and a metric.
 
-Problems come from two sides: the caches, about objects that cannot be decoded, and the tables, about fields that mean
-nothing.  Other objects are served meanwhile.  A problem is told when it appears or changes; a mended one is forgotten,
-so that it would be told again.
+Problems come from two sides: the caches, about objects that cannot be decoded, and the tables, about invalid fields.
+Other objects are served meanwhile.  A problem is reported when it appears or changes; a fixed one is forgotten, so that
+it is reported again if it comes back.
 
-The configuration file of the scheduler is one more source.  It is no object, so its event is about the scheduler's own
-pod or, where it runs elsewhere, about the namespace that holds its lease.
+The configuration file of the scheduler is one more source.  It is no API object, so its event is about the scheduler's
+own pod or, where it runs elsewhere, about the namespace that holds its lease.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Admission of pods as callables for an API server in the same process, and for a webhook server.
 
-The embedded API server calls mutators and validators with a request that says what is about to be written and by whom.
+The embedded API server calls mutators and validators with a request: what is about to be written, and by which user.
 `pod_mutator` and `pod_validator` make such callables from the rules of `gpusharing`; other kinds, and subresources of
 pods, pass untouched.  A refusal is raised as the API error that the caller's client will see.
 """

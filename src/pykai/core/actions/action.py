@@ -1,4 +1,4 @@
-"""What a row of the table of actions says."""
+"""A row of the table of actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Action:
     run: Callable[[Cycle, Action], None]
     #: whether it searches for victims and so has a budget of work (cycle:13.2)
     has_budget: bool = False
-    #: what it says about the pods it evicts; None = it evicts none
+    #: the text for the pods it evicts; None = it evicts none
     texts: EvictionTexts | None = None
 
     def run_in(self, cycle: Cycle) -> None:

@@ -35,12 +35,12 @@ def allocate(cycle: Cycle, action: Action) -> None:
 
 
 def _minimum_is_pipelined(gang: Gang) -> bool:
-    """Some leaf has its minimum only together with what is pipelined."""
+    """Whether some leaf has its minimum only together with pipelined tasks."""
     return any(leaf.pipelined and leaf.active_allocated - leaf.pipelined < leaf.minimum for leaf in gang.leaves)
 
 
 def allocation_walk(cycle: Cycle, action: str) -> QueueWalk:
-    """The fair order of everything that may be placed; what may not gets its refusal here."""
+    """The fair order of all gangs that may be placed; the others get their refusal here."""
     gangs = cycle.gangs
     lines = lines_by_leaf_queue(
         gangs_by_leaf_queue(eligible_gangs(cycle.state.snapshot.tree, gangs, cycle.decisions), gangs.order_key_of),
@@ -73,7 +73,7 @@ def eligible_gangs(tree: QueueTree, gangs: CycleGangs, decisions: Decisions) -> 
 
 
 def _missing_pods(branch: BranchState, statuses: dict[int, SubgroupStatus]) -> Iterator[NotReady | BrokenTree]:
-    """What is missing below a subgroup."""
+    """The pods that are missing below a subgroup."""
     if branch.needed > len(branch.children):
         yield BrokenTree(missing_subgroups_text(branch.name, branch.needed, len(branch.children)))
     for child in branch.children:

@@ -1,4 +1,4 @@
-"""Consolidation: running work is moved together so that a waiting gang fits; nobody loses anything (cycle:14).
+"""Consolidation: running work moves together so that a waiting gang fits; no gang loses anything (cycle:14).
 
 Statements: crowds:limits.
 """
@@ -43,7 +43,7 @@ def consolidate(cycle: Cycle, action: Action) -> None:
 
     def victim_policy(gang: Gang) -> VictimPolicy:
         def accepts(victim: Gang) -> bool:
-            # Nothing is moved twice in a cycle; what was only promised a place is not there to be moved.
+            # Nothing is moved twice in a cycle; a task that is only pipelined has not started and cannot move.
             return victim is not gang and not was_placed_in_cycle(state, victim)
 
         leaf_queues = cycle.tables.victims().leaf_queues()

@@ -1,7 +1,7 @@
 """What reclaim, preempt and consolidation have in common (cycle:14).
 
-Waiting gangs are looked at in the fair order.  Each passes its action's own gate, is skipped if an easier one of its
-kind has failed, and is then searched for; a set of victims that suffices is carried out at once.
+Waiting gangs are tried in the fair order.  Each passes its action's own gate, is skipped if an easier gang of its kind
+has failed, and is then searched for; a sufficient set of victims is evicted at once.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from pykai.core.report.evictions import stopped_search_text
 
 
 class EvictionAction(NamedTuple):
-    """One action that takes resources back."""
+    """An action that evicts."""
 
     action: Action
-    #: which rule forbids it to a gang before anything is searched, and whether equal gangs need not be asked
+    #: which rule forbids it to a gang before the search, and whether equal gangs need no check
     precheck: Callable[[Gang], tuple[NoEviction, bool] | None]
     victim_policy: Callable[[Gang], VictimPolicy]
-    #: gives, before the search for a gang, what the sentence about a victim shows of queues
+    #: returns, before the search for a gang, the queue figures for the sentence about a victim
     queues_of: Callable[[Gang], Callable[[Gang], tuple[QueueFigures, ...]]] | None = None
     #: jobs of different queues are different kinds
     by_queue: bool = True
-    #: asked before the memory of what failed
+    #: checked before the cache of failures
     precheck_first: bool = False
 
     def cause_for(self, gang: Gang) -> EvictionCause:
@@ -76,14 +76,14 @@ def run_eviction_action(cycle: Cycle, eviction_action: EvictionAction) -> None:
         mark = state.mark()
         cause = eviction_action.cause_for(gang)
         if cycle.context.rules.unresolvable and _is_unresolvable(cycle, gang):
-            # What a search would find, once it had tried everything.
+            # The result of a search that has tried everything.
             result = SearchResult("generators_exhausted")
         else:
             result = cycle.victims.find(gang, eviction_action.victim_policy(gang), budget)
         if result.outcome == "solved" and gang.complete:
             _commit(cycle, gang, state.commit(mark), cause)
             continue
-        # Whatever a search leaves behind is undone (cycle:PG-8, Do better).
+        # Leftovers of a search are undone (cycle:PG-8, Do better).
         state.rollback(mark)
         decisions.record_no_eviction(gang, NoEviction(action, result.outcome, other=result.objection))
         if result.outcome in ("deadline_exhausted", "not_attempted"):
@@ -156,7 +156,7 @@ def _eviction_delay(cycle: Cycle, gang: Gang) -> FreeRoomOnly | WithinDelay | No
 
 
 def _is_unresolvable(cycle: Cycle, gang: Gang) -> bool:
-    """Whether some task can go to no node, whichever pods leave."""
+    """Whether some task fits no node, whichever pods leave."""
     batches = cycle.gangs.next_tasks(gang)
     tasks = [task for batch in batches for task in batch.tasks]
     seen: set[Hashable] = set()
@@ -172,7 +172,7 @@ def _is_unresolvable(cycle: Cycle, gang: Gang) -> bool:
     return False
 
 
-#: The order in which the guard asks (cycle:FLT-9), not that of a placement.
+#: The order of the guard's checks (cycle:FLT-9), not that of a placement.
 _PREDICATE_ORDER = (names.PREDICATE_VOLUME_BINDING, names.PREDICATE_CONFIG_MAP, names.PREDICATE_MAX_NODE_POOL_RESOURCES)
 
 
@@ -181,7 +181,7 @@ def _predicate_position(failure: PreFailure) -> int:
 
 
 def _refuse_if_unresolvable(cycle: Cycle, gang: Gang) -> bool:
-    """Whether no eviction would help a task (cycle:FLT-9); told like a failure to place it."""
+    """Whether no eviction would help a task (cycle:FLT-9); reported like a failure to place it."""
     state, decisions = cycle.state, cycle.decisions
     for batch in cycle.gangs.next_tasks(gang):
         seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""Preempt: inside a queue, work of higher priority takes the place of preemptible work of lower (cycle:14)."""
+"""Preempt: inside a queue, work of higher priority replaces preemptible work of lower priority (cycle:14)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ def preempt(cycle: Cycle, action: Action) -> None:
     lowest_priorities = _lowest_priorities(state.snapshot)
 
     def precheck(gang: Gang) -> tuple[NoEviction, bool] | None:
-        """Some gang of lower priority must be there, and work that may not be taken back must be within quota
-        (queues:Q-204)."""
+        """A gang of lower priority must exist, and non-preemptible work must be within quota (queues:Q-204)."""
         if gang.priority <= lowest_priorities[gang.queue]:
             return NoEviction(action.name, "no_lower_priority", tree.names[gang.queue]), True
         if rules.quota_gate is None or not gang.next_task_non_preemptible:
@@ -45,7 +44,7 @@ def preempt(cycle: Cycle, action: Action) -> None:
 
 
 def _lowest_priorities(snapshot: Snapshot) -> dict[int, int]:
-    """Queue -> the lowest priority of a group in it; whether it runs is seen later."""
+    """Queue -> the lowest priority of a group in it; whether it runs is checked later."""
     rows = snapshot.tree.rows
     return {
         rows[name]: min(snapshot.class_priority(kind.priority_class) for kind in count.groups)

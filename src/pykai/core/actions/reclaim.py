@@ -49,7 +49,7 @@ def reclaim(cycle: Cycle, action: Action) -> None:
         ]
         loser_filters = [make(state, gang, required) for make in rules.reclaim_losers]
         losing_leaves = frozenset(leaf for leaf in leaf_queues if all(may_lose(leaf) for may_lose in loser_filters))
-        # Where no queue may lose anything for good, this is a consolidation, and as large as one may be.
+        # Where no queue may lose anything for good, this is a consolidation, with the same limit.
         max_gangs = -1 if losing_leaves else cycle.context.policy.max_consolidation_preemptees
         return VictimPolicy(leaf_queues if max_gangs else [], accepts, objection, max_gangs, losing_leaves)
 
@@ -62,9 +62,9 @@ def reclaim(cycle: Cycle, action: Action) -> None:
 
 
 def competing_queues(state: State, gang: Gang) -> Callable[[Gang], tuple[QueueFigures, ...]]:
-    """Gives for a victim the queues above it and above the gang that compete, as they are now."""
+    """Returns a function: victim -> the competing queues above it and above the gang, with their present figures."""
     tree = state.snapshot.tree
-    # Rows are replaced, never changed: these stay as they are before anything is evicted.
+    # Rows are replaced, never changed: these keep the figures before any eviction.
     allocated_before = list(state.ledger.allocated)
     figures: dict[int, tuple[QueueFigures, ...]] = {}
 

@@ -1,4 +1,4 @@
-"""Stale gangs: what is left of a gang that lost its minimum is evicted after a grace period (cycle:15)."""
+"""Stale gangs: the rest of a gang that lost its minimum is evicted after a grace period (cycle:15)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pykai.core.report.decisions import StaleGang
 
 
 def evict_stale_gangs(cycle: Cycle, action: Action) -> None:
-    """Evict what is left of gangs that have been incomplete for too long, whatever their priority (cycle:STL-5)."""
+    """Evict the rest of gangs that have been incomplete for too long, whatever their priority (cycle:STL-5)."""
     state, snapshot, decisions = cycle.state, cycle.state.snapshot, cycle.decisions
-    # A gang that was whole and has not been touched still is.
+    # A gang that was complete and has not been touched still is.
     for key in sorted({*snapshot.group_index.stale, *cycle.gangs.inspected()}):
         entry = snapshot.group_entries[key]
         group = entry.group
@@ -30,7 +30,7 @@ def evict_stale_gangs(cycle: Cycle, action: Action) -> None:
             continue
         # The clock starts when the gang is first seen broken (cycle:STL-2).
         since = snapshot.now_ns if group.stale_since_ns is None else group.stale_since_ns
-        # It cannot have broken in a time to come: believed, that would put off its end (ADR 21).
+        # A time in the future is invalid: accepted, it would delay the eviction (ADR 21).
         since = min(since, snapshot.now_ns)
         grace = group.staleness_grace_ns
         if grace is None:
@@ -60,7 +60,7 @@ def _incomplete_subgroups(gang: Gang) -> tuple[tuple[str, int, int], ...]:
 
 
 def _evict_rest(cycle: Cycle, action: Action, gang: Gang) -> None:
-    """Evict all tasks of a gang that hold a node or the promise of one."""
+    """Evict all tasks of a gang that hold a node or are pipelined."""
     state = cycle.state
     mark = state.mark()
     remaining = gang.active_tasks(state.status_of)
@@ -76,5 +76,5 @@ def _evict_rest(cycle: Cycle, action: Action, gang: Gang) -> None:
 
 
 def _may_be_stale(entry: GroupEntry) -> bool:
-    """A gang of which a pod has ended well is not broken (cycle:STL-1)."""
+    """A gang is not stale if one of its pods has succeeded (cycle:STL-1)."""
     return not any(task.status is TaskStatus.SUCCEEDED for task in entry.tasks.values())

@@ -1,1 +1,1 @@
-"""The state of one cycle: gangs, placements, the journal, and what was decided so far."""
+"""The state of one cycle: gangs, placements, the journal, and the decisions so far."""

@@ -1,4 +1,4 @@
-"""What a cycle reads and never changes."""
+"""The immutable inputs of a cycle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CycleContext:
     snapshot: Snapshot
     policy: Policy
     rules: Rules
-    #: MiB per GPU by which gpu-memory requests are converted: cautious and hopeful (gpu:C-6); 0 = no conversion
+    #: MiB per GPU by which gpu-memory requests are converted: pessimistic and optimistic (gpu:C-6); 0 = no conversion
     smallest_gpu_mib: int
     largest_gpu_mib: int
 

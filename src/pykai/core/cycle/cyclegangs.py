@@ -1,4 +1,4 @@
-"""The gangs of one cycle: made once, in order, and what their next tasks ask for."""
+"""The gangs of one cycle: made once, in order, and the requests of their next tasks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pykai.core.queueing.allowance import GroupSelection, select_groups
 
 
 class CycleGangs:
-    """Groups as gangs; those that an earlier cycle has left unchanged are taken over."""
+    """Groups as gangs; those that an earlier cycle has left unchanged are reused."""
 
     __slots__ = ("_context", "_gangs", "_selection", "_state", "_waiting", "reuse", "task_order")
 
     def __init__(self, context: CycleContext, state: State, reuse: ReusableState) -> None:
         self._context = context
         self._state = state
-        #: what an earlier cycle has left
+        #: reusable results of an earlier cycle
         self.reuse = reuse
         self._gangs: dict[str, Gang] = {}
         self._waiting: list[Gang] | None = None
@@ -63,7 +63,7 @@ class CycleGangs:
         return gang
 
     def unchanged_waiting(self) -> dict[str, Gang]:
-        """Gangs that wait and are as the cycle found them."""
+        """Gangs that wait and are unchanged since the cycle began."""
         return {gang.key: gang for gang in self._waiting or () if not gang.touched}
 
     def inspected(self) -> Iterable[str]:
@@ -83,7 +83,7 @@ class CycleGangs:
     def waiting(self) -> list[Gang]:
         """Gangs that had a task to place, or one held back by gates, when the cycle began; in order.
 
-        Those that `allowance` puts off are not among them.
+        Those that `allowance` defers are not among them.
         """
         if self._waiting is None:
             gangs = [self.gang(entry) for entry in self.selection.entries]
@@ -99,7 +99,7 @@ class CycleGangs:
         return (group_key(gang), group.creation_ns, group.name, group.namespace)
 
     def order_key_of(self, gang: Gang) -> tuple[object, ...]:
-        """`compute_order_key` of a gang as it stands, worked out anew after a task of it was placed or taken back."""
+        """`compute_order_key` of a gang now; recomputed after a task of it was placed or evicted."""
         if gang.order_key is not None:
             return gang.order_key
         order_key = self.compute_order_key(gang)
@@ -125,15 +125,17 @@ class CycleGangs:
         return gang.select_tasks(self._state.is_unplaced, self._context.rules.subgroup_key)
 
     def least_amounts(self, gang: Gang) -> QueueAmounts:
-        """What the next tasks ask of their queue, gpu-memory converted by the largest GPU: the hopeful figure."""
+        """What the next tasks request of their queue, gpu-memory converted by the largest GPU: the optimistic sum."""
         return self._next_task_amounts(gang, self._context.largest_gpu_mib)
 
     def requested_amounts(self, gang: Gang) -> QueueAmounts:
-        """What the next tasks of a gang ask of their queue, gpu-memory counted cautiously (queues:Q-230, Q-262)."""
+        """What the next tasks of a gang request of their queue, gpu-memory converted pessimistically (queues:Q-230,
+        Q-262).
+        """
         return self._next_task_amounts(gang, self._context.smallest_gpu_mib)
 
     def _next_task_amounts(self, gang: Gang, gpu_mib: int) -> QueueAmounts:
-        """What the next tasks of a gang ask of their queue; `gpu_mib` converts gpu-memory (queues:Q-202, Q-230).
+        """What the next tasks of a gang request of their queue; `gpu_mib` converts gpu-memory (queues:Q-202, Q-230).
 
         Statements: cycle:ALC-9.
         """
@@ -146,7 +148,7 @@ class CycleGangs:
 
 
 def total_amounts(vectors: Vectors, batches: list[Batch], gpu_mib: int) -> QueueAmounts:
-    """What tasks ask of their queue; `gpu_mib` converts gpu-memory."""
+    """What tasks request of their queue; `gpu_mib` converts gpu-memory."""
     if len(batches) == 1 and len(batches[0].tasks) == 1 and not batches[0].tasks[0].shape.gpu.memory_mib:
         return vectors[batches[0].tasks[0].shape].amounts
     cpu = memory = gpu = 0.0

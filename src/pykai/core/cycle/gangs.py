@@ -52,14 +52,14 @@ class LeafState:
         self.active_used = 0
         self.pipelined = 0
         self.alive = 0
-        #: alive but not for us to start now: gated, or another scheduler's
+        #: alive but not to be started now: gated, or another scheduler's
         self.gated = 0
         self.total = 0
         #: tasks that were pending when the cycle began, in task order
         self.tasks: list[Task] = []
         #: no task before this position is open
         self.first_unplaced = 0
-        #: tasks that a trial told to leave and may still keep
+        #: tasks that a trial evicted and may still keep
         self.evicted: list[Task] = []
         #: how many tasks wait now, those a trial evicted included
         self.unplaced = 0
@@ -172,19 +172,19 @@ class Gang:
     ) -> None:
         self.group = group
         self.key = group.key
-        #: the entry it was made from, and what it was like then
+        #: the entry it was made from, and its version then
         self.entry = entry
         self.version = entry.version
-        #: whether a task of it was ever placed or taken back, undone or not
+        #: whether a task of it was ever placed or evicted, undone or not
         self.touched = False
         #: queue row, and the chain from it to the root; -1 and () when the queue does not exist
         self.queue = queue
         self.chain = chain
         self.priority = priority
         self.preemptible = preemptible
-        #: what lies beyond its minimum may be taken back, the rest not (queues:Q-415)
+        #: tasks beyond its minimum are preemptible, the rest is not (queues:Q-415)
         self.semi_preemptible = group.preemptibility == names.SEMI_PREEMPTIBLE and queue >= 0
-        #: keys of the tasks of a semi-preemptible gang that may not, as the cycle began
+        #: keys of the non-preemptible tasks of a semi-preemptible gang when the cycle began
         self.protected_keys: frozenset[str] = frozenset()
         self.task_key: TaskKey = by_age
         leaves = [LeafState(leaf) for leaf in group.leaves]
@@ -195,7 +195,7 @@ class Gang:
         self._tree_text: str | None = None
         #: tasks that name a subgroup the group does not have (cycle:PG-4)
         self.strays: list[Task] = []
-        #: what its tasks ask for that the engine cannot honour
+        #: requests of its tasks that the engine does not support
         self.unsupported: set[str] = set()
         #: whether some task was allocated before this cycle
         self.started_before = False
@@ -208,11 +208,11 @@ class Gang:
             self.unplaced += leaf.unplaced
             self.pipelined += leaf.pipelined
         self._selection: list[Batch] | None = None
-        #: its sort key among the gangs of its queue, None = to be asked anew
+        #: its sort key among the gangs of its queue, None = to be computed
         self.order_key: tuple[object, ...] | None = None
-        #: what makes it like others (`eviction/signatures.py`); once it was touched only for this version of the state
+        #: its signature (`eviction/signatures.py`); once the gang was touched, valid only for this version of the state
         self.signature: Any = None
-        #: what the selected tasks ask of their queue, by the MiB that converts gpu-memory requests
+        #: what the selected tasks request of their queue, by the MiB that converts gpu-memory requests
         self.requested_by_gpu_mib: Cache[int, QueueAmounts] = Cache()
 
     def _count_tasks(self) -> None:
@@ -253,7 +253,7 @@ class Gang:
 
     @property
     def tree_text(self) -> str:
-        """The subgroups as a text, equal for equal trees; made once, for there may be a thousand."""
+        """The subgroups as a text, equal for equal trees; made once, because there may be a thousand."""
         if self._tree_text is None:
             self._tree_text = repr(self.group.root)
         return self._tree_text
@@ -275,7 +275,7 @@ class Gang:
 
     @property
     def satisfied(self) -> bool:
-        """Enough tasks run or are promised a place (cycle:PG-5)."""
+        """Enough tasks run or are pipelined (cycle:PG-5)."""
         return self.root.satisfied if self._only_leaf is None else self._only_leaf.satisfied
 
     @property
@@ -301,14 +301,14 @@ class Gang:
                 leaf.tasks.sort(key=key)
 
     def mark_changed(self) -> None:
-        """A task was placed or taken back: what to place next must be asked anew (cycle:PG-9)."""
+        """A task was placed or evicted: the next tasks must be selected again (cycle:PG-9)."""
         self.touched = True
         self._selection = None
         self.order_key = None
         self.requested_by_gpu_mib.clear()
 
     def active_tasks(self, status_of: Callable[[Task], TaskStatus]) -> dict[str, list[Task]]:
-        """Tasks that hold a node or the promise of one, by leaf, in task order."""
+        """Tasks that hold a node or are pipelined, by leaf, in task order."""
         active: dict[str, list[Task]] = {}
         for task in self.entry.tasks.values():
             if ACTIVE_ALLOCATED[status_of(task)] and task.subgroup in self.group.leaf_index:
@@ -331,7 +331,7 @@ class Gang:
         only_leaf = self._only_leaf
         statuses: dict[int, SubgroupStatus] = {}
         if not (only_leaf.ready if only_leaf is not None else evaluate_subgroups(self.root, statuses).ready):
-            # Nothing of a gang that cannot be complete is started (cycle:PG-6).
+            # No task of a gang that cannot be complete is started (cycle:PG-6).
             return []
         if only_leaf is None:
             picker = _TaskPicker(is_unplaced, self.task_key, statuses)
@@ -354,7 +354,7 @@ class _TaskPicker(NamedTuple):
 
 
 class SubgroupStatus(NamedTuple):
-    """How a subgroup stands, worked out once for it and everything below it."""
+    """The status of a subgroup, computed once for it and everything below it."""
 
     satisfied: bool
     ready: bool
@@ -363,7 +363,7 @@ class SubgroupStatus(NamedTuple):
 
 
 def evaluate_subgroups(node: LeafState | BranchState, statuses: dict[int, SubgroupStatus]) -> SubgroupStatus:
-    """Enter how a subgroup and those below it stand, by identity: one pass, however deep the tree is."""
+    """Enter the status of a subgroup and of those below it, by identity: one pass, however deep the tree is."""
     if isinstance(node, LeafState):
         status = SubgroupStatus(node.satisfied, node.ready, node.count_and_threshold)
     else:
@@ -375,7 +375,7 @@ def evaluate_subgroups(node: LeafState | BranchState, statuses: dict[int, Subgro
     return status
 
 
-# Children that cannot be complete are passed over (cycle:PG-11).
+# Children that cannot be complete are skipped (cycle:PG-11).
 def _collect_batches(branch: BranchState, picker: _TaskPicker, key: SubgroupKey) -> Iterator[Batch]:
     statuses = picker.statuses
     children = [child for child in branch.children if statuses[id(child)].satisfied or statuses[id(child)].ready]
@@ -409,7 +409,7 @@ def _pick_tasks(leaf: LeafState, is_unplaced: Callable[[Task], bool], task_key: 
     missing = max(leaf.minimum - leaf.active_allocated, 1)
     tasks = leaf.tasks
     if leaf.evicted:
-        # Those a trial evicted go first: putting a waiting task in the place of a running one helps nobody.
+        # Tasks that a trial evicted go first: replacing a running task by a waiting one gains nothing.
         evicted = sorted((task for task in leaf.evicted if is_unplaced(task)), key=task_key)
         waiting = [task for task in tasks if task not in leaf.evicted and is_unplaced(task)]
         return (evicted + waiting)[:missing]

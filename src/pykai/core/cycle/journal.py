@@ -1,7 +1,7 @@
-"""What the state of a cycle holds besides sums: placements, what was granted with them, and the journal's entries.
+"""What the state of a cycle holds besides sums: placements, their grants, and the journal's entries.
 
-Every change of the state is one entry; `State.rollback` undoes them from the tail.  What tasks hold that is no column
-goes through ledgers (docs/adr/0009).
+Every change of the state is one entry; `State.rollback` undoes them from the tail.  Resources that are no column go
+through ledgers (docs/adr/0009).
 
 Statements: cycle:STM-1, PERF-4.
 """
@@ -17,22 +17,22 @@ from pykai.core.model.tasks import Task
 
 
 class AllocationHolder(Protocol):
-    """A ledger of things that tasks hold one by one (`state.DiscreteLedger`)."""
+    """A ledger of resources that tasks hold one by one (`state.DiscreteLedger`)."""
 
     def hold(self, task: Task, row: int, allocation: object, holding: int, sign: int) -> None:
-        """Book something as held live, releasing or pipelined (sign 1), or take it out again (-1)."""
+        """Record an allocation as live, releasing or pipelined (sign 1), or remove it (-1)."""
 
 
 @runtime_checkable
 class BindFieldSource(Protocol):
-    """Books of which the bind of a pod tells: what the binder must know."""
+    """A ledger with fields for the binder in the bind of a pod."""
 
     def bind_fields(self, task: Task, row: int, allocation: object) -> dict[str, Any]:
         """Fields of `decisions.Bind`."""
 
 
 class Grant(NamedTuple):
-    """What a task is given out of a ledger; equal allocations are equal grants."""
+    """What a ledger grants a task; equal allocations are equal grants."""
 
     ledger: AllocationHolder
     allocation: object
@@ -68,7 +68,7 @@ class Converted(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """A task told to leave its node: `here`, as it leaves it (gpu:S-8)."""
+    """A task evicted from its node: `here`, in its terminating state (gpu:S-8)."""
 
     gang: Gang
     leaf: LeafState
@@ -80,7 +80,7 @@ class Evicted(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A promise taken back."""
+    """A pipelined placement undone."""
 
     gang: Gang
     leaf: LeafState
@@ -92,7 +92,7 @@ class Dropped(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """An eviction taken back: the task goes on where it is."""
+    """An eviction undone: the task keeps running."""
 
     gang: Gang
     leaf: LeafState
@@ -105,7 +105,7 @@ class Kept(NamedTuple):
 
 
 class Vacated(NamedTuple):
-    """A task that was told to leave is gone, and so are the reservations of shared GPUs it was the last on."""
+    """An evicted task is gone, and so are the reservations of shared GPUs that only it still used."""
 
     gang: Gang
     leaf: LeafState
@@ -122,16 +122,16 @@ JournalEntry = Placed | Converted | Evicted | Dropped | Kept | Vacated
 class CommitResult(NamedTuple):
     """What the entries since a mark amount to, each task once, in the order they were first touched."""
 
-    #: keys of the tasks concerned, with their gangs
+    #: keys of the affected tasks, with their gangs
     gangs_by_task: dict[str, Gang]
-    #: tasks with a place they did not have: started (Binding) or promised (Pipelined)
+    #: tasks with a new placement: started (Binding) or Pipelined
     placed: list[tuple[Gang, Task, Placement]]
-    #: tasks that leave, with where they were
+    #: evicted tasks, with their nodes
     evicted: list[tuple[Gang, Task, Placement]]
 
 
 class Observer(Protocol):
-    """Someone who keeps its own index of which task is where."""
+    """Keeps its own index of which task is where."""
 
     def task_added(self, task: Task, row: int) -> None:
         """A task now holds the node."""

@@ -1,10 +1,10 @@
-"""What the last cycle found, for the next one.
+"""The results of the last cycle, for the next one.
 
-A cycle is a function of the cluster, the policy and the time, and the time matters only through rules that ask whether
-an instant has come (`State.passed`).  So as long as nothing has changed that it read (`changetokens.py`), the policy is
-the same and none of those instants has come, the next cycle would find the same: what did not fit still does not fit,
-for the same reasons.  With a memory that plan is given at once; without one it is worked out again and is equal to the
-last byte.
+A cycle is a function of the cluster, the policy and the time, and the time matters only through rules that check
+whether an instant has passed (`State.passed`).  So as long as its inputs have not changed (`changetokens.py`), the
+policy is the same and none of those instants has passed, the next cycle would find the same: what did not fit still
+does not fit, for the same reasons.  With a memory that plan is returned at once; without one it is computed again and
+is equal to the last byte.
 
 Plans that depend on the time itself are not kept: those that start or evict something, that make a new name for a
 shared GPU, or that stamp a gang as stale.
@@ -39,22 +39,22 @@ class CycleMemory:
 
     def __init__(self) -> None:
         self._change_tokens = ChangeTokens(None, None, None)
-        #: what running work came to, and whether the cycle looked at more of it
+        #: what was read of running work, and whether the cycle inspected more of it
         self._running_sums: RunningSums | None = None
         self._inspected_running = True
         self._policy: Policy | None = None
         self._plan: Plan | None = None
         self._valid_until_ns: int | None = None
-        #: what need not be made anew when the plan has to be
+        #: what can be reused when the plan has to be computed again
         self.reuse: ReusableState | None = None
 
     @property
     def valid_until_ns(self) -> int | None:
-        """When the plan has to be made anew though nothing changed; None = never."""
+        """When the plan has to be computed again though nothing changed; None = never."""
         return self._valid_until_ns
 
     def recall(self, snapshot: Snapshot, policy: Policy) -> Plan | None:
-        """The plan for this snapshot, if it is known without working it out."""
+        """The plan for this snapshot, if it is still valid."""
         plan = self._plan
         if plan is None or self._policy != policy or not self._is_unchanged(snapshot):
             return None
@@ -65,7 +65,7 @@ class CycleMemory:
         return replace(plan, now_ns=snapshot.now_ns)
 
     def _is_unchanged(self, snapshot: Snapshot) -> bool:
-        """Whether everything that the cycle has read is as it was."""
+        """Whether nothing that the cycle has read has changed."""
         if self._change_tokens.is_same(snapshot.change_tokens):
             return True
         if self._inspected_running or not self._change_tokens.same_except_running(snapshot.change_tokens):

@@ -1,4 +1,4 @@
-"""The walk over the tree of queues: whose turn is it (cycle:8.1, queues:10.2).
+"""The walk over the tree of queues: which gang is served next (cycle:8.1, queues:10.2).
 
 Every leaf holds its gangs in order; every queue is ranked among its siblings by a key that depends on what it has
 and on the best gang below it.  Only the queue that was served last can have changed, so a pop recomputes one path of
@@ -38,7 +38,7 @@ class RankedSiblings:
         self.order: list[tuple[OrderKey, int]] = []
 
     def update(self, row: int, key: OrderKey) -> None:
-        """Give a queue its present key."""
+        """Set the present key of a queue."""
         before = self._keys.get(row)
         if before == key:
             return
@@ -49,7 +49,7 @@ class RankedSiblings:
         insort(order, (key, row))
 
     def discard(self, row: int) -> None:
-        """Take a queue out."""
+        """Remove a queue."""
         key = self._keys.pop(row, None)
         if key is not None:
             del self.order[bisect_left(self.order, (key, row))]
@@ -67,7 +67,7 @@ class RankedSiblings:
         return leader
 
     def worst(self) -> int:
-        """The queue to take from first: the same order from its other end (queues:Q-239)."""
+        """The queue to take from first: the last in the same order (queues:Q-239)."""
         order = self.order
         key, leader = order[-1]
         if len(order) > 1 and order[-2][0] == key and self._beats is not None:
@@ -83,10 +83,10 @@ class GangLine(Protocol):
     """Gangs of one leaf queue, best first."""
 
     def head_request(self) -> QueueAmounts | None:
-        """What the best gang asks for, None when the line is empty."""
+        """The request of the best gang, None if the line is empty."""
 
     def pop(self) -> Gang | None:
-        """Take the best gang out; None for one that only stands in line and is not to be served."""
+        """Remove the best gang; None for one that only waits in line and is not to be served."""
 
     def push(self, gang: Gang) -> None:
         """Put a gang back to compete again (queues:Q-238)."""
@@ -119,13 +119,13 @@ class ServingLine:
         )
 
     def head_request(self) -> QueueAmounts | None:
-        """What the best gang asks for."""
+        """The request of the best gang."""
         if self._returned and self._returned_gang_is_first():
             return self._request(self._returned[0][1])
         return self._request(self._sorted[self._next][1]) if self._next < len(self._sorted) else None
 
     def pop(self) -> Gang:
-        """Take the best gang out."""
+        """Remove the best gang."""
         if self._returned and self._returned_gang_is_first():
             return heappop(self._returned)[1]
         self._next += 1
@@ -159,7 +159,7 @@ def lines_by_leaf_queue(
 
 
 class QueueWalk:
-    """Hands out gangs in fair order (queues:Q-236)."""
+    """Yields gangs in fair order (queues:Q-236)."""
 
     def __init__(
         self,
@@ -171,8 +171,9 @@ class QueueWalk:
         version: Callable[[], int],
         subtree_root: int = -1,
     ) -> None:
-        """`version` names the state that keys and ties depend on; `top` is a queue above all lines: only what is below
-        it is compared; -1 = the whole forest."""
+        """`version` names the state that keys and ties depend on.  With `subtree_root`, a queue above all lines, only
+        queues below it are compared; -1 = the whole forest.
+        """
         self._tree = tree
         self._lines = lines
         # Without fairness between queues the oldest queue with work is served.
@@ -185,7 +186,7 @@ class QueueWalk:
         self._subtree_root = subtree_root
         self._roots = RankedSiblings(beats)
         self._children: dict[int, RankedSiblings] = {}
-        #: queue -> what the best gang below it asks for
+        #: queue -> the request of the best gang below it
         self._requests: dict[int, QueueAmounts] = {}
         self._changed: list[int] = list(lines)
 
@@ -195,7 +196,7 @@ class QueueWalk:
         self._changed.append(gang.queue)
 
     def pop(self) -> Gang | None:
-        """The gang whose turn it is, None when all are served (cycle:ORD-3; queues:Q-237)."""
+        """The next gang, None when all are served (cycle:ORD-3; queues:Q-237)."""
         while True:
             row = self._last if self._nothing_changed() else self._next()
             if row < 0:
@@ -205,7 +206,7 @@ class QueueWalk:
                 return gang
 
     def _nothing_changed(self) -> bool:
-        """Whether it is the turn of the same queue again: nothing was placed, and its next gang asks for the same."""
+        """Whether the same queue is next again: nothing was placed, and its next gang requests the same."""
         last = self._last
         return (
             len(self._changed) == 1
@@ -215,7 +216,7 @@ class QueueWalk:
         )
 
     def _next(self) -> int:
-        """The leaf whose turn it is, -1 when all are served."""
+        """The leaf to serve next, -1 when all are served."""
         for leaf in dict.fromkeys(self._changed):
             self._rank(leaf)
         self._changed.clear()
@@ -230,7 +231,7 @@ class QueueWalk:
         return row
 
     def _rank(self, leaf: int) -> None:
-        """Give a leaf and its ancestors their present places."""
+        """Update the ranks of a leaf and its ancestors."""
         parents = self._tree.parents
         request = self._lines[leaf].head_request()
         for row in self._tree.chains[leaf]:

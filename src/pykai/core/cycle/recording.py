@@ -1,4 +1,4 @@
-"""What was committed becomes decisions: binds, nominations, evictions (cycle:16)."""
+"""Turns committed changes into decisions: binds, nominations, evictions (cycle:16)."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class EvictionCause(NamedTuple):
     """Why pods are evicted."""
 
     action: str
-    #: what the event of one pod says
+    #: the text of the event of one pod
     sentence: Callable[[EvictionFacts], str]
-    #: the group they make room for
+    #: the group that benefits
     preemptor: str = ""
     preemptor_uid: str = ""
-    #: gives the competing queues of a victim, for sentences that show them
+    #: returns the competing queues of a victim, for sentences that show them
     queues_of: Callable[[Gang], tuple[QueueFigures, ...]] | None = None
 
     def text(self, gang: Gang, task: Task) -> str:
-        """What the event of a pod says."""
+        """The text of the event of a pod."""
         index = gang.group.leaf_index.get(task.subgroup)
         minimum = None if index is None else gang.leaves[index].minimum
         queues = () if self.queues_of is None else self.queues_of(gang)
@@ -51,7 +51,7 @@ class EvictionCause(NamedTuple):
 
 
 class Decisions:
-    """What a cycle has decided so far, and why the rest waits."""
+    """The decisions of a cycle so far, and why the remaining pods wait."""
 
     __slots__ = (
         "binds",
@@ -69,13 +69,13 @@ class Decisions:
     )
 
     def __init__(self, problems: list[Problem]) -> None:
-        #: what went wrong in this cycle, besides what the snapshot says
+        #: problems of this cycle, besides those of the snapshot
         self.problems = problems
         #: by task key
         self.binds: dict[str, Bind] = {}
         self.nominations: dict[str, Nominate] = {}
         self.evictions: dict[str, Evict] = {}
-        #: group key -> why its next tasks may be promised a place, but not start
+        #: group key -> why its next tasks may be pipelined, but not start
         self.start_refusals: dict[str, OverCapacity] = {}
         #: groups that start in this cycle
         self.started: dict[str, None] = {}
@@ -115,7 +115,7 @@ def _whole_gpus(devices: int) -> _Received:
 
 
 def _received_resources(state: State, shape: Shape, row: int) -> _Received:
-    """What the BindRequest says a pod received (cycle:OUT-1; gpu:C-8)."""
+    """What a pod received, for its BindRequest (cycle:OUT-1; gpu:C-8)."""
     gpu = shape.gpu
     if gpu.kind is GpuKind.NONE:
         return _CPU_ONLY
@@ -130,9 +130,9 @@ def _received_resources(state: State, shape: Shape, row: int) -> _Received:
 def record_decisions(
     decisions: Decisions, state: State, rules: Rules, outcome: CommitResult, cause: EvictionCause | None = None
 ) -> None:
-    """Turn what was committed into decisions (cycle:ALC-6)."""
+    """Turn committed changes into decisions (cycle:ALC-6)."""
     for key, gang in outcome.gangs_by_task.items():
-        # What this cycle had decided for the task before no longer holds.
+        # Earlier decisions of this cycle about the task no longer hold.
         decisions.nominations.pop(key, None)
         if decisions.binds.pop(key, None) is not None and gang.key in decisions.started and not _holds_node(gang):
             del decisions.started[gang.key]
@@ -183,7 +183,7 @@ def record_decisions(
 
 
 def _holds_node(gang: Gang) -> bool:
-    """Whether some task of a gang holds a node, not only the promise of one."""
+    """Whether some task of a gang holds a node, not only a pipelined one."""
     return any(leaf.active_allocated > leaf.pipelined for leaf in gang.leaves)
 
 
@@ -209,7 +209,7 @@ def _bind(state: State, rules: Rules, gang: Gang, task: Task, placement: Placeme
 
 
 def _discrete_bind_fields(task: Task, placement: Placement) -> dict[str, Any]:
-    """What the bind says of things that were granted with the place."""
+    """The fields of the bind from discrete ledgers."""
     bind_fields: dict[str, Any] = {}
     for ledger, allocation in placement.grants:
         if isinstance(ledger, BindFieldSource):

@@ -1,4 +1,4 @@
-"""A task that looks for a node, as rules see it."""
+"""A task to place, as rules see it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pykai.core.model.vectors import Vector
 
 
 class PlacementRequest:
-    """One task looking for a place: what every placement hook receives."""
+    """One task to place: the argument of every placement hook."""
 
     __slots__ = ("gang", "leaf", "shape", "task", "vector")
 

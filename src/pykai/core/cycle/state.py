@@ -1,12 +1,12 @@
 """The cluster as a cycle changes it: columns plus a journal.
 
-Every change is one entry in the journal, and `rollback(mark)` undoes entries from the tail: nothing is ever copied to
-try something (design: what-if by journal).  Integers are undone by the opposite addition, which is exact; queue
-figures are put back as saved.
+Every change is one entry in the journal, and `rollback(mark)` undoes entries from the tail: nothing is ever copied for
+a trial (design: what-if by journal).  Integers are undone by the opposite addition, which is exact; queue figures are
+restored from saved values.
 
-`touched` names the node rows changed so far, undo included.  Whoever caches something per row remembers how far it
-read that list and repairs the rows after it; see `placing/ranking.py`.  `version` identifies the content: after a
-rollback it is the version of the mark again, so "nothing changed since" is one comparison.
+`touched` names the node rows changed so far, undo included.  A cache per row remembers how far it has read that list
+and repairs the rows after it; see `placing/ranking.py`.  `version` identifies the content: after a rollback it is the
+version of the mark again, so "nothing changed since" is one comparison.
 """
 
 from __future__ import annotations
@@ -54,27 +54,27 @@ from pykai.core.queueing.queueledger import CapacityRefusal, QueueLedger
 
 
 class DiscreteLedger(AllocationHolder, Protocol):
-    """Something nodes give to tasks one by one that is no column: devices of claims, NUMA zones, volumes.
+    """A resource that nodes grant to tasks one by one and that is no column: devices of claims, NUMA zones, volumes.
 
-    A ledger serves one cycle.  It starts with what tasks held before; like the columns it tells what is idle (nobody
-    holds it) from what is free (leavers still hold it, so it can only be promised).
+    A ledger serves one cycle.  It starts with what tasks held before.  Like the columns it distinguishes idle (no task
+    holds it) from free (terminating tasks still hold it, so it can only be pipelined).
     """
 
     def concerns(self, shape: Shape) -> bool:
-        """Whether tasks of this shape hold anything of it."""
+        """Whether tasks of this shape use the ledger."""
 
     def held(self, task: Task) -> object | None:
-        """What a task holds on its node since before the cycle, None when nothing."""
+        """What a task holds on its node since before the cycle, None for nothing."""
 
     def grant(self, state: State, request: PlacementRequest, row: int, *, idle: bool) -> object | None:
-        """What a task would get on a node, of what is idle or of what is free; None when it cannot."""
+        """What a task would get on a node, of what is idle or of what is free; None if there is too little."""
 
 
 #: Whether the queues of a gang may take on some amounts.
 QuotaGate = Callable[["State", Gang, QueueAmounts], CapacityRefusal | None]
-#: How a plugin rates a shared GPU (None = a whole one) for a task on a node.
+#: A plugin's score of a shared GPU (None = a whole one) for a task on a node.
 GpuScore = Callable[["State", PlacementRequest, int, DeviceUse | None], float]
-#: [node] where a task may go as far as no eviction can change it.
+#: [node] where a task may go, as far as evictions cannot change it.
 AllowedNodes = Callable[["State", PlacementRequest], BoolArray]
 
 
@@ -132,11 +132,11 @@ class State:
         self.columns: IntArray = snapshot.columns
         #: the same memory as [plane x axis, node]
         self._flat: IntArray = self.columns.reshape(len(self.columns) * len(snapshot.axes), len(snapshot.nodes))
-        #: [as above] what the node has: a pod that runs there without it gives nothing back (gpu:S-3)
+        #: [as above] the capacity of the node: a pod that runs there without it frees nothing (gpu:S-3)
         self._offered: BoolArray = np.tile(snapshot.allocatable > 0, (len(self.columns), 1))
-        #: [axis, node] not held by anyone
+        #: [axis, node] not held by any task
         self.idle: IntArray = self.columns[IDLE]
-        #: [axis, node] being given back, less what is promised of it
+        #: [axis, node] being released, less what is pipelined onto it
         self.releasing: IntArray = self.columns[RELEASING]
         #: [axis, node] idle + releasing
         self.free: IntArray = self.columns[FREE]
@@ -148,18 +148,18 @@ class State:
         self.reserved_before_cycle = {row: frozenset(devices) for row, devices in self.devices.items()}
         #: node row -> host port -> holders
         self.ports: dict[int, dict[HostPort, int]] = snapshot.ports
-        #: node row -> host port -> holders that were told to leave: nobody may start on it before they are gone
+        #: node row -> host port -> evicted holders: no task may start on it before they are gone
         self.terminating_ports: dict[int, dict[HostPort, int]] = {}
-        #: task key -> where this cycle put it, or that it told it to leave
+        #: task key -> its placement by this cycle, or its eviction
         self.placements: dict[str, Placement] = {}
-        #: task key -> the node it was told to leave; a task that is moved stands here and in `moved`
+        #: task key -> the node it was evicted from; a task that moves is here and in `moved`
         self.evicted_from: dict[str, Placement] = {}
         #: tasks whose eviction is decided
         self.decided_evictions: set[str] = set()
         #: tasks of semi-preemptible gangs that count as non-preemptible (queues:Q-415), placed in this cycle
         self.protected_keys: set[str] = set()
         self.observers = observers
-        #: what nodes give out besides columns and shared GPUs
+        #: resources of nodes besides columns and shared GPUs
         self.discrete_ledgers = discrete_ledgers
         #: None = every queue may take on everything
         self.quota_gate = quota_gate
@@ -172,13 +172,15 @@ class State:
         self.version = 0
         #: units of work done, for budgets that a replay repeats exactly
         self.work = 0
-        #: the next instant at which a rule that was asked would answer otherwise, None = never
+        #: the next instant at which a checked rule would change its result, None = never
         self.valid_until_ns: int | None = None
         self._next_version = 1
         self._journal: list[JournalEntry] = []
 
     def passed(self, instant_ns: int) -> bool:
-        """Whether an instant has come.  Every rule about time asks here, so that the cycle knows how long it holds."""
+        """Whether an instant has passed.  Every rule about time calls this, so that the cycle knows how long its plan
+        holds.
+        """
         if instant_ns <= self.snapshot.now_ns:
             return True
         if self.valid_until_ns is None or instant_ns < self.valid_until_ns:
@@ -208,14 +210,14 @@ class State:
         )
 
     def grants_before_cycle(self, task: Task) -> tuple[Grant, ...]:
-        """What a task has held out of the books since before the cycle."""
+        """What a task has held in the discrete ledgers since before the cycle."""
         if not self.discrete_ledgers:
             return ()
         held = ((book, book.held(task)) for book in self.discrete_ledgers if book.concerns(task.shape))
         return tuple(Grant(book, content) for book, content in held if content is not None)
 
     def grants_on(self, request: PlacementRequest, row: int, *, idle: bool) -> tuple[Grant, ...] | None:
-        """What a task would be given on a node out of all books, None when one of them has too little."""
+        """What all discrete ledgers would grant a task on a node, None if one has too little."""
         grants: list[Grant] = []
         for ledger in self.discrete_ledgers:
             if ledger.concerns(request.shape):
@@ -240,7 +242,7 @@ class State:
         *,
         pipelined: bool,
     ) -> None:
-        """Put a task on a node, on idle resources or (pipelined) on those still being released (cycle:STM-4)."""
+        """Place a task on a node, on idle resources or (pipelined) on those still being released (cycle:STM-4)."""
         holding = PIPELINED if pipelined else LIVE
         shape = task.shape
         self._flat[:, row] += self.snapshot.vectors[shape].charges[holding] * self._offered[:, row]
@@ -272,7 +274,7 @@ class State:
             observer.task_added(task, row)
 
     def evict(self, gang: Gang, leaf: LeafState, task: Task) -> None:
-        """Tell a task to leave its node (cycle:STM-2); one that was only promised a place loses the promise."""
+        """Evict a task from its node (cycle:STM-2); a pipelined task loses its placement."""
         previous = self.placements.get(task.key)
         placement = self.placement_of(task)
         assert ACTIVE_ALLOCATED[placement.status], f"{task.key} is {placement.status.name} and cannot be evicted"
@@ -282,7 +284,7 @@ class State:
             saved = self._release_promise(gang, leaf, task, placement, PIPELINED)
             leaf.pipelined -= 1
             gang.pipelined -= 1
-            # A task that was to move goes on leaving its old node; one that waited waits again (cycle:PG-14).
+            # A task that was to move keeps leaving its old node; one that waited waits again (cycle:PG-14).
             waits_again = evicted_from is None
             leaf.active_used -= waits_again
             leaf.unplaced += waits_again
@@ -313,7 +315,7 @@ class State:
             observer.task_removed(task, row)
 
     def cancel_eviction(self, gang: Gang, leaf: LeafState, task: Task) -> None:
-        """Take an eviction back: the task stays where it is and never notices (cycle:STM-3)."""
+        """Undo an eviction: the task stays where it is and never notices (cycle:STM-3)."""
         eviction = next(entry for entry in reversed(self._journal) if isinstance(entry, Evicted) and entry.task is task)
         cancelled = self.placements[task.key]
         saved = self._revert_eviction(gang, leaf, task, eviction.placement, eviction.previous)
@@ -323,11 +325,11 @@ class State:
         self._advance_version(eviction.placement.row)
 
     def assume_gone(self, gang: Gang, leaf: LeafState, task: Task) -> None:
-        """Look ahead: a task that was told to leave is gone, and its successor waits."""
+        """Look ahead: an evicted task is gone, and its successor waits."""
         placement = self.evicted_from.pop(task.key)
         self._charge_evicted(task, placement, -1)
         node_devices = self.devices.get(placement.row, {})
-        # With the last tenant goes the reservation pod.
+        # The reservation pod goes with the last tenant.
         freed_devices = {
             group: node_devices[group]
             for group in placement.gpu_groups
@@ -372,7 +374,7 @@ class State:
     def _release_promise(
         self, gang: Gang, leaf: LeafState, task: Task, placement: Placement, holding: int
     ) -> list[list[float]]:
-        """Take a task off the node it was put on; its counters of kind are the caller's."""
+        """Remove a task from the node it was placed on; the caller updates the gang's counters."""
         shape = task.shape
         self._charge_node(task, placement, holding, -1)
         if shape.host_ports:
@@ -388,7 +390,7 @@ class State:
         return saved
 
     def _counts_as_non_preemptible(self, gang: Gang, task: Task) -> bool:
-        """Whether the books count a task that holds a node as non-preemptible."""
+        """Whether a task that holds a node is charged as non-preemptible."""
         return not gang.preemptible and (
             not gang.semi_preemptible or task.key in self.protected_keys or task.key in gang.protected_keys
         )
@@ -400,7 +402,7 @@ class State:
             self.placements[task.key] = placement
 
     def convert_to_pipelined(self, gang: Gang, mark: int) -> None:
-        """Turn every allocation of the gang since the mark into a promise on the same node (cycle:STM-6)."""
+        """Make every allocation of the gang since the mark pipelined on the same node (cycle:STM-6)."""
         for entry in self._journal[mark:]:
             if not isinstance(entry, Placed) or entry.gang is not gang or entry.holding != LIVE:
                 continue
@@ -416,7 +418,7 @@ class State:
     def commit(self, mark: int) -> CommitResult:
         """What the entries since the mark amount to; allocated tasks are Binding from here on (cycle:STM-8).
 
-        What was evicted is on its way out from here on: no later trial may keep it.
+        Evicted tasks are terminating from here on: no later trial may keep them.
 
         Statements: cycle:STM-7.
         """
@@ -453,7 +455,7 @@ class State:
         return outcome
 
     def _withdraw_start(self, leaf: LeafState, task: Task) -> None:
-        """Free at once what a task holds that was told to leave before it was there."""
+        """Free at once what a task holds that was evicted before it started."""
         placement = self.evicted_from.pop(task.key)
         self._charge_evicted(task, placement, -1)
         leaf.evicted.remove(task)
@@ -567,7 +569,7 @@ class State:
         self._next_version += 1
 
     def _charge_node(self, task: Task, placement: Placement, holding: int, sign: int) -> None:
-        """Charge a node for a task (sign 1), or take the charge back (-1): columns, shared GPUs, books."""
+        """Charge a node for a task (sign 1), or remove the charge (-1): columns, shared GPUs, discrete ledgers."""
         shape, row = task.shape, placement.row
         self._flat[:, row] += sign * self.snapshot.vectors[shape].charges[holding] * self._offered[:, row]
         if placement.gpu_groups:
@@ -586,12 +588,12 @@ class State:
             self._assign_devices(task.shape, placement.row, placement.gpu_groups, was, -1)
             self._assign_devices(task.shape, placement.row, placement.gpu_groups, becomes, 1)
         if placement.grants:
-            # In this order, because what nobody holds any more may be given back.
+            # In this order, because an allocation without holders may be released.
             self._charge_ledgers(task, placement.row, placement.grants, becomes, 1)
             self._charge_ledgers(task, placement.row, placement.grants, was, -1)
 
     def _assign_devices(self, shape: Shape, row: int, gpu_groups: tuple[str, ...], holding: int, sign: int) -> None:
-        """Seat a tenant on shared GPUs, or take it off them; the whole-GPU column follows (gpu:4)."""
+        """Add a tenant to shared GPUs, or remove it; the whole-GPU column follows (gpu:4)."""
         facts = self.snapshot.nodes.facts[row]
         axis = self.snapshot.axes.index[facts.shared_resource]
         devices = self.devices.setdefault(row, {})
@@ -601,7 +603,8 @@ class State:
         devices_before = [devices.get(group, FREE_DEVICE) for group in fresh]
         assign_devices(self.columns, axis, row, devices, gpu_groups, DeviceTenant(mib, holding), sign)
         for group, was in zip(fresh, devices_before, strict=True):
-            # The first to share a device brings a reservation pod, which needs a slot as the device does (gpu:P-7).
+            # The first tenant of a shared device brings a reservation pod, which needs a slot as the device does
+            # (gpu:P-7).
             use = devices.get(group, FREE_DEVICE)
             idle, releasing = use.idle_gpus - was.idle_gpus, use.releasing_gpus - was.releasing_gpus
             self.idle[PODS, row] += idle
@@ -611,7 +614,7 @@ class State:
             del self.devices[row]
 
     def _put_device(self, row: int, group: str, device: DeviceUse) -> None:
-        """Make a shared GPU what it is from now on."""
+        """Set the new state of a shared GPU."""
         axis = self.snapshot.axes.index[self.snapshot.nodes.facts[row].shared_resource]
         devices = self.devices.setdefault(row, {})
         set_device(self.columns, axis, row, devices, group, device)

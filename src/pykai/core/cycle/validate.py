@@ -36,7 +36,7 @@ from pykai.core.model.vectors import FREE, IDLE, PLANES, RELEASING, charge_plane
 
 
 class StateMismatch(AssertionError):
-    """A sum that is not what its parts add up to."""
+    """A sum that differs from the total of its parts."""
 
 
 def _expect(same: bool, what: str) -> None:
@@ -141,14 +141,14 @@ class _ChargesColumns(Protocol):
 
 @runtime_checkable
 class VerifiableLedger(Protocol):
-    """Books that can be added up."""
+    """A ledger that can be recomputed."""
 
     def agrees(self, holders: Iterable[tuple[int, object, int]]) -> bool:
-        """Whether the books are what these hold: (node row, content, how it is held)."""
+        """Whether the ledger matches these allocations: (node row, allocation, holding)."""
 
 
 def _holders_by_ledger(state: State) -> Iterator[tuple[DiscreteLedger, list[tuple[int, object, int]]]]:
-    """What all tasks hold, by books: node row, content, how."""
+    """What all tasks hold, by ledger: node row, allocation, holding."""
     snapshot, rows = state.snapshot, state.snapshot.nodes.rows
     held: list[tuple[Grant, int, int]] = []
     for key, task in snapshot.task_records.items():

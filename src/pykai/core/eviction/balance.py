@@ -1,6 +1,6 @@
 """What a gang asks for against what others would lose for good (cycle:PERF-7).
 
-Whoever only moves makes no room: all of what is asked for must come from what is free anywhere, or from those who may
+A task that only moves frees nothing: the whole request must come from what is free anywhere, or from gangs that may
 lose something.  Where queues may not lose anything, because none is over its share, a full cluster is seen to be full
 without a single trial, however many could be evicted.
 
@@ -79,7 +79,7 @@ class ResourceBalance:
 
     @property
     def is_unsatisfiable(self) -> bool:
-        """Whether something is missing that nobody who only moves could give."""
+        """Whether something is missing that moves alone cannot free."""
         return self._missing[0] > _SLACK or self._missing[1] > _SLACK or (self._one_size and self._missing[2] > _SLACK)
 
 

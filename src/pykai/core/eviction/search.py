@@ -227,7 +227,7 @@ class _VictimSearch:
                 state.rollback(journal_mark)
                 self.failed.add(attempt)
                 continue
-            # Where nobody was kept, the same trial again would end the same.
+            # If no victim was kept, the same trial would end the same.
             final = final_try or (count == self.size and len(lost) in (0, len(victims)))
             if not final:
                 state.rollback(journal_mark)

@@ -32,7 +32,7 @@ class Victim(NamedTuple):
 
 
 class Preemptor(NamedTuple):
-    """For whom, with the tasks to place now."""
+    """The preemptor, with the tasks to place now."""
 
     gang: Gang
     batches: list[Batch]
@@ -62,7 +62,7 @@ class TrialRunner:
         """Whether the preemptor would find a place once the victims are gone, too.
 
         In a trial a victim avoids the place it is leaving, because that is not idle yet.  When it comes back the place
-        is idle, and if it then prefers it, the move was in vain and would be repeated for ever.  Nor may a gang too
+        is idle, and if it then prefers it, the move was useless and would be repeated forever.  Nor may a gang too
         large for what is free settle where the movers were before they come back.
         """
         rivals = self._rivals(victims)

@@ -1,4 +1,4 @@
-"""Whom to take from first, over all queues: the fair order from its other end (cycle:8.1 victim mode, queues:Q-239).
+"""The order of victims over all queues: the fair order reversed (cycle:8.1 victim mode, queues:Q-239).
 
 Each leaf hands out its units worst first; leaves and their ancestors compete by a key that counts what would already
 have been taken from them, at every level (queues:10.2, Do better).  The order is worked out once per search and as far
@@ -102,7 +102,7 @@ class VictimOrder:
 
     def _next(self) -> EvictionUnit | None:
         if self._only_source is not None:
-            # Nobody competes, so nothing has to be counted.
+            # No other queue competes, so nothing has to be counted.
             unit = self._only_source.unit
             if unit is not None:
                 self._only_source.advance()

@@ -68,7 +68,7 @@ def eviction_batches(
 ) -> Iterator[list[Task]]:
     """What to evict of a gang, step by step; `active` is used up, and the counters of the leaves follow.
 
-    Tasks of the `core` of a semi-preemptible gang stay.  Whoever calls this must put the counters back.
+    Tasks of the `core` of a semi-preemptible gang stay.  The caller must restore the counters.
 
     Statements: cycle:PG-12, PG-13, SOL-11.
     """
@@ -124,7 +124,7 @@ def _tasks_below(node: BranchState | LeafState, active: dict[str, list[Task]]) -
 
 
 class VictimTable:
-    """The units of all gangs that may lose something, by leaf queue; a line is made when somebody reads it."""
+    """The units of all gangs that may lose something, by leaf queue; a line is built on first use."""
 
     def __init__(self, state: State, gangs: CycleGangs, subgroup_key: SubgroupKey) -> None:
         self._state = state
@@ -225,7 +225,7 @@ class VictimTable:
             evictable_tasks = []
             for task in tasks:
                 if task.key in state.evicted_from:
-                    # It is to move already, and nobody is disturbed twice in a cycle.
+                    # It moves already, and no task is disturbed twice in a cycle.
                     return
                 placement = state.placements.get(task.key)
                 row = placement.row if placement is not None else rows.get(task.node, -1)

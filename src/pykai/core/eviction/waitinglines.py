@@ -1,7 +1,7 @@
 """Gangs that wait, in the order of their queues, during the trials of the eviction actions.
 
 In a trial only the preemptor and its victims are placed.  The other waiting gangs are never served, but they stand in
-line: a queue is compared by the best gang of its line, whoever that is (cycle:ORD-2, PERF-5).  Their lines are sorted
+line: a queue is compared by the best gang of its line (cycle:ORD-2, PERF-5).  Their lines are sorted
 once and kept right; a trial reads them with a cursor, and passes those who ask for the same in one step.
 """
 

@@ -1,8 +1,8 @@
 """Inter-pod affinity and anti-affinity by counting (cycle:FLT-2 InterPodAffinity, cycle:PERF-9).
 
 For every distinct selection of pods that a term in play makes, the index keeps how many of them each node has, and
-follows placements and undo.  What an ask finds is worked out for all nodes at once and kept until a count changes that
-it depends on.  The index exists only in clusters where some pod has such terms; elsewhere it costs nothing.
+follows placements and undo.  The result for a request is computed for all nodes at once and kept until a count that it
+depends on changes.  The index exists only in clusters where some pod has such terms; elsewhere it costs nothing.
 
 As in Kubernetes: a required affinity counts only pods that match all terms of the incoming pod; the first pod of a
 self-matching group may go anywhere that has the topology labels; an anti-affinity term of a running pod also keeps
@@ -276,7 +276,7 @@ class AffinityIndex:
         return changed
 
     def _relevant_terms_of(self, request: PlacementRequest) -> _RelevantTerms:
-        """What terms mean to an ask right now."""
+        """What terms mean for a request right now."""
         task = request.task
         key = (request.shape.id, task.namespace, tuple(sorted(task.labels.items())))
         relevant = self._relevant_terms.get(key)
@@ -323,7 +323,7 @@ class AffinityIndex:
         return bool(relevant.held_terms)
 
     def applies_to(self, request: PlacementRequest) -> bool:
-        """Whether affinity of anyone can decide about this ask."""
+        """Whether any affinity affects this request."""
         return self.active and (request.shape.affinity is not None or bool(self._anti_affinity_against(request)))
 
     def key(self, request: PlacementRequest) -> Hashable:

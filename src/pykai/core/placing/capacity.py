@@ -16,7 +16,7 @@ from pykai.core.report.sentences import reason_of, refusal_text
 
 
 def over_capacity(tree: QueueTree, refusal: CapacityRefusal, amounts: QueueAmounts, preemptible: bool) -> OverCapacity:
-    """A refusal of the books as a record for people."""
+    """A refusal of the queue ledger as a record."""
     scale = 100.0 if refusal.resource == GPU else 1.0
     return OverCapacity(
         rule=refusal.rule,

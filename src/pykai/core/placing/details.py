@@ -1,4 +1,4 @@
-"""Why every single node refuses an ask, with figures (cycle:EXP-4).
+"""Why each node refuses a request, with figures (cycle:EXP-4).
 
 This is the long form of `reasons.py`, made only on request: one text per node instead of a count per reason.
 """

@@ -1,9 +1,9 @@
-"""Resource fit of an ask over many nodes at once (cycle:4, FLT-1; gpu:F-1 to F-3).
+"""Resource fit of a request over many nodes at once (cycle:4, FLT-1; gpu:F-1 to F-3).
 
 Fit is tested twice in a placement: against what is free or being freed ("may go there at all"), and against what is
 idle ("may start now").  Whole and MIG requests compare columns.  Shared requests compare all other columns and then
 count devices: whole GPUs left plus shared ones with room must be as many as asked for.  A GPU of which there is nothing
-but the reservation pod is being released, yet whoever joins it may start at once.
+but the reservation pod is being released, yet a pod that joins it may start at once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def tenant_mibs(nodes: NodeTable, shape: Shape) -> IntArray:
 
 
 def device_fits_request(nodes: NodeTable, shape: Shape) -> BoolArray:
-    """[node] whether one device can hold the ask at all (gpu:C-4)."""
+    """[node] whether one device can hold the request at all (gpu:C-4)."""
     return nodes.remember(("big enough", shape.gpu), lambda: _by_gpu_size(nodes, shape.gpu, fits_device) > 0)
 
 
@@ -113,7 +113,7 @@ def _shared_gpu_room(state: State) -> _SharedGpuRoom:
 
 
 def devices_with_room(state: State, shape: Shape, rows: Rows) -> IntArray:
-    """[rows] how many shared GPUs have room for the ask (gpu:F-3)."""
+    """[rows] how many shared GPUs fit the request (gpu:F-3)."""
     nodes = state.snapshot.nodes
     if not state.devices:
         return np.zeros(len(row_numbers(rows, len(nodes))), dtype=np.int64)
@@ -165,7 +165,7 @@ def _has_enough_devices(state: State, plane: IntArray, request: PlacementRequest
 
 
 def fits_plane(state: State, plane: IntArray, request: PlacementRequest, rows: Rows) -> BoolArray:
-    """[rows] whether the ask fits what one plane ([axis, node], free or idle) holds (cycle:NOD-3)."""
+    """[rows] whether the request fits what one plane ([axis, node], free or idle) holds (cycle:NOD-3)."""
     fits: BoolArray = np.all(plane[:, rows] >= request.vector.demand, axis=0)
     if request.shape.shared:
         fits &= _has_enough_devices(state, plane, request, rows)
@@ -173,7 +173,7 @@ def fits_plane(state: State, plane: IntArray, request: PlacementRequest, rows: R
 
 
 def fits_idle_row(state: State, request: PlacementRequest, row: int) -> bool:
-    """Whether the ask can start on a node right now (cycle:NOD-2)."""
+    """Whether the request can start on a node right now (cycle:NOD-2)."""
     if request.shape.shared:
         return bool(fits_plane(state, state.idle, request, slice(row, row + 1))[0])
     return fits_amounts(state.idle[:, row].tolist(), request.vector.requested)

@@ -1,10 +1,11 @@
-"""What pods ask of one node, added up as its kubelet does, and what another pod would lack there.
+"""The requests of the pods on one node, added up as its kubelet does, and what another pod would lack there.
 
-For a last look before a pod is bound, by whoever binds it: the engine's columns are those of its last cycle, and pods
-of other schedulers come without asking.  Resources and host ports are looked at, which is what kubelets refuse for.
+For the recheck right before a pod is bound, by scheduler and binder: the engine's columns are those of its last cycle,
+and pods of other schedulers arrive at any time.  Resources and host ports are checked, because kubelets reject pods for
+them.
 
-Subtle: what the node does not list at all is not looked at: such resources are served by claims, which have books of
-their own on the server.  A request that cannot be read counts as nothing.
+Subtle: resources that the node does not list are not checked: they are served by claims, which have their own ledgers
+on the server.  A request that cannot be read counts as nothing.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def ports_conflict(requested: Iterable[HostPort], held: Iterable[HostPort]) -> b
 
 
 def port_conflict_codes(state: State, request: PlacementRequest, rows: Rows) -> IntArray:
-    """[rows] 1 where a host port of the ask is in use."""
+    """[rows] 1 where a host port of the request is in use."""
     numbers = row_numbers(rows, len(state.snapshot.nodes))
     requested = request.shape.host_ports
     codes = np.zeros(len(numbers), dtype=np.int64)

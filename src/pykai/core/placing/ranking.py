@@ -1,8 +1,8 @@
-"""Nodes ranked for a shape, kept right by repairing only the rows that changed.
+"""Nodes ranked for a shape, kept up to date by repairing only the rows that changed.
 
-A `Ranking` holds one score per node, minus infinity where the ask does not fit; the best node is the first maximum.  It
-is made once per shape (and whatever else the plugins' `cache_key` names) and repaired lazily: it remembers how far it
-has read the state's list of touched rows.  A placement touches one row, so a pod costs one repaired row and one argmax,
+A `Ranking` holds one score per node, minus infinity where the request does not fit; the best node is the first maximum.
+It is made once per shape (and per value of the plugins' `cache_key`) and repaired lazily: it remembers how far it has
+read the state's list of touched rows.  A placement touches one row, so a pod costs one repaired row and one argmax,
 however many nodes there are.
 """
 
@@ -75,7 +75,7 @@ class Ranking:
         for score in rules.scores:
             if score.scope is Scope.NODES and score.applies(request):
                 self._fixed += score.evaluate(state, request, _ALL, None)
-        #: [node] the score, -inf where the ask does not fit
+        #: [node] the score, -inf where the request does not fit
         self.scores: FloatArray = np.full(size, -np.inf)
         context_readers = [None if s.context is None else s.context(state, request, nodes) for s in self._row_scores]
         #: what the scores depend on besides their row: a function each, None where there is nothing
@@ -151,7 +151,7 @@ class Rankings:
         )
 
     def ranking_for(self, state: State, request: PlacementRequest, nodes: NodeSet) -> Ranking:
-        """The up-to-date ranking for an ask."""
+        """The up-to-date ranking for a request."""
         key = (nodes, self.request_key(request))
         ranking = self._rankings.get(key)
         if ranking is None:

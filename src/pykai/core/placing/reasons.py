@@ -1,4 +1,4 @@
-"""Why nodes refuse an ask, counted (cycle:EXP-1 to EXP-3).
+"""Why nodes refuse a request, counted (cycle:EXP-1 to EXP-3).
 
 Evaluated only when no node fits.  A node short of resources contributes every resource it is short of; any other node
 contributes the first check that refuses it.

@@ -14,7 +14,7 @@ is shared by all constraints that count the same pods over the same nodes.  Subt
 - A constraint binds the pod that has it, at the moment it is placed: pods without one may crowd its domain later.  But
   while others are tried as its victims, they may not come back at once to where they were one too many: else the pod
   would be promised a place that the next cycle denies it again.
-- An empty selector counts nobody, though it selects the pod itself; that is how Kubernetes has it.
+- An empty selector counts no pods, though it selects the pod itself, as in Kubernetes.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ class SpreadIndex:
 
 
 def _is_counted(task: Task) -> bool:
-    """Whether a pod on a node counts: one that is leaving does not, one that nobody has heard of lately does."""
+    """Whether a pod on a node counts: a terminating one does not, one in phase Unknown does."""
     return ACTIVE_ALLOCATED[task.status] or (task.status is TaskStatus.UNKNOWN and task.deletion_ns is None)
 
 

@@ -1,12 +1,12 @@
 """Placing the subgroups of a gang inside the node sets that plugins offer (cycle:ALC-2; topo:8).
 
 The tree is walked with a mark at every level: a set that fails is rolled back before the next is tried.  A subgroup
-that found a place keeps it while its siblings look for theirs, as in KAI; only when the whole gang fails that way, and
-some subgroup had another set to try, are those tried too, as many as the budget allows (topo:T-38, TD-6).
+that is placed stays while its siblings are placed, as in KAI; only if the whole gang fails that way, and some subgroup
+had another set to try, are those tried too, as many as the budget allows (topo:T-38, TD-6).
 
-In that second walk those go first who must be in the smallest domain.  Of equal pods, what is left of a domain does not
-depend on who of them took what, so nobody with a choice takes what another one needs, and when all is tried in vain
-there is no way.  Where that order cannot be had (subgroups of subgroups, two topologies), the refusal says so.
+In that second walk, subgroups that need the smallest domain go first.  With equal pods, the rest of a domain does not
+depend on which pods took what, so no subgroup with a choice takes what another one needs, and if every set fails, no
+placement exists.  Where that order does not exist (subgroups of subgroups, two topologies), the refusal says so.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _SubgroupSearch:
         return tasks
 
     def _placements(self, node: BranchState | LeafState, nodes: NodeSet) -> Iterator[bool]:
-        """Yields True each time the subgroup has a place; whoever goes on asks for another one."""
+        """Yields True each time the subgroup is placed; resuming tries another placement."""
         tasks = self._tasks_below(node)
         if not tasks:
             yield True
@@ -109,7 +109,7 @@ class _SubgroupSearch:
 
     @property
     def is_exhaustive(self) -> bool:
-        """After a walk in vain: whether there is no way at all, as far as equal pods go."""
+        """After a failed walk: whether no placement exists at all, as far as equal pods go."""
         topologies: set[str] = set()
         order = list(self._narrowing_levels(self._gang.root, 0, topologies))
         return not self.budget_spent and len(topologies) < 2 and order == sorted(order, reverse=True)

@@ -149,7 +149,7 @@ def _place_on_node(
     *,
     is_start_held: bool,
 ) -> bool:
-    """Place a task on a node that passes the checks, or leave it where it is; False when some books refuse."""
+    """Place a task on a node that passes the checks, or leave it where it is; False if a discrete ledger refuses."""
     pipeline_only = mode.pipeline_only or is_start_held
     if request.shape.host_ports and not pipeline_only:
         # A port stays taken until the pod that was told to leave is gone.

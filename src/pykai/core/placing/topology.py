@@ -194,7 +194,7 @@ def _enclosing_levels(snapshot: Snapshot, gang: Gang, topology: str) -> dict[str
 def active_rows(state: State, gang: Gang, node: BranchState | LeafState) -> list[int] | None:
     """Nodes of pods of a subgroup that run or are about to, None when there is no such pod.
 
-    All pods below it count, whoever is placed now (topo:T-25, TD-3).
+    All pods below it count, not only those placed now (topo:T-25, TD-3).
 
     Statements: topo:T-29.
     """
@@ -304,7 +304,7 @@ class DomainDemand:
     ) -> FloatArray:
         """[domain] how many of the tasks could be in it at most, counted on these rows.
 
-        `allowed` also leaves out nodes that refuse a kind whoever leaves them (topo:TD-12).
+        `allowed` also excludes nodes that refuse a kind whichever pods leave (topo:TD-12).
         """
         pods: FloatArray = np.zeros(len(tree))
         for shape, count in self.shapes.items():

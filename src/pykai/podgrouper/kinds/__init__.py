@@ -26,13 +26,13 @@ ENTRY_POINTS: Final = "pykai.groupers"
 
 
 def grouper_for(groupers: Mapping[GroupVersionKind, Grouper], kind: GroupVersionKind) -> Grouper:
-    """The grouper of a kind, the default one for a kind nobody knows (workloads:HB-1)."""
+    """The grouper of a kind, the default one for an unknown kind (workloads:HB-1)."""
     group, _, name = kind
     return groupers.get(kind) or groupers.get((group, "*", name)) or group_default
 
 
 def installed_groupers() -> dict[GroupVersionKind, Grouper]:
-    """The table and what is installed beside us; an entry point that cannot be used is told and left aside."""
+    """The table and installed entry points; an unusable entry point is logged and skipped."""
     groupers = built_in_groupers()
     for point in entry_points(group=ENTRY_POINTS):
         parts = point.name.rsplit("/", 2)

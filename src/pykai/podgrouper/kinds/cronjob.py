@@ -1,4 +1,4 @@
-"""CronJobs: each run, a Job, is a group of its own; the CronJob's labels are not looked at (workloads:WK-CJ).
+"""CronJobs: each run, a Job, is a group of its own; the CronJob's labels are ignored (workloads:WK-CJ).
 
 The minimum of such a Job is 1 whatever its annotation says: recorded groups of KAI show it, and a running group must
 not change its minimum when another grouper takes over.

@@ -1,6 +1,6 @@
 """Any kind without rules of its own: one group for the top owner, one pod is enough to start it.
 
-The one grouper that listens to the whole chain of owners: a label on a ReplicaSet in the middle counts.
+The only grouper that reads the whole chain of owners: a label on a ReplicaSet in the middle counts.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Labels, annotations, queue and priority are the Deployment's; name and owner are the pod's.
 
-Subtle: the Deployment's controller notes the revision on the Deployment only after it made the ReplicaSet, so a pod can
-be grouped before it stands there.  The ReplicaSet has the same number from the start.
+Subtle: the Deployment's controller writes the revision on the Deployment only after it made the ReplicaSet, so a pod
+can be grouped before it is written.  The ReplicaSet has the same number from the start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pykai.podgrouper.metadata import GroupingSettings, Metadata, Owner, Readers
 def group_deployment(
     top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
 ) -> Metadata:
-    """A group of one pod, as the Deployment wants it."""
+    """A group of one pod, with the settings of the Deployment."""
     metadata = default_metadata(top, pod, (), settings, readers, priority_class=names.PRIORITY_CLASS_INFERENCE)
     annotations = dict(metadata.annotations)
     for owner in owners:

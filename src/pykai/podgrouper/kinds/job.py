@@ -1,10 +1,10 @@
-"""Jobs: all pods of a Job are one group, of which an annotation says how many must start together (workloads:WK-JOB).
+"""Jobs: all pods of a Job are one group; an annotation says how many must start together (workloads:WK-JOB).
 
-Subtle: older releases made a group for each pod of a Job.  A pod that has such a group keeps it, so that nothing which
-runs is moved to another group by an upgrade.
+Subtle: older releases made a group for each pod of a Job.  A pod that has such a group keeps it, so that an upgrade
+moves no running pod to another group.
 
-What has succeeded is not started again.  A gang of which some pods have done their work and others were evicted could
-never become whole; so the minimum is no more than what the Job has left to do.  KAI leaves such a Job waiting for ever.
+Succeeded pods do not start again.  A gang with some pods succeeded and others evicted could never be complete again, so
+the minimum is at most the number of remaining completions.  KAI leaves such a Job waiting forever.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def min_member(job: Owner) -> int:
 
 
 def _remaining_completions(job: Owner) -> int:
-    """How many pods still have to succeed; no bound before the first has, or where that is not known."""
+    """How many pods still have to succeed; no bound before the first has, or where that is unknown."""
     completions = (job.body.get("spec") or {}).get("completions")
     succeeded = (job.body.get("status") or {}).get("succeeded")
     if not isinstance(completions, int) or not isinstance(succeeded, int) or succeeded <= 0:

@@ -1,7 +1,7 @@
-"""Pods that own themselves, and Spark applications, whose executors belong to their driver pod (workloads:WK-POD).
+"""Pods without an owner, and Spark applications, whose executors belong to their driver pod (workloads:WK-POD).
 
 All pods of one Spark application share the group that its selector names.  The driver describes the group; an executor
-without an owner joins the group as it finds it, so that the two do not overwrite each other for as long as they run.
+without an owner joins the group unchanged, so that the two do not overwrite each other for as long as they run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def group_pod(
 
 
 def _from_existing_group(metadata: Metadata, existing: PodGroup) -> Metadata:
-    """The place of a pod in a group that stays as it is."""
+    """The place of a pod in a group that does not change."""
     spec = existing.spec
     return replace(
         metadata,

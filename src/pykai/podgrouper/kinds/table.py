@@ -4,8 +4,8 @@ A row says which grouper makes the PodGroups of a kind, what is cached of its ob
 with them.  Watches, the role of the pod grouper and the tests of docs/podgrouper.md read this table.  A new kind is a
 row here and a module with its grouper.
 
-Kubernetes' own kinds are watched, and asked of the server where the cache is behind.  Kinds of other operators are read
-one by one, when a pod is owned by one; they need not be installed.  A kind without a row ends the climb to the top
+Kubernetes' own kinds are watched, and read from the server where the cache is behind.  Kinds of other operators are
+read one by one, when a pod is owned by one; they need not be installed.  A kind without a row ends the climb to the top
 owner below it, since the server forbids reading it, unless an administrator allows it (docs/podgrouper.md).
 """
 

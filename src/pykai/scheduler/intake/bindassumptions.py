@@ -148,7 +148,7 @@ class BindAssumptions:
         """A BindRequest no longer speaks for its pod, which was not bound."""
         before = self._withdrawals.get(key, {}).get(uid)
         if before is None:
-            # Also where the watch has not shown it yet: it may still do so, and that is news of the past.
+            # Also where the watch has not shown it yet: it may still do so, and that state is out of date.
             before = Withdrawal(key, AssumptionState.DECIDED, uid)
         elif before.state is AssumptionState.IN_DOUBT:
             before.advance(AssumptionEvent.ACCEPTED)
