@@ -104,13 +104,13 @@ def test_placed_work_is_one_row_a_job(output: str) -> None:
     ],
 )
 def test_an_evicted_job_shows_its_preemptor_and_the_reason(output: str, pod: str, told: str) -> None:
-    evicted = rows(output, "Evicted, and for whom")
+    evicted = rows(output, "Evicted, and for which job")
     assert " ".join(evicted[pod]) == f"{pod} {told}"
 
 
 def test_every_eviction_has_its_row_and_every_action_its_words(output: str) -> None:
     assert {item.action for item in plan().evictions} == {"consolidation", "reclaim", "preempt"}
-    assert set(rows(output, "Evicted, and for whom")) == {item.pod for item in plan().evictions}
+    assert set(rows(output, "Evicted, and for which job")) == {item.pod for item in plan().evictions}
     assert {"allocate", *demo._CAUSES} == set(ACTIONS)
 
 

@@ -271,7 +271,7 @@ def test_td19_a_bad_size_of_a_job_is_reported_and_its_workers_are_not_divided(si
     assert parts.pod_sub_group == "worker"
     said = f'Pod/team/p: metadata.annotations["{SIZE}"]' if on_pod else TEMPLATE_SIZE
     why = "is no segment size: expected a whole number from 2 to the number of workers, 8; grouped without segments"
-    assert [str(each) for each in parts.problems] == [f"{said}: the text {size!r} {why} until it is mended"]
+    assert [str(each) for each in parts.problems] == [f"{said}: the text {size!r} {why} until it is fixed"]
 
 
 @pytest.mark.parametrize("size", [0, 1, -2, 6, True, 2.5, [2], *BAD_SIZES])
@@ -534,7 +534,7 @@ def test_t46_pods_of_a_started_group_carry_the_group_size() -> None:
         (
             pytorch() | {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": "2"}}}},
             "PyTorchJob team/j: spec.pytorchReplicaSpecs['Worker'].replicas: expected a whole number of 64 bits, got "
-            "the text '2'; mend the manifest",
+            "the text '2'; fix the manifest",
         ),
     ],
 )

@@ -26,7 +26,7 @@ class BinderMetrics:
             buckets=(0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60),
         )
         self.orphans_deleted = Counter(
-            f"{prefix}_orphan_reservations_deleted", "Reservation pods that nobody used any more", registry=registry
+            f"{prefix}_orphan_reservations_deleted", "Unused reservation pods that were deleted", registry=registry
         )
         self.pods_deleted = Counter(
             f"{prefix}_pods_deleted_missing_reservation",

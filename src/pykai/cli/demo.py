@@ -259,7 +259,7 @@ _CAUSES = {
 
 def _evicted(plan: Plan) -> Table:
     table = _table(
-        "Evicted, and for whom",
+        "Evicted, and for which job",
         ("pod", ""),
         ("queue", ""),
         ("from", ""),

@@ -22,7 +22,7 @@ from pykai.api.guardedfields import DEFAULT_GUARD_SETTINGS, GuardSettings
 @click.option(
     "--admission-ca",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Who has signed the certificate of the admission service, as PEM.",
+    help="Certificate authority of the admission service, as PEM.",
 )
 @click.option(
     "--scheduler-name",
@@ -85,7 +85,7 @@ def _https(address: str) -> str:
 
 def _authority(file: Path | None) -> bytes:
     if file is None:
-        raise click.UsageError("--admission-ca: without it the API server would trust nobody at that address")
+        raise click.UsageError("--admission-ca: without it the API server trusts no certificate at that address")
     content = file.read_bytes()
     if b"-----BEGIN CERTIFICATE-----" not in content:
         raise click.UsageError(f"--admission-ca: there is no certificate in {file}")

@@ -290,7 +290,7 @@ def _segment_size(size_sources: Iterable[_SizeSource], most: int, what: str) -> 
         if size is not None and 1 < size <= most:
             return size, ()
         text = f"{describe_value(value)} is no segment size: expected a whole number from 2 to {what}, {most}; "
-        return 0, (Problem(subject, path, text + "grouped without segments until it is mended"),)
+        return 0, (Problem(subject, path, text + "grouped without segments until it is fixed"),)
     return 0, ()
 
 
@@ -335,7 +335,7 @@ def _read(wire_type: type[_Owner], owner: dict[str, Any]) -> _Owner:
     try:
         return decode_as(wire_type, owner)
     except DecodeError as error:
-        raise SegmentError(error.subject, error.path, f"{error.problem}; mend the manifest") from None
+        raise SegmentError(error.subject, error.path, f"{error.problem}; fix the manifest") from None
 
 
 def _subject(kind: str, metadata: ObjectMeta) -> str:

@@ -79,7 +79,7 @@ class ProblemEvents:
             text = f"{error.path}: {error.problem}" if error.path else error.problem
             if self._unreadable.get(subject) != text:
                 self._unreadable[subject] = text
-                self._publish(subject, f"{text}; the object is left out until this is mended")
+                self._publish(subject, f"{text}; the object is left out until this is fixed")
         self._metrics.set_problem_counts(self._problem_counts)
 
     def _publish_changes(self) -> None:

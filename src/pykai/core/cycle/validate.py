@@ -59,7 +59,7 @@ def _check_group_index(snapshot: Snapshot) -> None:
     counted = GroupIndex()
     counted.refresh({key: replace(entry) for key, entry in groups.items()}, groups)
     for part, expected in counted.as_comparable().items():
-        _expect(snapshot.group_index.as_comparable()[part] == expected, f"the census is wrong about {part}")
+        _expect(snapshot.group_index.as_comparable()[part] == expected, f"the group index is wrong about {part}")
 
 
 def _check_nodes(state: State) -> None:

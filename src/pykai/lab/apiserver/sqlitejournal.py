@@ -146,7 +146,7 @@ class SqliteJournal:
                 self._condition.notify()
 
     def _failure(self) -> errors.ServerError:
-        text = f"the state file {self._path} cannot be written: {self._failed}; mend that and start the server again"
+        text = f"the state file {self._path} cannot be written: {self._failed}; fix that and start the server again"
         return errors.ServerError(500, "InternalError", text)
 
     def _rows(self, table: str, columns: str, rest: str = "", values: Iterable[str] = ()) -> Iterator[Any]:

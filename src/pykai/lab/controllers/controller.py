@@ -168,7 +168,7 @@ class Controller:
         if problem is not None:
             resource = self._store.resource
             about = InvolvedObject(resource.api_version, resource.kind, *split_key(key), problem.uid)
-            text = f"{problem}; nothing is done for it until this is mended"
+            text = f"{problem}; nothing is done for it until this is fixed"
             self.recorder.event(about, "Warning", names.EVENT_UNREADABLE, text)
 
 
