@@ -49,29 +49,6 @@ TAKEN_OVER = {
 #: Modules whose texts are KAI's or Kubernetes' own, or old names; their comments and docstrings are ours.
 FOREIGN_TEXTS = {"core/report/sentences.py", "api/crds.py", "api/names.py", "deprecated.py"}
 
-#: Packages and pages that are still to be cleaned.  The list only shrinks.
-NOT_YET_CLEAN = {
-    "binder",
-    "cli",
-    "core/actions",
-    "core",
-    "core/cycle",
-    "core/eviction",
-    "core/placing",
-    "lab/apiserver",
-    "lab/controllers",
-    "podgrouper",
-    "podgrouper/kinds",
-    "podgroups",
-    "queues",
-    "scheduler",
-    "scheduler/dispatch",
-    "scheduler/intake",
-    "scheduler/sanitising",
-    "scheduler/status",
-    "webhooks",
-}
-
 
 class Prose(NamedTuple):
     line: int
@@ -140,8 +117,6 @@ PACKAGES = sorted({package_of(path) for path in SOURCE.rglob("*.py")})
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages(page: Path) -> None:
-    if str(page.relative_to(ROOT)) in NOT_YET_CLEAN:
-        pytest.skip("still to be cleaned")
     found = findings(prose_of_page(page.read_text(encoding="utf-8")), page.name)
     if found:
         pytest.fail("\n".join(found), pytrace=False)
@@ -149,8 +124,6 @@ def test_pages(page: Path) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_modules(package: str) -> None:
-    if package in NOT_YET_CLEAN:
-        pytest.skip("still to be cleaned")
     found = [
         line
         for path in sorted(SOURCE.rglob("*.py"))
@@ -160,10 +133,6 @@ def test_modules(package: str) -> None:
     ]
     if found:
         pytest.fail("\n".join(found), pytrace=False)
-
-
-def test_what_is_to_be_cleaned_exists() -> None:
-    assert {name for name in NOT_YET_CLEAN if name not in PACKAGES and not (ROOT / name).exists()} == set()
 
 
 @pytest.mark.parametrize(
