@@ -1,4 +1,4 @@
-"""Questions to the engine between two cycles."""
+"""Queries of the engine between two cycles."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 class EngineQuery(Protocol):
-    """Asks the engine about the cluster as it is now; also which generation of nodes it has seen."""
+    """Queries the engine about the cluster as it is now; also returns the generation of nodes it has seen."""
 
     def __call__(self, query: Callable[[Snapshot, Policy], T], /) -> Awaitable[tuple[T, int]]:
-        """The answer."""
+        """The result."""
         ...

@@ -5,7 +5,7 @@ value into `Flags`: what shapes the model goes into the `Shard`, what shapes dec
 is kept by name for the part of the service that uses it.
 
 `read_flags` reports problems, as readers of snapshot files need it; `checked_flags` raises, as a command line needs it:
-one letter less in `--shadow` must not schedule for real.
+a typo in `--shadow` must not schedule for real.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class Flags:
     #: reuse the outcome of equal attempts (`Policy.reuse_failures`)
     use_scheduling_signatures: bool = True
     detailed_fit_errors: bool = False
-    #: how long a gang may be incomplete before it is evicted; negative = for ever
+    #: how long a gang may be incomplete before it is evicted; negative = forever
     staleness_grace_ns: int = names.STALENESS_GRACE_S * 1_000_000_000
     honour_preemption_policy: bool = False
     #: for `load_configuration`; "" = as the configuration file says
@@ -279,7 +279,7 @@ class Flags:
     problems: tuple[Problem, ...] = ()
 
     def apply_to(self, policy: Policy) -> Policy:
-        """The policy of the configuration file with what the flags say about decisions."""
+        """The policy of the configuration file with the decision flags applied."""
         return replace(
             policy,
             reuse_failures=self.use_scheduling_signatures,

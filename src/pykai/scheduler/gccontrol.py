@@ -1,8 +1,8 @@
-"""The garbage collector kept out of a cycle.
+"""Keeps the garbage collector out of a cycle.
 
-A cycle makes many small objects and drops nearly all of them by reference counting; the cyclic collector would walk
-the whole model several times meanwhile.  It is switched off for the length of a cycle and put back as it was, so what
-it has to do happens between cycles.
+A cycle makes many small objects and drops nearly all of them by reference counting; the cyclic collector would walk the
+whole model several times meanwhile.  It is switched off during a cycle and restored afterwards, so collections happen
+between cycles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MANY_PODS = 5_000
 
 
 def freeze_long_lived(pods: int) -> None:
-    """Set what is there now aside from the collector: it is the state of the cluster, and most of it stays.
+    """Exclude existing objects from collection: they are the state of the cluster, and most of them stay.
 
     Done when the caches are filled and again when the tables are built from them; a full collection otherwise walks
     over a hundred thousand objects for nothing, which takes half a second in a large cluster.

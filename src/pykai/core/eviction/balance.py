@@ -1,11 +1,11 @@
-"""What a gang asks for against what others would lose for good (cycle:PERF-7).
+"""A gang's request against what other gangs would lose for good (cycle:PERF-7).
 
 A task that only moves frees nothing: the whole request must come from what is free anywhere, or from gangs that may
 lose something.  Where queues may not lose anything, because none is over its share, a full cluster is seen to be full
 without a single trial, however many could be evicted.
 
-Sums over the cluster, never over nodes: this only throws away what cannot be.  GPUs are not compared where a share of
-one is another amount elsewhere: memory of GPUs of several sizes, MIG, and devices of claims.
+Sums over the cluster, never over nodes: this only excludes the impossible.  GPUs are not compared where a share of one
+is another amount elsewhere: memory of GPUs of several sizes, MIG, and devices of claims.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ResourceBalance:
             self._missing[2] = -inf
 
     def copy(self) -> ResourceBalance:
-        """The same, to go on from here."""
+        """A copy to extend."""
         copied = ResourceBalance.__new__(ResourceBalance)
         copied._losing_leaves, copied._one_size, copied._missing = (
             self._losing_leaves,
@@ -68,7 +68,7 @@ class ResourceBalance:
                 missing[2] -= member.amounts[2]
 
     def _costs_same_gpus_everywhere(self, shape: Shape) -> bool:
-        """Whether the shape takes as much of the GPUs wherever it is."""
+        """Whether the shape takes the same amount of GPUs on every node."""
         return _has_comparable_gpus(shape) and (self._one_size or shape.gpu.kind is not GpuKind.MEMORY)
 
     @property

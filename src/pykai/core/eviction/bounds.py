@@ -1,12 +1,12 @@
-"""What cannot suffice, found without trying (cycle:PERF-7).
+"""Victim sets that cannot suffice, found without a trial (cycle:PERF-7).
 
 For each kind of task to place, every node can hold at most so many: the least, over all resources, of what would be
-free divided by what is asked.  If the sum over the nodes is less than the number of tasks of that kind, no trial can
+free divided by the request.  If the sum over the nodes is less than the number of tasks of that kind, no trial can
 succeed.  A subgroup that must stay inside one domain of a topology needs that much in one domain (topo:T-54, TD-9): a
 rack that cannot be emptied far enough is never tried.
 
 Only facts that no eviction changes are counted against a node besides its resources, and shared GPUs are counted
-generously, so a set of victims that suffices is never thrown away.
+generously, so a sufficient set of victims is never excluded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pykai.core.placing.fit import device_fits_request, fits_plane, shared_axes
 from pykai.core.placing.ranking import Rankings
 from pykai.core.placing.topology import active_rows, levels_of, pinned_nodes, topology_tree
 
-#: As good as any number of tasks.
+#: Unlimited: more than any number of tasks.
 _UNBOUNDED = 2**31
 
 
@@ -44,17 +44,17 @@ class _TaskKind:
         axes = state.snapshot.axes
         gpus = {*axes.gpu_axes, *axes.mig_axes}
         requested = [(axis, amount) for axis, amount in request.vector.requested if amount > 0]
-        #: GPUs first, because they are what is short
+        #: GPUs first, because they are scarce
         self.requested = sorted(requested, key=lambda item: (item[0] not in gpus, item[0]))
         self._claimed = claimed_amounts(state, request.shape)
-        #: the same for what claims take, with the nodes that have it (elsewhere it is not counted)
+        #: the same for resources of claims, with the nodes that have them (elsewhere they are not counted)
         self.claimed = [(axis, amount, offered.tolist()) for axis, amount, offered in self._claimed]
         allowed = ranking.allowed
         if request.shape.shared:
             allowed = (
                 allowed & (shared_axes(state.snapshot) >= 0) & device_fits_request(state.snapshot.nodes, request.shape)
             )
-            # Devices only: what else keeps it off a node now may go with a victim elsewhere.
+            # Devices only: other reasons against a node may go with a victim elsewhere.
             counts: IntArray = np.where(allowed & fits_plane(state, state.free, request, slice(None)), _UNBOUNDED, 0)
         else:
             counts = self._tasks_per_node(state.free)
@@ -122,7 +122,7 @@ class _DomainRequirement:
         return counts
 
     def is_unsatisfiable(self, places: list[IntArray]) -> bool:
-        """No domain would have room for all."""
+        """Whether no domain would have room for all."""
         held = {number: self._by_domain(places[number]) for number in self.needs}
         return not any(
             all(held[number][domain] >= wanted for number, wanted in self.needs.items())
@@ -179,7 +179,7 @@ class CapacityBounds:
         ]
 
     def is_unsatisfiable(self, evictable: IntArray) -> bool:
-        """Not even everyone's eviction would suffice."""
+        """Whether not even the eviction of every victim would suffice."""
         free = self._state.free + evictable
         places = [kind.count_by_node(free) for kind in self.kinds]
         if any(int(found.sum()) < kind.count for kind, found in zip(self.kinds, places, strict=True)):
@@ -215,7 +215,7 @@ class FreedCapacity:
         self._in_domains: dict[tuple[int, int], dict[int, int]] = {}
 
     def copy(self) -> FreedCapacity:
-        """The same, to go on from here."""
+        """A copy to extend."""
         copied = FreedCapacity(self._snapshot, self._bounds)
         copied._free = {row: free.copy() for row, free in self._free.items()}
         copied._missing = self._missing.copy()
@@ -271,7 +271,7 @@ class FreedCapacity:
             self._enough[number] += all(count <= 0 for count in missing.values()) - had_room
 
     def _add_devices(self, free: list[int], shape: Shape, row: int) -> None:
-        """A tenant gone may mean a whole device free; assume so."""
+        """Assume that a device without its tenant is a whole free device."""
         snapshot = self._snapshot
         axis = snapshot.axes.index.get(snapshot.nodes.facts[row].shared_resource)
         if axis is not None:

@@ -28,7 +28,7 @@ def free_gpus(state: State) -> FloatArray:
 
 
 def feasible_nodes(state: State, batches: list[Batch]) -> BoolArray | None:
-    """[node] nodes with a GPU to give, if all tasks want one (cycle:SOL-4; gpu:C-13; topo:T-52)."""
+    """[node] nodes with a free GPU, if all tasks want one (cycle:SOL-4; gpu:C-13; topo:T-52)."""
     if any(task.shape.cpu_only for batch in batches for task in batch.tasks):
         return None
     snapshot = state.snapshot

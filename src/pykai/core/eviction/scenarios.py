@@ -1,10 +1,10 @@
 """Sets of victims to try, in the order of cycle:13.4.
 
-Both ways read the victims worst first and add one unit after the other.  `node_local` tries, after each, to clear one
-node of the last victim's gang; `multi_node` tries prefixes of the nodes that would have room, the fullest first.  A
-set that cannot suffice is not handed out (`bounds`).
+Both generators read the victims worst first and add one unit after the other.  `node_local` tries, after each, to clear
+one node of the last victim's gang; `multi_node` tries prefixes of the nodes that would have room, the fullest first.  A
+set that cannot suffice is skipped (`bounds`).
 
-`recorded` are victims that a smaller part of the same gang needs already: they are in every set.
+`recorded` are victims that a smaller part of the same gang already needs: they are in every set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VictimList = list[Victim]
 
 
 class ScenarioInput:
-    """What scenarios are made of."""
+    """The input of scenarios."""
 
     __slots__ = ("balance", "context", "freed", "order", "preemptor", "recorded", "recorded_keys", "state")
 
@@ -49,13 +49,13 @@ class ScenarioInput:
         #: what the recorded ones free
         self.freed = FreedCapacity(context.snapshot, bounds)
         self.freed.add(victim.member for victim in recorded)
-        #: what they lose for good, against what is asked for
+        #: what they lose for good, against the request
         self.balance = balance
         for victim in recorded:
             balance.add(victim.gang, (victim.member,))
 
     def units(self) -> Iterator[EvictionUnit]:
-        """Units worst first, without what is recorded."""
+        """Units worst first, without the recorded ones."""
         index = 0
         order, recorded = self.order, self.recorded_keys
         while (unit := order.unit_at(index)) is not None:
@@ -69,7 +69,7 @@ class ScenarioInput:
             yield unit
 
     def with_recorded(self, chosen: list[EvictionUnit]) -> VictimList | None:
-        """The recorded ones and these, None when that cannot suffice."""
+        """The recorded units and these, None if they cannot suffice."""
         balance = self.balance.copy()
         for unit in chosen:
             balance.add(unit.gang, unit.members)
@@ -94,7 +94,7 @@ def node_local(scenario_input: ScenarioInput) -> Iterator[VictimList]:
         freed.add(last.members)
         balance.add(last.gang, last.members)
         if not (freed.suffices and balance.is_covered):
-            # Not even all of them together make enough room.
+            # Not even all of them together free enough.
             continue
         tried: set[frozenset[str]] = set()
         for row in sorted({row for unit in units if unit.gang is last.gang for row in unit.rows}):
@@ -152,7 +152,7 @@ def _growing_counts(first: int, last: int) -> Iterator[int]:
 
 
 def _fewest_nodes(nodes: list[int], missing: float, node_gpus: _NodeGpus) -> int | None:
-    """How many of the nodes cover what is missing."""
+    """How many of the nodes cover the missing amount."""
     if missing <= 0:
         return 0
     for count, row in enumerate(nodes, 1):
@@ -163,7 +163,7 @@ def _fewest_nodes(nodes: list[int], missing: float, node_gpus: _NodeGpus) -> int
 
 
 def _requested_gpu_hundredths(shape: Shape, gpu_mib: int) -> float:
-    """What a task asks for in hundredths of a GPU; `gpu_mib` converts gpu-memory."""
+    """The request of a task in hundredths of a GPU; `gpu_mib` converts gpu-memory."""
     if shape.gpu.memory_mib and gpu_mib:
         return 100.0 * shape.gpu.devices * shape.gpu.memory_mib / gpu_mib
     return float(shape.gpu_hundredths)

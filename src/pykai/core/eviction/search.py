@@ -1,8 +1,8 @@
 """The search for a fair set of victims that lets a gang start (cycle:13.1).
 
-Larger and larger parts of the gang are tried (1, 2, 4, ... tasks, then between), and the victims a part needs are
-recorded for the next: so the set grows along the order of the victims and no further than needed.  Victims that are
-kept in a trial drop out of the set, and the trial is repeated without them.
+Larger and larger parts of the gang are tried (1, 2, 4, ... tasks, then between), and the victims of a part are recorded
+for the next: so the set grows along the order of the victims and no further than needed.  Victims that are kept in a
+trial drop out of the set, and the trial is repeated without them.
 
 Budgets count units of work, never seconds, so a replay decides the same.
 """
@@ -32,17 +32,17 @@ from pykai.core.report.evictions import MOVED_BACK
 
 
 class VictimPolicy(NamedTuple):
-    """What an action is after, besides the gang it searches for."""
+    """Which victims an action accepts."""
 
     #: leaves to take from
     leaf_queues: list[int]
     #: whether a gang may lose something
     accepts: Callable[[Gang], bool]
-    #: what is wrong with a set of victims that suffices, None when it is fair
+    #: what is wrong with a sufficient set of victims, None if it is fair
     objection: Callable[[EvictionProposal], str | None]
     #: how many gangs may lose something, -1 = any number
     max_gangs: int = -1
-    #: leaves whose gangs may lose something for good, None = all; others have to find another place
+    #: leaves whose gangs may lose something for good, None = all; other victims have to be placed elsewhere
     losing_leaves: frozenset[int] | None = None
 
 
@@ -56,7 +56,7 @@ class ActionBudget:
         self._end = None if limit is None else state.work + limit
 
     def job_deadline(self) -> int | None:
-        """Work at which the search of one job ends; None = no end; at or below the present = not to be begun."""
+        """Work at which the search of one job ends; None = unlimited; at or below the present = do not start."""
         limits, spent = self._limits, self._state.work
         ends = [end for end in (self._end, None if limits.job is None else spent + limits.job) if end is not None]
         if not ends:
@@ -72,7 +72,7 @@ class SearchResult:
     #: "deadline_exhausted", "not_attempted"
     outcome: str
     victims: VictimList | None = None
-    #: what the rules said about the last set that would have sufficed
+    #: the objection of the rules to the last sufficient set
     objection: str = ""
 
 
@@ -101,7 +101,7 @@ class VictimFinder:
         return CapacityBounds(self.state, self.context.rules, self.rankings, gang, batches)
 
     def find(self, gang: Gang, victim_policy: VictimPolicy, budget: ActionBudget) -> SearchResult:
-        """Look for victims; when solved, the trial that succeeded is still in the journal."""
+        """Search for victims; when solved, the trial that succeeded is still in the journal."""
         state, rules = self.state, self.context.rules
         batches = self.gangs.next_tasks(gang)
         if not batches:
@@ -142,7 +142,7 @@ def _earlier(end: int | None, other: int | None) -> int | None:
 
 
 class _VictimSearch:
-    """One search under way."""
+    """One search in progress."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class _VictimSearch:
         self.end = end
         self.size = sum(len(batch.tasks) for batch in batches)
         self.feasible = feasible_nodes(state, batches)
-        #: [queue][resource] before anyone is evicted; rows are replaced, never changed
+        #: [queue][resource] before any eviction; rows are replaced, never changed
         self.allocated = list(state.ledger.allocated)
         self.allocated_non_preemptible = list(state.ledger.allocated_non_preemptible)
         self.non_preemptible = gang.next_task_non_preemptible
@@ -174,7 +174,7 @@ class _VictimSearch:
         self.bounds: dict[int, CapacityBounds] = {}
 
     def run_generator(self, generator: str) -> SearchResult:
-        """Search one way: how many tasks can be placed, and then all of them (cycle:PERF-8)."""
+        """Search with one generator: how many tasks can be placed, and then all of them (cycle:PERF-8)."""
         recorded: VictimList = []
         placed, count = 0, 1
         too_many = self.size + 1
@@ -235,13 +235,13 @@ class _VictimSearch:
         return None
 
     def _try_victims(self, preemptor: Preemptor, victims: VictimList, journal_mark: int) -> VictimList | None:
-        """The victims that are really lost, None when the set does not suffice or is not fair (queues:Q-276)."""
+        """The victims that are really lost, None if the set does not suffice or is not fair (queues:Q-276)."""
         state, trials = self.state, self.finder.trials
         if not victims or not trials.run(preemptor, victims):
             return None
         losses = losses_of(state, victims)
         if any(_splits_minimum(gang, found) for gang, found in losses):
-            # Victims recorded for a part of the preemptor may be a part of a gang, whose rest must then go too.
+            # Victims recorded for a part of the preemptor may be a part of a gang; then the rest of it must go too.
             return None
         proposal = EvictionProposal(
             gang=preemptor.gang,

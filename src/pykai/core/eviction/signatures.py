@@ -1,7 +1,7 @@
-"""Jobs that need not be tried because an equal or easier one has failed (cycle:14, SIG-1 to SIG-4).
+"""Skips jobs because an equal or easier one has failed (cycle:14, SIG-1 to SIG-4).
 
-Jobs of one *kind* (queue, constraints of their pods, priority, what they may lose, gpu-memory) differ only in how much
-they ask for.  Of each kind the easiest that failed is remembered for the rest of the action.
+Jobs of one *kind* (queue, constraints of their pods, priority, what they may lose, gpu-memory) differ only in the
+amounts they request.  Of each kind the easiest that failed is remembered for the rest of the action.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class GangSignature(NamedTuple):
-    """What makes a gang like others."""
+    """What gangs are compared by."""
 
-    #: what its numbers mean
+    #: the numbering of its numbers
     numbers: SignatureNumbers
-    #: for which state it holds
+    #: the version of the state it is valid for
     version: int
     kind: Hashable
-    #: what its open tasks ask for
+    #: the requests of its unplaced tasks
     requests: list[dict[str, int]]
 
 
 class FailedGangs:
-    """What failed in one action."""
+    """The failures of one action."""
 
     def __init__(self, state: State, gangs: CycleGangs, *, by_queue: bool, reuse_failures: bool = True) -> None:
         self._state = state
@@ -46,7 +46,7 @@ class FailedGangs:
         self._numbers = gangs.reuse.signature_numbers
 
     def failed_alike(self, gang: Gang) -> str | None:
-        """The group whose failure tells that this one fails too, None when it must be tried."""
+        """The group whose failure implies that this one fails too, None if it must be tried."""
         if not self._reuse_failures:
             return None
         kind, requests = self._signature(gang)
@@ -56,14 +56,14 @@ class FailedGangs:
         return None if _is_easier(requests, easiest_failed[1]) else easiest_failed[0]
 
     def add(self, gang: Gang) -> None:
-        """A job has failed."""
+        """Add a failed job."""
         kind, requests = self._signature(gang)
         easiest_failed = self._seen.get(kind)
         if easiest_failed is None or _is_no_harder(requests, easiest_failed[1]):
             self._seen[kind] = (gang.key, requests)
 
     def _signature(self, gang: Gang) -> tuple[Hashable, list[dict[str, int]]]:
-        """The kind of a gang and what its open tasks ask for."""
+        """The kind of a gang and the requests of its unplaced tasks."""
         state, signature = self._state, gang.signature
         if (
             signature is None
@@ -87,7 +87,7 @@ class FailedGangs:
         by_leaf.sort()
         if len(requests) > 1:
             requests.sort(key=lambda request: tuple(request[name] for name in sorted(request)))
-        # One that can start with fewer of its tasks is easier.
+        # A gang that can start with fewer of its tasks is easier.
         batches = self._gangs.next_tasks(gang)
         next_task_count = sum(len(batch.tasks) for batch in batches)
         kind = (
@@ -122,7 +122,8 @@ class FailedGangs:
 
 
 def _domain_signature(gang: Gang, batches: list[Batch]) -> Hashable:
-    """What decides which domains of a topology a gang may use: its constraints, who is placed now, and who runs.
+    """What decides which domains of a topology a gang may use: its constraints, the tasks placed now, and those that
+    run.
 
     Statements: topo:T-55.
     """
@@ -134,13 +135,13 @@ def _domain_signature(gang: Gang, batches: list[Batch]) -> Hashable:
 
 
 def _constraints(shape: Shape) -> Hashable:
-    """Everything a pod asks for except how much (cycle:TSK-8)."""
+    """Everything a pod requests except the amounts (cycle:TSK-8)."""
     return (
         shape.node_selector,
         repr(shape.node_terms),
         shape.tolerations,
         shape.host_ports,
-        # A pod may have hundreds of terms, and their bytes are much quicker than their text.
+        # A pod may have hundreds of terms, and their bytes are much faster than their text.
         _ENCODER.encode(shape.affinity),
         repr(shape.preferred_nodes),
         repr(shape.spread),
@@ -161,7 +162,7 @@ def _requests_at_most(a: dict[str, int], b: dict[str, int]) -> bool:
 
 
 def _is_easier(job: list[dict[str, int]], failed: list[dict[str, int]]) -> bool:
-    """Fewer tasks, or some task that asks for less than its counterpart (cycle:SIG-3)."""
+    """Fewer tasks, or some task that requests less than its counterpart (cycle:SIG-3)."""
     if len(job) < len(failed):
         return True
     if job == failed:

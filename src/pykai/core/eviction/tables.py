@@ -1,4 +1,4 @@
-"""What the searches of a cycle share: victims, waiting gangs and candidates, each for one version of the state."""
+"""Tables that the searches of a cycle share: victims, waiting gangs and candidates, each for one state version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GangsByLeafQueue = dict[int, list[tuple[tuple[object, ...], Gang]]]
 
 
 class EvictionTables:
-    """Tables that hold while the state does not change; a commit of a search brings them up to date."""
+    """Tables that are valid while the state does not change; a commit of a search updates them."""
 
     __slots__ = ("_candidates", "_gangs", "_subgroup_key", "_victims", "_waiting_lines", "state")
 
@@ -29,7 +29,7 @@ class EvictionTables:
         self._candidates: VersionedValue[GangsByLeafQueue] = VersionedValue()
 
     def victims(self) -> VictimTable:
-        """What can be evicted."""
+        """Tasks that may be evicted."""
         version = self.state.version
         table = self._victims.current(version)
         if table is None:
@@ -45,7 +45,7 @@ class EvictionTables:
         return lines
 
     def candidates(self, make: Callable[[], GangsByLeafQueue]) -> GangsByLeafQueue:
-        """Gangs that may trigger evictions: the same for one action after the other while none of them evicts."""
+        """Gangs that may trigger evictions: the same for successive actions while none of them evicts."""
         version = self.state.version
         candidates = self._candidates.current(version)
         if candidates is None:
@@ -53,7 +53,7 @@ class EvictionTables:
         return candidates
 
     def refresh(self, changed: Iterable[Gang]) -> None:
-        """A search was committed: list the gangs anew that it changed."""
+        """Update the gangs that a committed search changed."""
         gangs, version = list(changed), self.state.version
         if (victims := self._victims.latest) is not None:
             for gang in gangs:

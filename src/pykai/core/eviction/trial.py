@@ -1,8 +1,8 @@
 """Trying one set of victims in the journal (cycle:13.5).
 
-Everyone of the set is evicted; then the victims and the preemptor are served in the fair order, each once, on promises
-only.  A victim that outranks the preemptor is therefore served first: what allocate would undo in the next cycle does
-not happen.  A victim that finds its own place again is kept and never notices.
+All victims of the set are evicted; then the victims and the preemptor are served in the fair order, each once, with
+pipelined placements only.  A victim that outranks the preemptor is therefore served first, so nothing happens that
+allocate would undo in the next cycle.  A victim that gets its old place again is kept and never notices.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Preemptor(NamedTuple):
 
     gang: Gang
     batches: list[Batch]
-    #: what they ask of their queue
+    #: what they request of their queue
     required: QueueAmounts
     #: [node] where victims that need no GPU may go; None = anywhere (cycle:SOL-4)
     feasible: BoolArray | None
-    #: those who wait, as they stood before the trial
+    #: the waiting gangs before the trial
     waiting_lines: WaitingLines
 
 
@@ -55,11 +55,11 @@ class TrialRunner:
         self._state = state
         self._gangs = gangs
         self._placer = placer
-        #: gives the waiting gangs in line for the present state
+        #: returns the waiting gangs in line for the present state
         self._waiting_lines = waiting_lines
 
     def fits_in_next_cycle(self, preemptor: Preemptor, victims: list[Victim]) -> bool:
-        """Whether the preemptor would find a place once the victims are gone, too.
+        """Whether the preemptor would fit again once the victims are gone.
 
         In a trial a victim avoids the place it is leaving, because that is not idle yet.  When it comes back the place
         is idle, and if it then prefers it, the move was useless and would be repeated forever.  Nor may a gang too
@@ -72,7 +72,7 @@ class TrialRunner:
         return self.run(preemptor, victims, next_cycle=True, rivals=rivals)
 
     def _rivals(self, victims: list[Victim]) -> dict[str, Gang]:
-        """Waiting gangs that ask for more GPUs than are free, but for no more than will be while everyone moves."""
+        """Waiting gangs that request more GPUs than are free, but no more than will be free during the moves."""
         state = self._state
         lines = self._waiting_lines()
         free = total_free_gpus(state)
@@ -90,9 +90,9 @@ class TrialRunner:
         }
 
     def _assume_all_gone(self, victims: set[str]) -> dict[str, Gang]:
-        """Look ahead: every evicted task is gone, and no promise holds; the gangs concerned.
+        """Look ahead: every evicted task is gone, and nothing is pipelined; returns the affected gangs.
 
-        The victims of the trial itself are left to it.
+        The victims of the trial itself are handled by the trial.
         """
         state, snapshot = self._state, self._state.snapshot
         gangs: dict[str, Gang] = {}
@@ -119,10 +119,10 @@ class TrialRunner:
         next_cycle: bool = False,
         rivals: Mapping[str, Gang] | None = None,
     ) -> bool:
-        """Evict, and serve victims and preemptor again; False when the preemptor finds no place.
+        """Evict, and serve victims and preemptor again; False if the preemptor does not fit.
 
-        With `next_cycle` it is the next cycle that is tried: victims have left and everyone starts anew, `rivals` too.
-        The caller has set a mark and rolls back.
+        With `next_cycle` the next cycle is tried: victims have left and all gangs start again, `rivals` too. The caller
+        has set a mark and rolls back.
 
         Statements: topo:T-50, T-51.
         """
@@ -162,11 +162,11 @@ class TrialRunner:
         return served
 
     def _has_unplaced_victims(self, gang: Gang) -> bool:
-        """Whether some victim of a gang has no place yet."""
+        """Whether some victim of a gang is not placed yet."""
         return any(self._state.is_unplaced(task) for leaf in gang.leaves for task in leaf.evicted)
 
     def _trial_walk(self, preemptor: Preemptor, victims: dict[str, Gang]) -> QueueWalk:
-        """The fair order of those who take part."""
+        """The fair order of the participants."""
         gangs, tree = self._gangs, self._state.snapshot.tree
         waiting = preemptor.waiting_lines.lines
         requests = {preemptor.gang.key: preemptor.required}
@@ -175,7 +175,7 @@ class TrialRunner:
             by_leaf.setdefault(gang.queue, {})[gang.key] = gang
         leaves = list(by_leaf)
         if len(leaves) == 1:
-            # Queues need not be compared, and gangs that take no part are passed over.
+            # Queues need not be compared, and gangs that do not take part are skipped.
             return gangs.queue_walk({leaf: TrialLine(gangs, EMPTY_LINE, by_leaf[leaf], requests) for leaf in leaves})
         top = _common_ancestor(tree.chains, leaves)
         lines: dict[int, GangLine] = {
@@ -186,7 +186,7 @@ class TrialRunner:
 
 
 def _common_ancestor(chains: list[tuple[int, ...]], leaves: list[int]) -> int:
-    """The lowest queue above all of these, -1 when there is none."""
+    """The lowest queue above all of these, -1 if there is none."""
     common = set(chains[leaves[0]])
     for leaf in leaves[1:]:
         common &= set(chains[leaf])
@@ -214,7 +214,7 @@ def _nodes_for_cpu_victims(preemptor: Preemptor, rows: set[int]) -> NodeSet | No
 
 
 def losses_of(state: State, victims: Iterable[Victim]) -> list[tuple[Gang, list[Loss]]]:
-    """What the victims lose now that everyone was served; those that are kept lose nothing."""
+    """What the victims lose after all gangs were served; victims that are kept lose nothing."""
     losses_by_gang: dict[str, tuple[Gang, list[Loss]]] = {}
     for gang, member in victims:
         if member.task.key not in state.evicted_from and state.status_of(member.task) is not TaskStatus.PENDING:

@@ -1,8 +1,8 @@
 """The order of victims over all queues: the fair order reversed (cycle:8.1 victim mode, queues:Q-239).
 
-Each leaf hands out its units worst first; leaves and their ancestors compete by a key that counts what would already
-have been taken from them, at every level (queues:10.2, Do better).  The order is worked out once per search and as far
-as it is asked for; every scenario of the search reads it from the beginning.
+Each leaf yields its units worst first; leaves and their ancestors compete by a key that counts what would already have
+been taken from them, at every level (queues:10.2, Do better).  The order is computed once per search, lazily; every
+scenario of the search reads it from the beginning.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _LeafVictims:
         self.line = line
         self.accepts = accepts
         self.position = len(line)
-        #: gangs handed out
+        #: gangs yielded
         self.seen: set[str] = set()
         self.advance()
 
@@ -50,13 +50,13 @@ class _LeafVictims:
 
     @property
     def next_loss(self) -> QueueAmounts:
-        """What the next unit's gang costs its queue, unless it is counted already."""
+        """What the next unit's gang costs its queue, unless it is already counted."""
         unit = self.unit
         return _NOTHING if unit is None or unit.gang.key in self.seen else unit.gang_amounts
 
 
 class VictimOrder:
-    """Units worst first, worked out as far as asked for (cycle:ORD-4, PERF-6; queues:Q-231)."""
+    """Units worst first, computed lazily (cycle:ORD-4, PERF-6; queues:Q-231)."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class VictimOrder:
         accepts: Callable[[Gang], bool],
         max_gangs: int = -1,
     ) -> None:
-        """`max_gangs` bounds how many gangs are handed out, -1 = all."""
+        """`max_gangs` limits how many gangs are yielded, -1 = all."""
         self._state = state
         self._rules = rules
         self._max_gangs = max_gangs
@@ -80,7 +80,7 @@ class VictimOrder:
                 self._sources[leaf] = source
         self._roots = RankedSiblings(rules.queue_tie_in(state))
         self._children: dict[int, RankedSiblings] = {}
-        #: queue -> what the gangs handed out so far cost it
+        #: queue -> what the gangs yielded so far cost it
         self._lost: dict[int, QueueAmounts] = {}
         self._only_source = next(iter(self._sources.values())) if len(self._sources) == 1 else None
         if self._only_source is None:
@@ -88,7 +88,7 @@ class VictimOrder:
                 self._rank(leaf)
 
     def unit_at(self, index: int) -> EvictionUnit | None:
-        """The unit at a place of the order, None behind its end."""
+        """The unit at a position of the order, None after its end."""
         while index >= len(self._units):
             unit = self._next()
             if unit is None:
@@ -124,7 +124,7 @@ class VictimOrder:
         return unit
 
     def _rank(self, leaf: int) -> None:
-        """Give a leaf and its ancestors their present places: by what they have lost, and what they would lose next."""
+        """Update the ranks of a leaf and its ancestors: by what they have lost, and what they would lose next."""
         state, key = self._state, self._rules.victim_queue_key
         tree = state.snapshot.tree
         for row in tree.chains[leaf]:
@@ -137,7 +137,7 @@ class VictimOrder:
             siblings.update(row, key(state, row, lost) if key is not None else ())
 
     def _worst_leaf(self, row: int) -> int | None:
-        """The leaf below a queue that would give next, None when none is left."""
+        """The leaf below a queue that would lose next, None if none is left."""
         while (children := self._children.get(row)) is not None:
             if not children.order:
                 return None

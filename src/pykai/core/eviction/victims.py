@@ -1,9 +1,9 @@
-"""What can be evicted, in units that go together (cycle:6.3), worst first inside each leaf queue.
+"""Evictable tasks, in units that go together (cycle:6.3), worst first inside each leaf queue.
 
-A gang gives up what it has beyond its minimum pod by pod, then whole subgroups beyond what it needs, then all of the
-rest at once; masters go last because tasks leave in reverse order.  The units of a gang and their places in the line of
-its queue depend on the gang alone, so one table serves all searches of a cycle: after a commit only the gangs that
-changed are listed anew.
+A gang loses what it has beyond its minimum pod by pod, then whole subgroups beyond what it needs, then all of the rest
+at once; masters go last because tasks leave in reverse order.  The units of a gang and their places in the line of its
+queue depend on the gang alone, so one table serves all searches of a cycle: after a commit only the gangs that changed
+are listed again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class EvictableTask:
         self.row = row
         #: what it costs its queue where it is
         self.amounts = amounts
-        #: what its claims would free of the columns of its node at most: axis and amount
+        #: at most what its claims would free of the columns of its node: axis and amount
         self.claimed = claimed
 
 
@@ -59,14 +59,14 @@ class EvictionUnit:
         self.members = members
         #: nodes they are on, ascending
         self.rows: tuple[int, ...] = tuple(sorted({member.row for member in members}))
-        #: what all that may be evicted of the gang costs its queue
+        #: what all evictable tasks of the gang cost its queue
         self.gang_amounts = gang_amounts
 
 
 def eviction_batches(
     gang: Gang, active: dict[str, list[Task]], subgroup_key: SubgroupKey, protected: frozenset[str] = frozenset()
 ) -> Iterator[list[Task]]:
-    """What to evict of a gang, step by step; `active` is used up, and the counters of the leaves follow.
+    """What to evict of a gang, step by step; `active` is consumed, and the counters of the leaves follow.
 
     Tasks of the `core` of a semi-preemptible gang stay.  The caller must restore the counters.
 
@@ -96,7 +96,7 @@ def eviction_batches(
 def _elastic_batch(
     branch: BranchState, active: dict[str, list[Task]], key: SubgroupKey, protected: frozenset[str]
 ) -> list[Task]:
-    """What a subgroup can give without ceasing to be satisfied: one pod, or one whole child (cycle:6.3)."""
+    """What a subgroup can lose and stay satisfied: one pod, or one whole child (cycle:6.3)."""
     satisfied = sum(child.satisfied for child in branch.children)
     if not satisfied:
         return []
@@ -176,7 +176,7 @@ class VictimTable:
 
     @property
     def evictable(self) -> IntArray:
-        """[axis, node] what evicting everyone would free; shared GPUs count as whole ones."""
+        """[axis, node] what evicting every victim would free; shared GPUs count as whole ones."""
         if self._evictable is None:
             lines = self.units_by_leaf_queue
             self._evictable = np.zeros_like(self._state.allocatable)
@@ -186,7 +186,7 @@ class VictimTable:
         return self._evictable
 
     def refresh(self, gang: Gang) -> None:
-        """List a gang anew."""
+        """List a gang again."""
         if gang.queue not in self._listed_queues:
             return
         for item in self._items_by_gang.pop(gang.key, ()):
@@ -212,9 +212,10 @@ class VictimTable:
                 line.append(item)
 
     def _unit_items(self, gang: Gang) -> Iterator[tuple[UnitKey, int, EvictionUnit]]:
-        """The units of a gang with their places in the line: as bad as the gang is when its turn comes (cycle:SOL-7).
+        """The units of a gang with their places in the line: each as bad as the gang is when it is reached
+        (cycle:SOL-7).
 
-        A gang that has given something back stands better than before, so places only get better.
+        A gang that has lost something ranks better than before, so places only get better.
         """
         state = self._state
         rows = state.snapshot.nodes.rows
@@ -246,7 +247,7 @@ class VictimTable:
             )
             steps = eviction_batches(gang, active, self._subgroup_key, protected)
             while True:
-                # The key is that of the gang before the batch is taken.
+                # The key is that of the gang before the batch is evicted.
                 key = self._gangs.compute_order_key(gang)
                 batch = next(steps, None)
                 if batch is None:
@@ -286,7 +287,7 @@ def _sort_key(item: tuple[UnitKey, int, EvictionUnit]) -> tuple[UnitKey, int]:
 
 
 def was_placed_in_cycle(state: State, gang: Gang) -> bool:
-    """Whether the cycle has promised or given a place to a task of the gang."""
+    """Whether the cycle has placed or pipelined a task of the gang."""
     placements = state.placements
     return any(
         task.key in placements and placements[task.key].status is not TaskStatus.RELEASING

@@ -1,8 +1,8 @@
 """Gangs that wait, in the order of their queues, during the trials of the eviction actions.
 
-In a trial only the preemptor and its victims are placed.  The other waiting gangs are never served, but they stand in
-line: a queue is compared by the best gang of its line (cycle:ORD-2, PERF-5).  Their lines are sorted
-once and kept right; a trial reads them with a cursor, and passes those who ask for the same in one step.
+In a trial only the preemptor and its victims are placed.  The other waiting gangs are never served, but they stay in
+line: a queue is compared by the best gang of its line (cycle:ORD-2, PERF-5).  The lines are sorted once and kept up to
+date; a trial reads them with a cursor, and skips gangs with equal requests in one step.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class WaitingLine:
     def __init__(self) -> None:
         self.keys: list[WaitingKey] = []
         self.gangs: list[Gang] = []
-        #: what each asks of its queue
+        #: what each requests of its queue
         self.requests: list[QueueAmounts] = []
         self._request_changes: list[int] | None = None
 
     def insert(self, key: WaitingKey, gang: Gang, request: QueueAmounts) -> None:
-        """Put a gang where it belongs."""
+        """Insert a gang in order."""
         position = bisect_left(self.keys, key)
         self.keys.insert(position, key)
         self.gangs.insert(position, gang)
@@ -40,13 +40,13 @@ class WaitingLine:
         self._request_changes = None
 
     def remove(self, key: WaitingKey) -> None:
-        """Take a gang out."""
+        """Remove a gang."""
         position = bisect_left(self.keys, key)
         del self.keys[position], self.gangs[position], self.requests[position]
         self._request_changes = None
 
     def next_request_change(self, position: int) -> int:
-        """The first place behind this one where another amount is asked for."""
+        """The first position after this one with another request."""
         if self._request_changes is None:
             requests = self.requests
             self._request_changes = [here for here in range(1, len(requests)) if requests[here] != requests[here - 1]]
@@ -79,11 +79,11 @@ class WaitingLines:
             line.requests.append(gangs.requested_amounts(gang))
 
     def largest_gpu_request(self) -> float:
-        """The most GPUs (hundredths) that anyone asks for at once."""
+        """The most GPUs (hundredths) that one gang requests at once."""
         return max((ask[2] for line in self.lines.values() for ask in line.requests), default=0.0)
 
     def refresh(self, gang: Gang) -> None:
-        """Put a gang where it stands now."""
+        """Move a gang to its present place."""
         before = self._keys.pop(gang.key, None)
         if before is not None:
             self.lines[gang.queue].remove(before)
@@ -94,7 +94,7 @@ class WaitingLines:
 
 
 class TrialLine:
-    """The line of one leaf in a trial: those who take part, among those who only stand there."""
+    """The line of one leaf in a trial: the participants, among gangs that only wait."""
 
     __slots__ = ("_gangs", "_line", "_next", "_participant_heap", "_participants", "_request_overrides")
 
@@ -115,11 +115,11 @@ class TrialLine:
         heapify(self._participant_heap)
 
     def push(self, gang: Gang) -> None:
-        """Put one who takes part back."""
+        """Put a participant back."""
         heappush(self._participant_heap, (self._gangs.compute_order_key(gang), gang))
 
     def _first_bystander(self) -> int | None:
-        """The place of the best of the others if it stands before all who take part."""
+        """The position of the best of the other gangs, if it is before all participants."""
         line = self._line
         while self._next < len(line.gangs):
             if self._participant_heap and line.keys[self._next] > self._participant_heap[0][0]:
@@ -130,7 +130,7 @@ class TrialLine:
         return None
 
     def head_request(self) -> QueueAmounts | None:
-        """What the best gang asks for."""
+        """The request of the best gang."""
         position = self._first_bystander()
         if position is not None:
             return self._line.requests[position]
@@ -141,7 +141,7 @@ class TrialLine:
         return request if request is not None else self._gangs.requested_amounts(gang)
 
     def pop(self) -> Gang | None:
-        """Take the best gang out, None for bystanders; those who ask for the same go together."""
+        """Remove the best gang, None for bystanders; gangs with equal requests go together."""
         position = self._first_bystander()
         if position is None:
             return heappop(self._participant_heap)[1]

@@ -1,1 +1,1 @@
-"""Where a task can go, and where it goes best."""
+"""Which nodes a task fits, and which is best."""

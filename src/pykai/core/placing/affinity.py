@@ -8,9 +8,9 @@ As in Kubernetes: a required affinity counts only pods that match all terms of t
 self-matching group may go anywhere that has the topology labels; an anti-affinity term of a running pod also keeps
 matching newcomers away.
 
-Subtle: a term costs what it selects, never a walk over all pods or over all other terms (`affinityterms.py` says how),
+Subtle: a term costs what it selects, never a walk over all pods or over all other terms (see `affinityterms.py`),
 because a tenant may write as many of them as it likes.  A topology key that no node has selects nothing, and nothing is
-counted for it.  `selections` says how many were counted: that is the work of a cycle.
+counted for it.  `selections` counts the selections made: that is the work of a cycle.
 
 Statements: cycle:FLT-6, crowds:search, crowds:terms.
 """
@@ -97,7 +97,7 @@ class _HeldTerm(NamedTuple):
 
 
 class _RelevantTerms:
-    """What the terms of a pod and of others mean to it; equal for all pods of a shape with equal labels."""
+    """The terms of a pod and of others that concern it; equal for all pods of a shape with equal labels."""
 
     __slots__ = (
         "affinity",
@@ -118,10 +118,10 @@ class _RelevantTerms:
         #: terms of pods on nodes that select it
         self.held_terms: list[_HeldTerm] = []
         self.held_version = -1
-        #: the epoch it was looked at last, and that in which a count of it changed last
+        #: the epoch in which it was last read, and that in which a count of it last changed
         self.epoch = -1
         self.version = 0
-        #: [node] results, None = to be worked out
+        #: [node] results, None = to be computed
         self.codes: IntArray | None = None
         self.scores: FloatArray | None = None
 
@@ -237,7 +237,7 @@ class AffinityIndex:
             self.selections += 1
             initial_pods = self._initial_pods()
             anchors: list[Anchor] = [anchor for term in terms for anchor in term.anchors]
-            # The label that fewest pods have leaves fewest to look at.
+            # The label with the fewest pods leaves the fewest to check.
             anchor = min(anchors, key=lambda label: len(initial_pods.get(label, ()))) if anchors else None
             log = self._moves_by_anchor.setdefault(anchor, [])
             if anchor is None and len({term.scope for term in terms}) == 1:
@@ -263,7 +263,7 @@ class AffinityIndex:
         return selection
 
     def _recount(self, selection: _SelectedPods) -> bool:
-        """Count what came and went since it was looked at last; whether that changed it."""
+        """Count what came and went since the last read; whether that changed it."""
         log = selection.log
         if selection.seen == len(log):
             return False
@@ -327,7 +327,7 @@ class AffinityIndex:
         return self.active and (request.shape.affinity is not None or bool(self._anti_affinity_against(request)))
 
     def key(self, request: PlacementRequest) -> Hashable:
-        """What else than the shape decides: the labels, and the placements so far that matter to it."""
+        """What decides besides the shape: the labels, and the relevant placements so far."""
         if not self.active or (request.shape.affinity is None and not self._store.terms_by_anchor):
             return None
         relevant = self._relevant_terms_of(request)
@@ -365,7 +365,7 @@ class AffinityIndex:
             codes[(codes == 0) & where] = code
 
         if affinity:
-            # Without a selection, no node has the label that one of the terms names.
+            # Without a selection, no node has the label of one of the terms.
             by_row = _rows_of(relevant.affinity.column) if relevant.affinity is not None else {}
             domains_by_key = {key: self._domains(key, by_row) for key in {term.topology_key for term in affinity}}
             is_first_of_group = not any(domains.any() for domains in domains_by_key.values()) and self._matches_all(
@@ -387,7 +387,7 @@ class AffinityIndex:
         return codes
 
     def _occupied_domains(self, counts: Iterable[tuple[str, IntArray | _PodsByRow]]) -> Iterator[tuple[str, BoolArray]]:
-        """Topology key -> [domain] there is a pod of one of those that are counted."""
+        """Topology key -> [domain] whether it has a counted pod."""
         by_key: dict[str, set[int]] = {}
         dense: dict[str, BoolArray] = {}
         for key, column in counts:

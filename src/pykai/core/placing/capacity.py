@@ -43,10 +43,10 @@ def _refusal_at(state: State, request: PlacementRequest, gpu_mib: int, label_mib
 
 
 def over_capacity_codes(state: State, request: PlacementRequest, rows: Rows) -> IntArray:
-    """[rows] 1 where the portion a shared request has there is more than its queue may take.
+    """[rows] 1 where the portion of a shared request is more than its queue may take.
 
-    A node matters only through the memory of its GPUs, so each size is asked about once.  Other requests cost the same
-    everywhere and were settled before any node was looked at.
+    A node matters only through the memory of its GPUs, so each size is checked once.  Other requests cost the same
+    everywhere and were checked before any node.
     """
     codes, sizes = gpu_sizes(state.snapshot.nodes)
     refused: IntArray = np.array([_refusal_at(state, request, *size) is not None for size in sizes], dtype=np.int64)

@@ -1,9 +1,9 @@
-"""What claims of devices do to the columns of nodes, for bounds: GPUs of slices, resources that device classes back.
+"""What claims of devices take of the columns of nodes, for bounds: GPUs of slices, resources that device classes back.
 
-They are no part of what a shape asks of a node (`Vector.requested`), because it depends on the node who serves them:
-one that does not offer a resource itself may serve it by a claim, and counts as unlimited.  A task needs at least the
-devices that can be nothing but GPUs of its node, and a victim frees at most the devices its claims hold; those of a
-shared claim are counted for each of its users.  Both are generous, so no set of victims that suffices is thrown away.
+They are no part of a shape's request (`Vector.requested`), because the node decides what serves them: a node that does
+not offer a resource itself may serve it by a claim, and counts as unlimited.  A task needs at least the devices that
+can be nothing but GPUs of its node, and a victim frees at most the devices its claims hold; those of a shared claim are
+counted for each of its users.  Both are generous, so no sufficient set of victims is excluded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ClaimedAmount(NamedTuple):
 
     axis: int
     amount: int
-    #: [node] where that is so
+    #: [node] where that applies
     offered: BoolArray
 
 
@@ -37,7 +37,7 @@ def claimed_amounts(state: State, shape: Shape) -> list[ClaimedAmount]:
 
 
 def freed_amounts(state: State, task: Task) -> tuple[tuple[int, int], ...]:
-    """What a task that goes gives back at most: axis and amount."""
+    """What an evicted task frees at most: axis and amount."""
     if not task.shape.claims and not task.shape.dra_backed:
         return ()
     grants = state.placement_of(task).grants

@@ -56,7 +56,7 @@ def _shortage_text(state: State, name: str, row: int, wanted: int, is_multi_pod:
 
 
 def _axis_position(state: State, request: tuple[str, int]) -> int:
-    """In the order of the axes; what no node offers comes last."""
+    """In the order of the axes; resources that no node offers come last."""
     return state.snapshot.axes.index.get(request[0], len(state.snapshot.axes))
 
 

@@ -15,5 +15,5 @@ class PlacementFailure(NamedTuple):
     base: str
     nodes: dict[str, int]
     unresolvable: bool
-    #: instead of all that: why no set of nodes was worth trying, without the name of the group
+    #: instead of all that: why there is no set of nodes to try, without the name of the group
     refusals: tuple[Refusal, ...] = ()

@@ -47,7 +47,7 @@ def gpu_sizes(nodes: NodeTable) -> tuple[IntArray, list[tuple[int, int]]]:
 
 
 def _by_gpu_size(nodes: NodeTable, gpu_request: GpuRequest, measure: Callable[[GpuRequest, int, int], int]) -> IntArray:
-    """[node] something that depends on the memory of a node's GPUs alone, worked out once per size."""
+    """[node] a value that depends on the memory of a node's GPUs alone, computed once per size."""
     codes, sizes = gpu_sizes(nodes)
     values: IntArray = np.array([measure(gpu_request, *size) for size in sizes], dtype=np.int64)[codes]
     return values
@@ -66,7 +66,7 @@ def device_fits_request(nodes: NodeTable, shape: Shape) -> BoolArray:
 class _SharedGpuRoom:
     """Room on the shared GPUs of all nodes, following the rows that change.
 
-    A tenant may ask for a different part of a GPU with every pod, and each of them asks about every node.
+    Every pod of a tenant may request a different part of a GPU, and each request is checked on every node.
     """
 
     __slots__ = ("_by_row", "_seen", "free_mib", "only_reserved", "rows")
@@ -141,7 +141,7 @@ def whole_gpus(state: State, plane: IntArray, rows: Rows) -> IntArray:
 def _only_reserved_devices(state: State, rows: Rows) -> IntArray:
     """[rows] how many GPUs have nothing but a reservation pod.
 
-    Those that were promised since are counted too: whether there are enough beside promises, what is free tells.
+    Those pipelined since are counted too: the free column shows whether enough is left beside pipelined tasks.
     """
     numbers = row_numbers(rows, len(state.snapshot.nodes))
     counts = np.zeros(len(numbers), dtype=np.int64)

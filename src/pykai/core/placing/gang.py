@@ -1,8 +1,8 @@
 """Placing a gang: all of the chosen tasks or none (cycle:12 ALC-1 to ALC-4).
 
-An attempt that failed is remembered under everything it depended on.  An equal attempt while the state has not
-changed would fail at the same task for the same reasons, so it is not made again; its explanation is the remembered
-one with its own names.
+A failed attempt is remembered under everything it depended on.  An equal attempt while the state has not changed would
+fail at the same task for the same reasons, so it is not made again; its explanation is the remembered one with its own
+names.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GangPlacer:
         self._gangs = gangs
         self._tasks = tasks
         self._decisions = decisions
-        #: equal attempts that failed, by what they ask for
+        #: equal attempts that failed, by their requests
         self._failures: VersionedCache[Hashable, PlacementFailure] = VersionedCache()
 
     def place_gang(self, gang: Gang) -> bool:
@@ -61,7 +61,7 @@ class GangPlacer:
         return failure is None
 
     def _record_start_hold(self, gang: Gang) -> None:
-        """Note why the next tasks of a gang may not start yet; each of them is held back where it is placed."""
+        """Note why the next tasks of a gang may not start yet; each of them is pipelined where it is placed."""
         may_start = self._rules.start_gate
         if may_start is None:
             return
@@ -76,8 +76,9 @@ class GangPlacer:
     def try_place_tasks(
         self, gang: Gang, batches: list[Batch], nodes: NodeSet = ALL_NODES, *, pipeline_only: bool = True
     ) -> bool:
-        """Place these tasks of a gang, or nothing, in a trial: all on promises, and no refusal is recorded
-        (cycle:SOL-13, ALC-8)."""
+        """Place these tasks of a gang, or nothing, in a trial: all pipelined, and no refusal is recorded (cycle:SOL-13,
+        ALC-8).
+        """
         state, rules = self._state, self._rules
         for prepare in rules.before_gang:
             prepare(state, gang)
@@ -101,7 +102,7 @@ class GangPlacer:
             return None
         state.rollback(mark)
         if any(task.shape.shared and task.shape.gpu.devices > 1 for batch in batches for task in batch.tasks):
-            # Packing may leave the last of several devices without a second; taking the emptiest never does.
+            # Packing may leave the last of several devices without a second one; taking the emptiest never does.
             if self._place_batches(gang, batches, nodes, PlacementMode(pipeline_only, most_free_first=True)) is None:
                 return None
             state.rollback(mark)
@@ -149,7 +150,7 @@ class GangPlacer:
 
 
 def _node_set_key(rules: Rules, gang: Gang, batches: list[Batch]) -> Hashable:
-    """What node sets depend on besides the tasks: their subgroups, and where others of the gang are."""
+    """What node sets depend on besides the tasks: their subgroups, and the nodes of other tasks of the gang."""
     if not rules.node_set_makers(gang):
         return ""
     if not gang.group.names_topology or any(leaf.active_allocated for leaf in gang.leaves):

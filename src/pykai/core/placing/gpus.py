@@ -1,10 +1,10 @@
 """Which devices a shared request gets on a node (cycle:SCO-4; gpu:F-4 to F-8).
 
 Candidates are the shared GPUs with room and one entry for every whole GPU that is idle or being released.  Plugins
-score them (packing prefers the fullest, spreading an untouched one); equal scores go by device id, whole GPUs last.
-A whole GPU gets a new id, made from the pod and the time of the cycle, so that a replay makes the same one.  Among the
-whole ones are GPUs of which there is nothing left but the reservation pod: those keep their id and come first, since
-that pod is there already and no idle GPU is taken from others.
+score them (packing prefers the fullest, spreading an untouched one); equal scores go by device id, whole GPUs last. A
+whole GPU gets a new id, made from the pod and the time of the cycle, so that a replay makes the same one.  Among the
+whole ones are GPUs with nothing left but the reservation pod: those keep their id and come first, since that pod exists
+already and no idle GPU is taken from others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def new_gpu_group(state: State, request: PlacementRequest, index: int) -> str:
 
 
 def _devices_to_keep(state: State, request: PlacementRequest, row: int, devices: dict[str, DeviceUse]) -> list[str]:
-    """Devices of the node that a task was told to leave and that would be free without it."""
+    """Devices of the node that a task was evicted from and that would be free without it."""
     evicted_from = state.evicted_from.get(request.task.key) if state.evicted_from else None
     if evicted_from is None or evicted_from.row != row:
         return []
@@ -53,9 +53,9 @@ def choose_devices(
     allow_stay: bool = True,
     most_free_first: bool = False,
 ) -> DeviceAssignment | None:
-    """Devices for a shared request on one node, None when there are too few.
+    """Devices for a shared request on one node, None if there are too few.
 
-    Without `allow_stay` the answer is that of any task of the shape, wherever it was.  `most_free_first` takes the
+    Without `allow_stay` the result is that of any task of the shape, wherever it was.  `most_free_first` takes the
     devices with most room instead of those the plugins prefer.
     """
     facts = state.snapshot.nodes.facts[row]
@@ -87,9 +87,9 @@ def choose_devices(
         return None
     slots = 1 + assignment.new_groups
     if most_free_first and state.free.item(PODS, row) < slots:
-        # The check of slots looked at the devices the plugins prefer.
+        # The check of slots read the devices that the plugins prefer.
         return None
-    # Every device that is not shared yet needs a reservation pod, and that a slot beside the pod's own.
+    # Every device that is not shared yet needs a reservation pod, which needs a slot beside the pod's own.
     pipelined = (
         assignment.pipelined
         or state.idle.item(PODS, row) < slots
@@ -108,7 +108,7 @@ class _DeviceCandidates(NamedTuple):
     whole_gpus: int
     whole_score: float
     idle_whole: int
-    #: devices the task was told to leave and may keep
+    #: devices the task was evicted from and may keep
     keepable: list[str]
     #: GPUs with nothing but a reservation pod
     only_reserved: list[str]
@@ -117,7 +117,7 @@ class _DeviceCandidates(NamedTuple):
 def _pick_devices(
     state: State, request: PlacementRequest, row: int, candidates: _DeviceCandidates, mib: int
 ) -> DeviceAssignment | None:
-    """As many devices as the request needs, the best first; `pipelined` tells whether one of them is not idle."""
+    """As many devices as the request needs, the best first; `pipelined`: whether one of them is not idle."""
     devices, gpu_mib = state.devices.get(row, {}), state.snapshot.nodes.facts[row].gpu_mib
     ranked, whole_gpus, whole_score, idle_whole, keepable, only_reserved = candidates
     groups: list[str] = []
@@ -131,7 +131,7 @@ def _pick_devices(
             pipelined |= not devices[group].fits_tenant_now(mib, gpu_mib)
             groups.append(group)
         elif keepable:
-            # It may stay on the device it was told to leave, which no other task holds or was promised.
+            # It may stay on the device it was evicted from, if no other task holds it or is pipelined onto it.
             groups.append(keepable.pop())
             whole_gpus -= 1
             pipelined = True
@@ -145,7 +145,7 @@ def _pick_devices(
             groups.append(name)
             number += 1
             new_groups += 1
-            # A device is never promised twice: beyond the idle ones only those being released are left.
+            # A device is never pipelined twice: beyond the idle ones only those being released are left.
             pipelined |= new_groups > idle_whole
         else:
             return None

@@ -19,12 +19,12 @@ from pykai.core.model.shapes import HostPort, RequestError, Shape, ShapeRegister
 from pykai.core.placing.ports import ports_conflict
 
 _EMPTY_SHAPE = Shape(())
-#: Shapes that a register holds before it is emptied: here they are only looked at.
+#: Shapes that a register holds before it is emptied: here they are only read.
 _MAX_SHAPES = 4096
 
 
 def shape_or_empty(pod: Pod, register: ShapeRegister) -> Shape:
-    """The shape of a pod as far as its own spec tells it."""
+    """The shape of a pod, as far as its own spec defines it."""
     try:
         return register.shape_of(pod)
     except RequestError:
@@ -43,14 +43,14 @@ class NodeLoad:
             register.retain_only(frozenset())
 
     def add(self, pod: Pod) -> None:
-        """One more pod."""
+        """Add a pod."""
         shape = shape_or_empty(pod, self._register)
         for resource, requested in shape.requests:
             self.used[resource] += requested
         self._ports += shape.host_ports
 
     def shortage(self, node: Node, requests: Counter[str], shape: Shape) -> str:
-        """What the node has too little of for a pod that wants so much, "" when it has enough."""
+        """The resource that the node lacks for such a request, "" if it has enough."""
         for resource, requested in sorted(requests.items()):
             if requested and resource in node.status.allocatable:
                 allocatable, used = node_capacity(node, resource), self.used[resource]
@@ -60,7 +60,7 @@ class NodeLoad:
 
 
 def node_capacity(node: Node, resource: str) -> int:
-    """How much of a resource a node has, in axis units; none where that cannot be read."""
+    """How much of a resource a node has, in axis units; 0 where that cannot be read."""
     try:
         return amount(resource, node.status.allocatable.get(resource, 0))
     except QuantityError:

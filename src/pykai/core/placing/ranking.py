@@ -26,14 +26,14 @@ _ALL = slice(None)
 #: Up to so many changed rows are repaired one by one.
 _FEW_ROWS = 16
 
-#: Rankings kept at a time, and rows in all of them; asks and node sets that differ from task to task must not eat the
-#: memory.
+#: Rankings kept at a time, and rows in all of them; requests and node sets that differ from task to task must not eat
+#: the memory.
 _MAX_RANKINGS = 2048
 _MAX_ROWS = 6_000_000
 
 
 class Ranking:
-    """Scores of all nodes for one kind of ask (cycle:PERF-2, PERF-3; topo:T-34)."""
+    """Scores of all nodes for one kind of request (cycle:PERF-2, PERF-3; topo:T-34)."""
 
     __slots__ = (
         "_checks",
@@ -55,7 +55,7 @@ class Ranking:
         self._request = request
         self._checks = [c for c in rules.checks if c.scope is Scope.ROW and c.applies(request)]
         self._row_scores = [s for s in rules.scores if s.scope is Scope.ROW and s.applies(request)]
-        #: rows can be repaired one by one without NumPy, which is quicker for a single row
+        #: rows can be repaired one by one without NumPy, which is faster for a single row
         self._row_functions = [s.at for s in self._row_scores if s.at is not None]
         self._row_checks = [c.at for c in self._checks if c.at is not None]
         self._repairs_by_row = (
@@ -78,7 +78,7 @@ class Ranking:
         #: [node] the score, -inf where the request does not fit
         self.scores: FloatArray = np.full(size, -np.inf)
         context_readers = [None if s.context is None else s.context(state, request, nodes) for s in self._row_scores]
-        #: what the scores depend on besides their row: a function each, None where there is nothing
+        #: what the scores depend on besides their row: a function each, None for nothing
         self._context_readers: list[Callable[[], Hashable] | None] = context_readers
         self._context = self._read_context()
         self._evaluate(state, _ALL)
@@ -142,7 +142,7 @@ class Rankings:
         self._rankings: Cache[Hashable, Ranking] = Cache(_MAX_RANKINGS)
 
     def request_key(self, request: PlacementRequest) -> tuple[Hashable, ...]:
-        """What tells one kind of ask from another."""
+        """Identifies one kind of request."""
         keys = self._rules.cache_keys
         return (
             (request.shape.id, keys[0](request))
@@ -163,7 +163,7 @@ class Rankings:
         return ranking
 
     def allowed_nodes(self, state: State, request: PlacementRequest) -> BoolArray:
-        """[node] where a request may go as far as no eviction can change it."""
+        """[node] where a request may go, as far as evictions cannot change it."""
         return self.ranking_for(state, request, ALL_NODES).allowed
 
     def clear(self) -> None:

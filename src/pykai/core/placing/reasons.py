@@ -25,7 +25,7 @@ _ALL = slice(None)
 
 
 def shortage_text(name: str) -> str:
-    """What being short of one resource is called."""
+    """The text for a shortage of one resource."""
     if name == "cpu":
         return f"{_SHORT}CPU cores"
     if is_gpu(name):
@@ -36,7 +36,7 @@ def shortage_text(name: str) -> str:
 
 
 def is_short_of(state: State, name: str, requested: int) -> BoolArray:
-    """[node] has not so much of a resource free; one that no node offers has no axis."""
+    """[node] whether it has too little of a resource free; a resource that no node offers has no axis."""
     axis = state.snapshot.axes.index.get(name)
     if axis is None:
         return np.full(len(state.snapshot.nodes), requested > 0)
@@ -65,7 +65,7 @@ def _shortages(state: State, request: PlacementRequest) -> tuple[list[tuple[str,
         count = np.maximum(whole_gpus(state, free, _ALL), 0) + devices_with_room(state, request.shape, _ALL)
         small = ~device_fits_request(nodes, request.shape)
         if request.shape.gpu.kind is GpuKind.MEMORY:
-            # Too little memory on each device is another matter than too few devices.
+            # Too little memory on each device is a different reason than too few devices.
             too_small = small & (whole_gpus(state, state.allocatable, _ALL) > 0)
             shortages.append((f"{_SHORT}GPU memory", too_small))
             shortages.append((f"{_SHORT}GPUs", (count < request.shape.gpu.devices) & ~too_small))
@@ -92,7 +92,7 @@ def count_refusals(state: State, rules: Rules, request: PlacementRequest, nodes:
     shortages, short = _shortages(state, request)
     columns: dict[str, BoolArray] = {}
     for text, column in shortages:
-        # GPUs of two vendors have one name here, and a node says it once.
+        # GPUs of two vendors have one name here, and a node reports it once.
         columns[text] = columns[text] | column if text in columns else column
     for text, column in columns.items():
         if count := int((column & inside).sum()):
@@ -112,7 +112,7 @@ def check_refusals(
 ) -> Iterator[tuple[str, list[int]]]:
     """For nodes that are not short of anything, the first check that refuses each: a text and the rows it holds for.
 
-    `left` is changed: what stays in it is refused by no check.
+    `left` is changed: the rows that stay in it are refused by no check.
     """
     for check in rules.checks:
         if not undecided.any():

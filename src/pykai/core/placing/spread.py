@@ -5,15 +5,15 @@ topology key.  Only nodes count that have the keys of all constraints of the kin
 constraint (node affinity, taints) let in.  `DoNotSchedule` refuses a node where the pod would make its domain exceed
 the emptiest one by more than `maxSkew`; `ScheduleAnyway` prefers the domains with few.
 
-The index follows placements and undo.  Nothing is counted before a pod with constraints asks, and what is counted once
-is shared by all constraints that count the same pods over the same nodes.  Subtle:
+The index follows placements and undo.  Nothing is counted before a pod with constraints is placed, and each count is
+shared by all constraints that count the same pods over the same nodes.  Subtle:
 
-- One placement changes the answer for many nodes, so a ranking may not be repaired row by row.  `key` therefore names
-  which domains are closed right now: with zones the same few answers come again and again, and each has its ranking.
-- `key` also says whether the pod counts itself, because that decides how a ranking goes on when counts change.
-- A constraint binds the pod that has it, at the moment it is placed: pods without one may crowd its domain later.  But
-  while others are tried as its victims, they may not come back at once to where they were one too many: else the pod
-  would be promised a place that the next cycle denies it again.
+- One placement changes the result for many nodes, so a ranking may not be repaired row by row.  `key` therefore names
+  which domains are closed right now: with zones the same few results come again and again, and each has its ranking.
+- `key` also says whether the pod counts itself, because that decides how a ranking changes with the counts.
+- A constraint applies to its own pod, at the moment it is placed: pods without one may crowd its domain later.  But in
+  a trial its victims may not return at once to a domain where they were one too many: else the pod would be pipelined
+  onto a node that the next cycle refuses again.
 - An empty selector counts no pods, though it selects the pod itself, as in Kubernetes.
 """
 
@@ -59,7 +59,7 @@ class _DomainCounts:
     __slots__ = ("codes", "counts", "domains", "eligible", "missing", "version")
 
     def __init__(self, nodes: NodeTable, topology_key: str, eligible: BoolArray) -> None:
-        #: [node] its domain; [domain] pods there, whether a node of it counts, whether it stands for "no label"
+        #: [node] its domain; [domain] pods there, whether a node of it counts, whether it means "no label"
         self.codes, values = nodes.label_codes(topology_key)
         self.counts: IntArray = np.zeros(len(values), dtype=np.int64)
         self.domains: BoolArray = np.bincount(self.codes[eligible], minlength=len(values)) > 0
@@ -98,7 +98,7 @@ class _SpreadSelection:
 
 
 class _SpreadConstraint:
-    """A constraint of a shape with its pods and nodes worked out."""
+    """A constraint of a shape with its resolved pods and nodes."""
 
     __slots__ = ("_codes_cache", "constraint", "domain_counts", "selection")
 
@@ -166,7 +166,7 @@ class SpreadIndex:
         self._moved_tasks[task.key] = (task, -1)
 
     def _record_move(self, task: Task, row: int, sign: int) -> None:
-        """Follow a task; what is counted for the first time here still sees it where it was (`_moved`)."""
+        """Follow a task; a selection that is counted for the first time here still sees it where it was (`_moved`)."""
         self._epoch += 1
         if task.shape.spread and self._nodes.rows.get(task.node) != row:
             for constraint in self._constraints_of(task, HARD_SPREAD):
@@ -249,7 +249,7 @@ class SpreadIndex:
         return tuple(resolved)
 
     def key(self, request: PlacementRequest) -> Hashable:
-        """What else than the shape decides: labels of the pod, and which domains are closed to it right now."""
+        """What decides besides the shape: labels of the pod, and which domains are closed to it right now."""
         task = request.task
         returning_key = (task.key, self._epoch) if self._is_returning_victim(task) else None
         if not request.shape.spread:
@@ -260,19 +260,21 @@ class SpreadIndex:
         return (_same_labels(task), counts_itself, closed_domains, returning_key)
 
     def preference_key(self, request: PlacementRequest) -> Hashable:
-        """The same for `preference`; what is counted it tells through `crowding`."""
+        """The same for `preference`; `domain_load` has the counts."""
         return _same_labels(request.task) if request.shape.has_spread(SOFT_SPREAD) else None
 
     def _is_returning_victim(self, task: Task) -> bool:
-        """Whether a task was told to leave, while others were placed under constraints."""
+        """Whether a task was evicted, while others were placed under constraints."""
         return bool(self._placed_constraints) and bool(task.node)
 
     def can_refuse(self, request: PlacementRequest) -> bool:
-        """Whether `refused` can refuse anything."""
+        """Whether `refusal_codes` can refuse anything."""
         return self._is_returning_victim(request.task) or request.shape.has_spread(HARD_SPREAD)
 
     def refusal_codes(self, state: State, request: PlacementRequest, rows: Rows) -> IntArray:
-        """[rows] 0 or the number of the text in SPREAD_TEXTS; the first constraint that refuses a node tells why."""
+        """[rows] 0 or the number of the text in SPREAD_TEXTS; the first constraint that refuses a node gives the
+        reason.
+        """
         task = request.task
         codes: IntArray = np.zeros(len(np.arange(len(self._nodes))[rows]), dtype=np.int64)
         for constraint in self._constraints_of(task, HARD_SPREAD):
@@ -291,7 +293,7 @@ class SpreadIndex:
         return codes
 
     def domain_load(self, state: State, request: PlacementRequest, nodes: NodeSet) -> Callable[[], DomainLoad]:
-        """How crowded the nodes are that the pod could use, now and whenever it is asked."""
+        """How crowded the nodes are that the pod could use, now and at each later call."""
         constraints = self._constraints_of(request.task, SOFT_SPREAD)
         usable = eligible_nodes(self._nodes, request.shape) & _has_topology_labels(constraints, _ALL)
         if nodes.mask is not None:

@@ -22,14 +22,14 @@ from pykai.core.placing.task import PlacementMode, TaskPlacer
 from pykai.core.placing.topology import narrowing_of
 from pykai.core.report.decisions import DomainSearchStopped
 
-#: How often a subgroup that has a place is asked for another one.
+#: How often a placed subgroup is retried on another set.
 MAX_RETRIES = 256
 
 
 def place_subgroups(
     placer: TaskPlacer, gang: Gang, batches: list[Batch], nodes: NodeSet, mode: PlacementMode
 ) -> PlacementFailure | None:
-    """Place all tasks or tell why not; the caller rolls back."""
+    """Place all tasks, or return why not; the caller rolls back."""
     search = _SubgroupSearch(placer, gang, batches, mode, 0)
     if search.place_all(nodes):
         return None
@@ -56,7 +56,7 @@ class _SubgroupSearch:
         #: subgroup -> tasks to place in it, by identity
         self._tasks_by_subgroup: dict[int, list[Task]] = {}
         self._retries = retries
-        #: how often a subgroup with a place was asked for another one
+        #: how often a placed subgroup was retried on another set
         self.tried = 0
         #: some subgroup had more sets to try when the budget was spent
         self.budget_spent = False
@@ -96,7 +96,7 @@ class _SubgroupSearch:
                     return
             state.rollback(mark)
             if not placed:
-                # What the nodes of each set said adds up (cycle:EXP-2).
+                # The reasons of the nodes of each set add up (cycle:EXP-2).
                 counts.update(self.failure.nodes)
                 self.failure = self.failure._replace(nodes=dict(sorted(counts.items())))
 

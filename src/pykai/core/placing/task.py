@@ -31,14 +31,14 @@ _ALL: Rows = slice(None)
 class PlacementMode(NamedTuple):
     """How tasks are placed."""
 
-    #: on promises only: a trial
+    #: pipelined only: a trial
     pipeline_only: bool
     #: shared requests take the devices with most room, whatever the plugins prefer: so most pods of a kind fit a node
     most_free_first: bool = False
 
 
 def request_for_task(state: State, gang: Gang, leaf: LeafState, task: Task) -> PlacementRequest:
-    """A task of a gang looking for a place."""
+    """The request for a task of a gang."""
     return PlacementRequest(task, gang, leaf, state.snapshot.vectors[task.shape])
 
 
@@ -58,7 +58,7 @@ class TaskPlacer:
     def place_batch(
         self, gang: Gang, batch: Batch, index: int, nodes: NodeSet, mode: PlacementMode
     ) -> PlacementFailure | None:
-        """Place the tasks of one leaf in order; the caller rolls back when one finds no place."""
+        """Place the tasks of one leaf in order; the caller rolls back if one does not fit."""
         for position, task in enumerate(batch.tasks):
             request = request_for_task(self.state, gang, batch.leaf, task)
             failure = self._place_task(request, nodes, mode)
@@ -101,7 +101,7 @@ class TaskPlacer:
             scores[row] = -inf
 
     def _is_start_held(self, request: PlacementRequest, row: int, mode: PlacementMode) -> bool:
-        """Whether a task may be promised its place, but not start: pods in deletion hold what its queue may have."""
+        """Whether a task may be pipelined, but not start: terminating pods hold what its queue may have."""
         gate, state, start_refusals = self.rules.start_gate, self.state, self._decisions.start_refusals
         if gate is None or mode.pipeline_only:
             return False
@@ -111,13 +111,13 @@ class TaskPlacer:
         amounts = state.amounts_on(request.shape, row)
         refusal = gate(state, request.gang, amounts)
         if refusal is not None and request.gang.key not in start_refusals:
-            # On this node a part of a GPU is more than the gang was thought to ask for.
+            # On this node a part of a GPU is more than was assumed for the gang.
             record = over_capacity(state.snapshot.tree, refusal, amounts, request.gang.preemptible)
             start_refusals[request.gang.key] = record
         return refusal is not None
 
     def _barred_nodes(self, request: PlacementRequest) -> BoolArray | None:
-        """[node] refused by the checks that are asked for every task, None when there are none."""
+        """[node] refused by the checks that run for every task, None if there are none."""
         barred_nodes: BoolArray | None = None
         for check in self.rules.request_checks:
             if check.applies(request):
@@ -152,7 +152,7 @@ def _place_on_node(
     """Place a task on a node that passes the checks, or leave it where it is; False if a discrete ledger refuses."""
     pipeline_only = mode.pipeline_only or is_start_held
     if request.shape.host_ports and not pipeline_only:
-        # A port stays taken until the pod that was told to leave is gone.
+        # A port stays taken until the evicted pod is gone.
         pipeline_only = ports_conflict(request.shape.host_ports, state.terminating_ports.get(row, ()))
     if request.shape.shared:
         assignment = choose_devices(
@@ -185,6 +185,6 @@ def _place_on_node(
 
 
 def unmet_text(failures: list[PreFailure]) -> str:
-    """Why no node was even looked at; `{pod}` stays in the text (cycle:FLT-5)."""
+    """Why no node was even checked; `{pod}` stays in the text (cycle:FLT-5)."""
     lines = "".join(f"{found.predicate}: {found.error}.\n" for found in failures)
     return f"Scheduling conditions were not met for pod {{pod}}:\n{lines}"

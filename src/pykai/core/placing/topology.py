@@ -2,11 +2,11 @@
 
 A `Topology` lists node labels from the coarsest level to the finest.  A node belongs to it when it has all of them; the
 values along the path name its domain at each level.  `DomainTree` numbers the domains of all levels, the root first,
-and holds one column of domain numbers per level.  What every domain has free is therefore one sum over columns, for
-the whole tree at once (topo:TD-8).
+and holds one column of domain numbers per level.  The free resources of every domain are therefore one sum over
+columns, for the whole tree at once (topo:TD-8).
 
-`Demand` is what some tasks need of a domain.  A domain is ruled out only when it surely cannot hold them: for every
-kind of pod there are too few places, or all of them together ask for more than there is (topo:TD-5).
+`DomainDemand` is what some tasks need of a domain.  A domain is excluded only if it surely cannot hold them: for every
+kind of pod there are too few places, or all of them together request more than there is (topo:TD-5).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from pykai.core.model.tasks import Task
 from pykai.core.placing.claimamounts import claimed_amounts
 from pykai.core.placing.fit import tenant_mibs
 
-#: What a resource contributes of which a domain has nothing (topo:5.4).
+#: The contribution of a resource that a domain does not have (topo:5.4).
 _EXHAUSTED_RATIO = 1000.0
-#: As good as any number of pods.
+#: Unlimited: more than any number of pods.
 _UNLIMITED_PODS = 2**31
 ROOT = 0
 
@@ -71,7 +71,7 @@ class DomainTree:
         return range(self.level_starts[level], self.level_starts[level + 1])
 
     def has_name(self, domain: int) -> bool:
-        """Whether its own label has a value; an empty one makes a domain, but says nothing in a message."""
+        """Whether its own label has a value; an empty one makes a domain, but means nothing in a message."""
         return bool(self.ids[domain]) and not self.ids[domain].endswith(".")
 
     def sums_by_domain(self, column: IntArray | FloatArray, rows: IntArray) -> FloatArray:
@@ -111,7 +111,9 @@ def domain_tree(nodes: NodeTable, topology: Topology) -> DomainTree:
 
 
 def topology_tree(snapshot: Snapshot, name: str) -> DomainTree | None:
-    """The tree of the topology of that name, made once as long as neither it nor a node changes; None = no such."""
+    """The tree of the topology of that name, made once as long as neither it nor a node changes; None = no such
+    topology.
+    """
     topology = snapshot.topologies.get(name)
     if topology is None:
         return None
@@ -133,7 +135,7 @@ class ConstraintLevels:
 
     @property
     def common(self) -> int:
-        """The coarser one: all nodes of a set may share a domain this deep without hiding one that is asked for."""
+        """The coarser one: all nodes of a set may share a domain this deep without hiding a requested one."""
         return min(self.required, self.preferred) if self.required and self.preferred else self.deepest
 
 
@@ -150,7 +152,7 @@ def levels_of(tree: DomainTree, constraint: TopologyConstraint, subgroup: str) -
                 f"but the topology tree '{constraint.topology}' does not contain a level with this name"
             )
     required, preferred = (tree.levels[level] if level else ROOT for _, level in named)
-    # A preferred level no deeper than the required one asks for nothing more (topo:TD-10).
+    # A preferred level no deeper than the required one adds nothing (topo:TD-10).
     return ConstraintLevels(required, preferred if preferred > required else ROOT)
 
 
@@ -177,7 +179,7 @@ def _enclosing_levels(snapshot: Snapshot, gang: Gang, topology: str) -> dict[str
     """Subgroup -> the level that it or the nearest one around it requires."""
     tree = topology_tree(snapshot, topology)
     levels: dict[str, str] = {}
-    # Names tell subgroups apart: a tree where two have the same is not used (cycle:PG-2).
+    # Names identify subgroups: a tree with a duplicate name is not used (cycle:PG-2).
     stack: list[tuple[BranchState | LeafState, str]] = [(gang.root, "")]
     while stack and tree is not None:
         subgroup, level = stack.pop()
@@ -207,7 +209,7 @@ def active_rows(state: State, gang: Gang, node: BranchState | LeafState) -> list
 
 
 def pinned_nodes(tree: DomainTree, level: int, rows: list[int]) -> BoolArray:
-    """[node] inside those domains of a level in which the rows lie (topo:T-25 to T-27)."""
+    """[node] inside those domains of a level that contain the rows (topo:T-25 to T-27)."""
     codes = tree.codes[level]
     held = {int(codes[row]) for row in rows} - {-1}
     return np.isin(codes, sorted(held))
@@ -226,7 +228,7 @@ def free_gpu_mib(state: State) -> IntArray:
         free += mibs * np.maximum(state.free[axis], 0)
     for row, devices in state.devices.items():
         for device in devices.values():
-            # One whose tenants all leave is a whole GPU being released, unless it is promised already.
+            # One whose tenants all leave is a whole GPU being released, unless a task is already pipelined onto it.
             if device.live or device.pipelined:
                 free[row] += max(0, int(mibs[row]) - device.allocated_mib + device.releasing_mib)
     return free
@@ -269,14 +271,14 @@ class DomainDemand:
             with_gpu += count * (shape.gpu.kind in (GpuKind.WHOLE, GpuKind.FRACTION))
             if shape.shared:
                 least = min_gpu_hundredths(snapshot.nodes, shape)
-                # An amount of memory weighs nothing in the order of domains: recorded decisions are so.
+                # An amount of memory has no weight in the order of domains, as recorded decisions show.
                 self._shared_sum += count * shape.gpu_hundredths
                 self._shared_least += count * least
             claimed = sum(claim.gpus for claim in shape.claims)
             self._claimed += count * (claimed + sum(amount for name, amount in shape.dra_backed if is_gpu(name)))
         gpu_axes = set(snapshot.axes.gpu_axes)
         others = [axis for axis in range(2, size) if axis not in gpu_axes]
-        #: whether a shortage is told in pods or in resources (topo:T-19)
+        #: whether a shortage is reported in pods or in resources (topo:T-19)
         self.homogeneous = with_gpu in (0, self.count) and all(
             int(requesting[axis]) in (0, self.count) for axis in others
         )
@@ -317,7 +319,7 @@ class DomainDemand:
     def resource_loads(
         self, tree: DomainTree, rows: IntArray, *, shared: bool = False
     ) -> list[tuple[str, float, FloatArray]]:
-        """What is asked for in all, resource by resource: its name, how much, and [domain] how much is free.
+        """The total request, resource by resource: its name, how much, and [domain] how much is free.
 
         All GPUs are one resource (topo:5.4), with the rest of shared ones if `shared`.
         """
@@ -335,7 +337,7 @@ class DomainDemand:
         return loads
 
     def overloaded(self, tree: DomainTree, rows: IntArray) -> BoolArray:
-        """[domain] has less than all of them ask for together; several kinds may compete for one node (topo:T-20)."""
+        """[domain] has less than the total request; several kinds may compete for one node (topo:T-20)."""
         short: BoolArray = np.zeros(len(tree), dtype=np.bool_)
         if len(self.shapes) > 1:
             # A node that is overdrawn takes nothing from the others.

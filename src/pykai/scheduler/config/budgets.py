@@ -1,7 +1,7 @@
 """`scenarioSearchBudgets` of the configuration file (cycle:13.2): durations to units of work.
 
-The engine counts work, so that a replay stops where the original stopped; a second stands for a fixed number of units.
-Upstream skips whole cycles because of a wrong key here; we report it and go on with the built-in value.
+The engine counts work, so that a replay stops where the original stopped; a second is a fixed number of units. Upstream
+skips whole cycles because of a wrong key here; we report it and use the built-in value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KEYS = ("maxActionSearchDuration", "maxJobSearchDuration", "minJobSearchDuratio
 
 
 def read_budgets(value: object, report: ProblemReporter) -> SearchBudgets:
-    """The budgets; what is missing or wrong has its built-in value (cycle:SOL-5)."""
+    """The budgets; missing or invalid ones have their built-in value (cycle:SOL-5)."""
     built_in = SearchBudgets()
     if value is None:
         return built_in
@@ -80,7 +80,7 @@ def _read_durations(
 
 
 def _units(value: object, path: str, default: int | None, report: ProblemReporter) -> int | None:
-    """Units of a duration; 0 is without end."""
+    """Units of a duration; 0 is unlimited."""
     try:
         span = parse_duration(str(value))
         if span < 0:

@@ -1,10 +1,10 @@
 """The configuration file of a running scheduler, read again when it changes.
 
-A file with errors stops the program at start-up; later the last good configuration stays in use.  The file is looked at
-by time of change and size once a period, which also serves files that are replaced as a whole (ConfigMap volumes).
+A file with errors stops the program at start-up; later the last good configuration stays in use.  Modification time and
+size of the file are checked once a period, which also covers files that are replaced as a whole (ConfigMap volumes).
 
-What is skipped, and why a changed file is not in use, is logged as an error and listed in `complaints`, from which the
-scheduler makes an event, a metric and a line in `/readyz`.
+Skipped entries, and the reason why a changed file is not in use, are logged as errors and listed in `problems`, from
+which the scheduler makes an event, a metric and a line in `/readyz`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ConfigurationFile:
             self._last_good = LastGoodConfiguration(self._text, profile, strict=strict)
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}" if path else str(error)) from None
-        #: why the file as it is now is not in use; "" when it is
+        #: why the current file is not in use; "" if it is
         self._rejection = ""
         self._log_problems()
 
@@ -54,12 +54,12 @@ class ConfigurationFile:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What of the file is not in use, a sentence each; empty when all of it is."""
+        """The parts of the file that are not in use, a sentence each; empty if all of it is."""
         skipped = tuple(map(str, self.current.problems))
         return (f"{self.path}: {self._rejection}", *skipped) if self._rejection else skipped
 
     def refresh(self) -> bool:
-        """Look at the file; True when another configuration is in use now."""
+        """Check the file; True if another configuration is in use now."""
         file_state = self._read_file_state()
         if self.path is None or file_state == self._file_state:
             return False
@@ -85,7 +85,7 @@ class ConfigurationFile:
         log.error("%s: %s", self.path, why)
 
     def content(self) -> dict[str, Any]:
-        """The configuration as upstream's tools read it: the file, or what is built in."""
+        """The configuration as upstream's tools read it: the file, or the built-in one."""
         document = yaml.safe_load(self._text) if self._text else None
         if isinstance(document, dict) and document:
             return document

@@ -1,6 +1,6 @@
-"""The scheduler configuration file (cycle:7.1): YAML to a policy, with every mistake named.
+"""The scheduler configuration file (cycle:7.1): YAML to a policy, with every mistake reported.
 
-Upstream's files work unchanged.  What is missing comes from a built-in configuration, the `profile` (docs/profiles.md)
+Upstream's files work unchanged.  Missing parts come from a built-in configuration, the `profile` (docs/profiles.md)
 that the file names or, before that, the flag `--profile`.  There are two grades of mistakes:
 
 - An unknown plugin, plugin argument or key is reported with its path and skipped, as upstream does (cycle:CYC-3,
@@ -9,9 +9,9 @@ that the file names or, before that, the flag `--profile`.  There are two grades
   a file that is no YAML mapping at all: at start-up they stop the program, in a running service `LastGoodConfiguration`
   keeps the configuration that worked.  With `--strict` the first grade counts as the second.
 
-`read_configuration` itself raises nothing: a snapshot file is replayed as far as it can be.
+`read_configuration` itself raises nothing: a snapshot file is replayed as far as possible.
 
-Plugins of others are found through the entry-point group `pykai.plugins`; see docs/plugins.md.
+Third-party plugins are found through the entry-point group `pykai.plugins`; see docs/plugins.md.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class ConfigurationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a configuration file says, and what is wrong with it."""
+    """The content of a configuration file, and what is wrong with it."""
 
     policy: Policy
     #: where historical usage comes from, None = it does not count
     usage: UsageConfig | None = None
     problems: tuple[Problem, ...] = ()
-    #: those of the problems that keep a scheduler from starting with this configuration
+    #: the problems that keep a scheduler from starting with this configuration
     errors: tuple[Problem, ...] = ()
 
     def checked(self, *, strict: bool = False) -> Configuration:
@@ -80,9 +80,9 @@ class Configuration:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML with timestamps left as text, and with an eye on keys that are given twice.
+    """YAML with timestamps left as text, and with duplicate keys reported.
 
-    Not the C loader, which is quick but takes the process down when a file is nested a hundred thousand levels deep.
+    Not the C loader, which is fast but crashes the process when a file is nested a hundred thousand levels deep.
     """
 
     def __init__(self, text: str) -> None:
@@ -90,7 +90,7 @@ class _Loader(yaml.SafeLoader):
         self.duplicate_keys: list[Problem] = []
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """The mapping; of a key given twice the last value counts, as everywhere in YAML, but not unnoticed."""
+        """The mapping; of a duplicate key the last value counts, as everywhere in YAML, but it is reported."""
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -250,7 +250,7 @@ def _entries(tiers: list[object], report: ProblemReporter) -> Iterator[tuple[str
 
 
 def _arguments(value: object, path: str, report: ProblemReporter) -> dict[str, str]:
-    """Arguments as the map of texts upstream has; other scalars become what they look like."""
+    """Arguments as texts, as upstream has them; other scalars become the text they look like."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -270,14 +270,14 @@ def _plugin(name: str, arguments: Mapping[str, str], path: str, report: ProblemR
     if plugin is not None:
         yield NamedPlugin(name, plugin)
     elif name not in ACCEPTED_WITHOUT_EFFECT:
-        # Those decide nothing: `/get-snapshot` and `/get-job-order`, which they switch on upstream, are always there.
+        # They have no effect: `/get-snapshot` and `/get-job-order`, which they switch on upstream, are always served.
         yield from _third_party_plugin(name, arguments, path, report)
 
 
 def _third_party_plugin(
     name: str, arguments: Mapping[str, str], path: str, report: ProblemReporter
 ) -> Iterator[NamedPlugin]:
-    """A plugin installed beside us; one that fails to load is reported and skipped, whatever it raises."""
+    """An installed third-party plugin; one that fails to load is reported and skipped, whatever it raises."""
     points = sorted(entry_points(group=ENTRY_POINT_GROUP, name=name), key=lambda point: point.value)
     if not points:
         built_in_names = plugin_names()
@@ -310,7 +310,7 @@ def _third_party_plugin(
 class LastGoodConfiguration:
     """The configuration of a running service: a file with errors changes nothing.
 
-    `strict` makes an error of everything that would be skipped.
+    `strict` makes every skipped entry an error.
     """
 
     def __init__(self, text: str, profile: str = "", *, strict: bool = False) -> None:
@@ -319,7 +319,7 @@ class LastGoodConfiguration:
         self.current = load_configuration(text, profile).checked(strict=strict)
 
     def reload(self, text: str, report: Callable[[str], None]) -> bool:
-        """Take over a new file; False and a report when it cannot be used."""
+        """Use a new file; False and a report if it is invalid."""
         try:
             self.current = load_configuration(text, self._profile).checked(strict=self._strict)
         except ConfigurationError as error:

@@ -1,7 +1,7 @@
 """`usageDBConfig` of the configuration file (queues:14.2): where historical usage comes from, and which part counts.
 
-`clientType: built-in` keeps usage in the scheduler itself and needs nothing else; `prometheus` asks a server.  A
-mistake is reported and switches time-based fair share off, it never stops the scheduler.
+`clientType: built-in` keeps usage in the scheduler itself and needs nothing else; `prometheus` queries a server.  A
+mistake is reported and switches time-based fair share off; it never stops the scheduler.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pykai.core.queueing.cron import CronError, CronSchedule, parse_cron
 from pykai.core.queueing.usagehistory import CRON, SLIDING, TUMBLING, UsageWindow
 
 BUILT_IN, PROMETHEUS = "built-in", "prometheus"
-#: Upstream's own test clients are accepted; they have no usage to tell.
+#: Upstream's own test clients are accepted; they have no usage to report.
 CLIENT_TYPES = (BUILT_IN, PROMETHEUS, "fake", "fake-with-history")
 _SUBJECT = "scheduler configuration"
 _PATH = "usageDBConfig"
@@ -41,7 +41,7 @@ class UsageConfig:
 
 
 class _UsageConfigError(ValueError):
-    """A field that makes the whole block useless: path and text."""
+    """A field that invalidates the whole block: path and text."""
 
     def __init__(self, path: str, text: str) -> None:
         super().__init__(text)
@@ -49,7 +49,7 @@ class _UsageConfigError(ValueError):
 
 
 def read_usage(value: object, report: ProblemReporter) -> UsageConfig | None:
-    """The block, None when there is none or it cannot be used (queues:Q-330)."""
+    """The block, None if there is none or it is invalid (queues:Q-330)."""
     if value is None:
         return None
     try:
@@ -89,7 +89,7 @@ def _read(value: Mapping[Any, Any], report: ProblemReporter) -> UsageConfig:
         variable,
         _window(params),
         max(fetch, SECOND),
-        # Data cannot be fresher than it is fetched (queues:Q-334).
+        # Data cannot be fresher than the fetch interval (queues:Q-334).
         max(fetch, _span(params, "stalenessPeriod", 5 * MINUTE)),
         _span(params, "waitTimeout", MINUTE),
         {str(key): str(text) for key, text in extra.items()} if isinstance(extra, Mapping) else {},

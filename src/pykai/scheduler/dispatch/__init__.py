@@ -1,1 +1,1 @@
-"""Decisions become writes: binds, BindRequests, evictions, and what happens when one fails."""
+"""Decisions become writes: binds, BindRequests, evictions, and the handling of failures."""

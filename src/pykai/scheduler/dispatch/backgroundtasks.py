@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class BackgroundTasks:
-    """The writes that are going out."""
+    """The writes in progress."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[object]] = set()
@@ -20,7 +20,7 @@ class BackgroundTasks:
         return len(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
-        """Work in the background; what it raises is logged."""
+        """Start a task; exceptions are logged."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
@@ -32,7 +32,7 @@ class BackgroundTasks:
             log.error("%s failed", task.get_name(), exc_info=task.exception())
 
     async def drain(self, timeout_s: float) -> bool:
-        """Wait for everything that is under way; False when that took too long."""
+        """Wait for all tasks; False on a timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self._tasks:
@@ -42,6 +42,6 @@ class BackgroundTasks:
         return True
 
     def cancel(self) -> None:
-        """End everything that is under way."""
+        """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()

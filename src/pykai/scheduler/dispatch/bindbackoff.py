@@ -1,8 +1,8 @@
-"""Pods that stay out of the cycles for a while after a bind of theirs failed.
+"""Pods that stay out of the cycles for a while after a failed bind.
 
 Otherwise such a pod would be decided and refused again many times a second.  The pause doubles with every failure, of
-this pod or of the like in its group (`failedbinds`), up to a minute.  A pod that a controller makes in the place of one
-that pauses goes on with that pause, once its group has failed too often.
+this pod or of similar ones in its group (`failedbinds`), up to a minute.  A pod that a controller creates to replace a
+pausing one inherits that pause, once its group has failed too often.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BACKOFF = Backoff(1.0, 60.0)
 
 
 class BindBackoff:
-    """Holds pods back, and lets them go in time."""
+    """Holds pods back, and releases them in time."""
 
     def __init__(self, intake: Intake, clock: Clock) -> None:
         self._intake = intake
@@ -38,7 +38,7 @@ class BindBackoff:
         return list(self._pods)
 
     def stop(self) -> None:
-        """End nothing, and hold no pod back any more."""
+        """Hold no pod back any more."""
         for timer in (*self._pods.values(), *self._groups.values()):
             timer.cancel()
         self._pods.clear()
@@ -68,12 +68,12 @@ class BindBackoff:
         self._pods[key] = asyncio.get_running_loop().call_at(until_s, self.end, key)
 
     def end(self, key: str) -> None:
-        """Let a pod go."""
+        """Release a pod."""
         timer = self._pods.pop(key, None)
         if timer is not None:
             timer.cancel()
             self._intake.statuses.forget(key)
 
     def forget(self, pod: Pod) -> None:
-        """A pod is gone for good."""
+        """Forget a deleted pod."""
         self._failures.pop(pod.metadata.uid, None)

@@ -1,12 +1,12 @@
 """The plan of a gang as text: which pods are about to be bound where.
 
-Binding a gang is many writes, and a process can die between any two of them.  Before the first one the whole plan is
-kept in a record (`records`); after the last it goes.  The scheduler that takes over finishes it before other work may
-take its places, as far as that is still right (`core.resume`), or takes back what was bound if it cannot be finished.
+Binding a gang is many writes, and a process can die between any two of them.  The whole plan is kept in a record
+(`records`) from before the first write until after the last.  The scheduler that takes over finishes the plan before
+other work may take its places, as far as it is still valid (`core.resume`), or evicts what was bound if the plan cannot
+be finished.
 
-The text is compact JSON, a list of `[pod, uid, node]`.  All pods are in the namespace of the group.  What a BindRequest
-says besides the node is not kept: it would have to be decided again.  A large plan is compressed, marked by its first
-letter.
+The text is compact JSON, a list of `[pod, uid, node]`.  All pods are in the namespace of the group.  Other fields of a
+BindRequest are not kept: they would have to be decided again.  A large plan is compressed, marked by its first letter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_BYTES = 32_000_000
 
 
 class BindPlanError(ValueError):
-    """The text holds no plan that can be read, or the plan no record can hold."""
+    """The text is not a readable plan, or the plan is too large for a record."""
 
 
 class PendingBind(msgspec.Struct, frozen=True, gc=False):
@@ -49,7 +49,7 @@ class PendingBind(msgspec.Struct, frozen=True, gc=False):
     annotations: dict[str, str] = {}
 
     def spec(self) -> BindRequestSpec:
-        """What the tables are told about the placement."""
+        """The placement for the tables."""
         if self.request is None:
             return BindRequestSpec(pod_name=self.pod, selected_node=self.node)
         return msgspec.convert(self.request, BindRequestSpec)
@@ -59,7 +59,7 @@ _DECODER = msgspec.json.Decoder(list[tuple[str, str, str]])
 
 
 def encode_plan(entries: Iterable[PendingBind]) -> str:
-    """The text of a plan; raises PlanError when even the compressed plan is too large."""
+    """The text of a plan; raises BindPlanError if even the compressed plan is too large."""
     binds = [(entry.pod, entry.uid, entry.node) for entry in entries]
     text = msgspec.json.encode(binds)
     if len(text) <= _PLAIN_LIMIT:
@@ -74,7 +74,7 @@ def encode_plan(entries: Iterable[PendingBind]) -> str:
 
 
 def decode_plan(text: str) -> list[PlannedBind]:
-    """The plan in a text; raises PlanError."""
+    """The plan in a text; raises BindPlanError."""
     try:
         raw = text.encode()
         if text.startswith(_COMPRESSED):

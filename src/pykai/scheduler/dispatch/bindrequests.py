@@ -1,10 +1,10 @@
 """BindRequests as the scheduler writes them (cycle:OUT-1, gpu:B-1), and which pods need none.
 
 A bind becomes a BindRequest for the binder, which prepares what the pod needs (shared GPUs, claims, volumes) and then
-binds it.  A pod that needs nothing prepared can be bound directly; `needs_binder` tells the two apart.
+binds it.  A pod that needs no preparation can be bound directly; `needs_binder` decides.
 
-`assumed_request` is the same placement as the struct the engine's tables read: it stands for a bind that was decided
-and that the watch has not shown yet, whichever way the bind goes.
+`assumed_request` is the same placement as the struct that the engine's tables read: it represents a bind that was
+decided and that the watch has not shown yet, whichever way the bind goes.
 """
 
 from __future__ import annotations

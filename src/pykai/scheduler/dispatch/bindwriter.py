@@ -1,16 +1,16 @@
-"""One pod to its node: the write, and what became of it when the answer is an error or no answer at all.
+"""Binds one pod to its node: the write, and its outcome when the answer is an error or missing.
 
-Two ways lead there.  A pod that needs nothing prepared is bound by the `binding` subresource; any other gets a
-BindRequest, and the binder goes on from there.  Both end in an `Outcome`:
+There are two ways.  A pod that needs no preparation is bound by the `binding` subresource; any other gets a
+BindRequest, and the binder continues from there.  Both end in a `BindOutcome`:
 
-- PLACED: the pod is bound, or its BindRequest is there;
-- GONE: there is no such pod any more;
-- OVERTAKEN: others have taken the place meanwhile, so nothing was written;
-- REFUSED: it will not come about this way, and `why` says so.
+- PLACED: the pod is bound, or its BindRequest exists;
+- GONE: the pod no longer exists;
+- OVERTAKEN: other pods have taken the place meanwhile, so nothing was written;
+- REFUSED: the bind cannot succeed this way, and `why` gives the reason.
 
-Subtle: an answer that never came, or that the server failed, leaves open whether the write was carried out, so the
-object is read before the write is repeated or given up, as often as it takes: until the outcome is known, no other pod
-may have the place.  A conflict may be the echo of our own write that was carried out unanswered.
+Subtle: a missing answer, or a server error, leaves open whether the write was carried out, so the object is read before
+the write is repeated or given up, as often as it takes: until the outcome is known, no other pod may have the place.  A
+conflict may be the echo of our own write that was carried out unanswered.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from pykai.scheduler.sanitising.requestverifier import same_decision, same_place
 log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(0.05, 5.0)
-#: answers that the server itself failed, before a bind is given up
+#: server errors before a bind is given up
 _MAX_SERVER_FAILURES = 8
-#: the same of answers that the server has too much to do now
+#: the same for answers of an overloaded server
 _MAX_THROTTLED = 48
 #: answers that say nothing about the pod: unauthenticated, throttled, or the server is down
 _NOT_ABOUT_THE_POD = frozenset((401, 429, 502, 503, 504))
 
 
 class BindOutcome(Enum):
-    """What became of a bind."""
+    """The outcome of a bind."""
 
     PLACED = "placed"
     GONE = "gone"
@@ -67,18 +67,18 @@ class BindOutcome(Enum):
 
 
 class BindResult(NamedTuple):
-    """An outcome, and why if it is not what was wanted."""
+    """An outcome, with the reason unless the pod was placed."""
 
     outcome: BindOutcome
     why: str = ""
-    #: whether it was refused for what the pod is, and will be again; not for the state the server or we are in
+    #: whether the pod itself is the reason, so that it would be refused again; not the state of the server or of us
     is_permanent: bool = False
 
 
 _PLACED = BindResult(BindOutcome.PLACED)
 _GONE = BindResult(BindOutcome.GONE, "the pod is gone")
 _WriteAttempt = Callable[[], Awaitable[BindResult]]
-#: what became of a write with this answer; None = it was not carried out and may be repeated
+#: the outcome of a write with this answer; None = it was not carried out and may be repeated
 _DoubtResolver = Callable[[KubeError], Awaitable[BindResult | None]]
 
 
@@ -106,10 +106,10 @@ class BindWriter:
         fit_error: Callable[[], str] = str,
         report: Callable[[AssumptionEvent], None] = lambda _: None,
     ) -> BindResult:
-        """Bind a pod, or ask the binder for it; returns when the outcome is known.
+        """Bind a pod, or create its BindRequest; returns when the outcome is known.
 
-        `fit_error` is asked right before each write, and what it says keeps the pod from being bound.  `report` hears
-        when the write is in doubt, and when it turns out that it was not carried out.
+        `fit_error` is called right before each write, and a reason from it keeps the pod from being bound.  `report` is
+        called when the write is in doubt, and when it turns out that it was not carried out.
         """
         if entry.request is None:
             return await self._write_until_known(
@@ -136,9 +136,9 @@ class BindWriter:
         fit_error: Callable[[], str],
         report: Callable[[AssumptionEvent], None],
     ) -> BindResult:
-        """Try until the outcome is known; a server that fails is given some time, an unreachable one all it needs."""
+        """Try until the outcome is known; a failing server gets some time, an unreachable one all it needs."""
         failures = tries = throttled = 0
-        #: why we do not know whether the last write was carried out
+        #: why it is unknown whether the last write was carried out
         doubt: KubeError | None = None
         while True:
             min_pause_s = 0.0
@@ -159,7 +159,7 @@ class BindWriter:
                         doubt = error
                         report(AssumptionEvent.ANSWER_LOST)
                         raise
-                    # A transport within the process answers without ever waiting; others have a right to their turn.
+                    # An in-process transport answers without ever waiting; other tasks need their turn.
                     await asyncio.sleep(0)
                 return result
             except TooManyRequests as error:
@@ -178,7 +178,7 @@ class BindWriter:
             except KubeError as error:
                 if doubt is None:
                     return _refused(error)
-                # A server that has just started knows no roles yet and forbids to look. That is no answer.
+                # A server that has just started knows no roles yet and forbids the read. That is no answer.
                 log.warning("the outcome of a bind cannot be read: %s", error)
             tries += 1
             await self._pause(max(min_pause_s, _BACKOFF.delay_s(tries)))
@@ -224,11 +224,11 @@ class BindWriter:
     async def _resolve_request(
         self, namespace: str, entry: PendingBind, expected: BindRequest, error: KubeError
     ) -> BindResult | None:
-        """Whether a request of this name is ours; an old one of the name that leads nowhere is cleared away."""
+        """Whether a request of this name is ours; a dead one of the same name is deleted."""
         try:
             existing = await self._client.get(resources.BIND_REQUESTS, entry.pod, namespace, into=BindRequest)
         except NotFound:
-            # Never carried out, or the old one has just gone: once more.
+            # Never carried out, or the old one has just gone: try again.
             return None
         is_ours = same_placement(existing, expected) and same_decision(existing.spec, expected.spec)
         if is_ours and existing.status.phase != names.BIND_FAILED:

@@ -1,7 +1,7 @@
-"""Deletions: pods that are evicted, and BindRequests that lead nowhere.
+"""Deletions: evicted pods, and dead BindRequests.
 
-Both are deleted by their uid, as often as it takes within reason.  What cannot be deleted stays, and counts again.
-`read_live` reads what the server has, for callers that cannot rely on the cache.
+Both are deleted by their uid, with a limited number of retries.  What cannot be deleted stays, and counts again.
+`read_live` reads from the server, for callers that cannot rely on the cache.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _BACKOFF = Backoff(0.1, 5.0)
-#: answers that the server itself failed, before a write that need not be is given up
+#: server errors before an optional write is given up
 MAX_SERVER_FAILURES = 8
 
 
@@ -65,7 +65,7 @@ class Deletions:
         self._slots = FairSemaphore(in_flight)
 
     async def delete_request(self, key: str, uid: str) -> bool:
-        """Delete a BindRequest; False when the server does not get to it."""
+        """Delete a BindRequest; False if the server does not carry it out."""
         namespace, name = split_key(key)
         failures = 0
         while True:
@@ -112,13 +112,13 @@ class Deletions:
         self._intake.statuses.forget(key, AssumptionEvent.REFUSED)
 
     async def _still_exists(self, resource: Resource, key: str, uid: str) -> bool:
-        """Whether the object that could not be deleted for a conflict is this one still, or another of the name."""
+        """Whether the object whose deletion met a conflict still exists, or another has its name."""
         kind: type[Pod] | type[BindRequest] = Pod if resource == resources.PODS else BindRequest
         live: Pod | BindRequest | None = await self.read_live(resource, key, kind)
         return live is not None and live.metadata.uid == uid
 
     async def read_live(self, resource: Resource, key: str, into: type[T]) -> T | None:
-        """An object as the server has it, None when it has none; asked for as often as it takes."""
+        """An object as the server has it, None if it does not exist; retried as often as it takes."""
         namespace, name = split_key(key)
         tries = 0
         while True:
@@ -132,7 +132,7 @@ class Deletions:
             await asyncio.sleep(retry_delay_s(tries))
 
     async def _write_eviction_conditions(self, key: str, uid: str, why: str) -> None:
-        """Say on the pod why it goes; a pod that cannot be told is not deleted (cycle:OUT-6)."""
+        """Write the reason on the pod; without it the pod is not deleted (cycle:OUT-6)."""
         pod = self._intake.pods.get(key)
         if pod is None or pod.metadata.uid != uid:
             return

@@ -1,4 +1,4 @@
-"""Decisions become writes, many at a time, and what goes wrong is put right.
+"""Decisions become writes, many at a time, and failures are handled.
 
     plan --> Dispatcher --+--> PodBinding: a single bind is one write
                           +--> GangBinding: several binds of one group have a plan, kept in a record
@@ -94,7 +94,7 @@ class Dispatcher:
 
     @property
     def has_binds_in_flight(self) -> bool:
-        """Whether binds are going out."""
+        """Whether binds are in progress."""
         return bool(self._pod_binding)
 
     @property
@@ -108,27 +108,27 @@ class Dispatcher:
         return {group_key(pod) for pod in pods if pod is not None}
 
     async def take_over(self, query_engine: EngineQuery) -> None:
-        """Become responsible: plans left behind are finished before anything else is decided."""
+        """Become responsible: plans left behind are finished before any new decision."""
         records = await self._records.list_records()
         self._failed_requests.leading = True
         self._failed_binds.take_over(each for each in records if each.kind == FAILED_BINDS)
         await self._takeover.take_over([each for each in records if each.kind == BIND_PLAN], query_engine)
 
     async def drain(self, timeout_s: float = 10.0) -> bool:
-        """Wait for the writes that are going out; False when that took too long."""
+        """Wait for the writes in progress; False on a timeout."""
         return await self._tasks.drain(timeout_s)
 
     def stop(self) -> None:
-        """Start nothing more, and cancel what is under way: the next leader will find it."""
+        """Start nothing more, and cancel writes in progress: the next leader resumes them."""
         self._failed_requests.leading = False
         self._backoff.stop()
-        # The watches go on for a while; what they bring is for the next leader to answer.
+        # The watches go on for a while; the next leader handles what they bring.
         self._gang_binding.stop()
         self._failed_binds.stop()
         self._tasks.cancel()
 
     async def dispatch(self, plan: Plan, seen_generation: int = 0) -> None:
-        """Assume what was decided, and start to write it; the cycle has seen nodes up to `seen_generation`."""
+        """Assume the decisions of a plan, and start to write them; the cycle has seen nodes up to `seen_generation`."""
         groups, incomplete = await self._assume(plan)
         async for key, decided in yielding_to_loop(groups.items()):
             namespace, _ = split_key(key)
@@ -151,7 +151,7 @@ class Dispatcher:
             self._tasks.start(self._evictions.evict(eviction), f"eviction of {eviction.namespace}/{eviction.pod}")
 
     async def _assume(self, plan: Plan) -> tuple[dict[str, list[PendingBind]], set[str]]:
-        """Assume what was decided; the binds by group, and the groups that lost a pod meanwhile."""
+        """Assume decisions; returns the binds by group, and the groups that lost a pod meanwhile."""
         groups: dict[str, list[PendingBind]] = {}
         incomplete: set[str] = set()
         async for bind in yielding_to_loop(plan.binds):
@@ -167,7 +167,7 @@ class Dispatcher:
         return groups, incomplete
 
     def delete_dead_requests(self, keys: Iterable[str]) -> None:
-        """Delete BindRequests that lead nowhere."""
+        """Delete dead BindRequests."""
         self._failed_requests.delete_dead(keys)
 
     def _on_pod(self, change: Change[Pod]) -> None:

@@ -1,4 +1,4 @@
-"""Evictions: a bound pod is deleted, by uid; one that is only on its way loses its BindRequest instead."""
+"""Evictions: a bound pod is deleted, by uid; for a pod that is not bound yet, its BindRequest is deleted instead."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Evictions:
-    """Takes pods off their nodes."""
+    """Evicts pods."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Evictions:
         self._gang_binding = gang_binding
 
     async def evict(self, eviction: Evict) -> None:
-        """Take a pod off its node (cycle:16.2, OUT-4)."""
+        """Evict a pod (cycle:16.2, OUT-4)."""
         key = object_key(eviction.namespace, eviction.pod)
         write = self._pod_binding.write_of(key)
         if write is not None:
@@ -58,7 +58,7 @@ class Evictions:
         await self._deletions.delete_pod(key, eviction.uid, eviction.message)
 
     async def _withdraw(self, key: str, uid: str) -> bool:
-        """Take a pod that is on its way back by its BindRequest; False when it is bound already."""
+        """Withdraw a bind in progress by deleting its BindRequest; False if the pod is already bound."""
         plan = self._gang_binding.plan_of_pod(key)
         entry = plan.in_flight.get(split_key(key)[1]) if plan is not None else None
         if plan is not None and entry is not None and entry.pod in plan.unwritten:
@@ -80,7 +80,7 @@ class Evictions:
             return True
         pod = await self._deletions.read_live(resources.PODS, key, Pod)
         if pod is not None and pod.metadata.uid == uid and pod.spec.node_name:
-            # The binder was quicker, and the watch has not shown it yet.
+            # The binder was faster, and the watch has not shown it yet.
             return False
         self._intake.binds.withdraw(key, request.metadata.uid)
         self._intake.binds.give_up(key)

@@ -5,18 +5,18 @@ victims again and again: they are evicted for it, the bind fails, they come back
 PodGroup and cause.  After `MAX_BIND_FAILURES` of one cause the group is *confined*: the engine places it on free
 resources only (`core.report.decisions.FreeRoomOnly`), and an event and its condition say why.
 
-The count outlives the pod, because a controller makes a new one, and the scheduler, because it is kept in a record
-(`records`), written only when a bind has failed.  It is cleared when a pod like the one that failed is bound, or the
-PodGroup's spec changes; it does not hold while none of the waiting pods is like the one that failed.
+The count outlives the pod, because a controller creates a new one, and the scheduler, because it is kept in a record
+(`records`), written only when a bind has failed.  It is cleared when a pod similar to the failed one is bound, or the
+PodGroup's spec changes; it is ignored while none of the waiting pods is similar to the failed one.
 
 Subtle:
 
-- Pods are alike by what scheduling and binding read of them, not by name (`pod_fingerprint`); causes are compared
-  without the names of pods and nodes (`normalise_cause`).
+- Pods are similar if scheduling and binding read the same of them, whatever their names (`pod_fingerprint`); causes are
+  compared without the names of pods and nodes (`normalise_cause`).
 - All pods of a gang may fail for one cause: that is one failure of one attempt, not a hundred.
-- A group keeps a few different causes and pods; what comes beyond shares one count, so nothing grows without end.
-- The waiting pods of such a group are counted by likeness as they come and go: to read them all at every change would
-  let one tenant's large pods stop the scheduler.
+- A group keeps a few different causes and pods; all others share one count, so memory is bounded.
+- The waiting pods of such a group are counted by fingerprint as they come and go: reading them all at every change
+  would let one tenant's large pods stop the scheduler.
 
 Statements: security:failed-binds.
 """
@@ -49,17 +49,17 @@ log = logging.getLogger(__name__)
 
 #: failures of one cause that a group may have and still evict others
 MAX_BIND_FAILURES = 3
-#: different failures that are kept apart in one group, and BindRequests that are known to be counted
+#: different failures kept apart in one group, and BindRequests remembered as counted
 _MAX_DISTINCT_FAILURES = 8
 _MAX_COUNTED_REQUESTS = 32
 _MAX_CAUSE_LENGTH = 200
-#: stands for any pod and any cause
+#: matches any pod and any cause
 _ANY = "*"
 
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NUMBER = re.compile(r"\d+")
 
-#: annotations by which a pod asks for something
+#: annotations with requests of a pod
 _REQUEST_ANNOTATIONS = (
     names.GPU_FRACTION_ANNOTATION,
     names.GPU_MEMORY_ANNOTATION,
@@ -69,7 +69,7 @@ _REQUEST_ANNOTATIONS = (
 
 
 class BindFailureCount(msgspec.Struct):
-    """Failed binds of one cause, of pods that are alike."""
+    """Failed binds of one cause, of similar pods."""
 
     cause: str
     likeness: str
@@ -77,12 +77,12 @@ class BindFailureCount(msgspec.Struct):
 
 
 class _FailedBindsRecord(msgspec.Struct):
-    """What the record says."""
+    """The content of the record."""
 
     #: digest of the PodGroup's spec
     spec: str
     failures: list[BindFailureCount]
-    #: uids of BindRequests that are counted already
+    #: uids of BindRequests that are already counted
     requests: list[str] = []
 
 
@@ -96,12 +96,12 @@ class _FailingGroup:
     key: str
     uid: str
     record: _FailedBindsRecord
-    #: likeness -> how many of its pods wait
+    #: fingerprint -> how many of its pods wait
     waiting: Counter[str]
     confined: FreeRoomOnly | None = None
-    #: whether there was an event about it
+    #: whether an event was published about it
     event_sent: bool = False
-    #: changes so far, and how many of them the record has
+    #: changes so far, and how many of them are in the record
     version: int = 0
     written: int = 0
     write_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -133,7 +133,7 @@ class FailedBinds:
         self._failing.clear()
 
     def take_over(self, records: Iterable[HandoverRecord]) -> None:
-        """Go on from what the last leader has counted."""
+        """Continue from the counts of the last leader."""
         for record in records:
             group = self._intake.groups.get(record.group)
             try:
@@ -147,7 +147,7 @@ class FailedBinds:
             failing = _FailingGroup(record.group, record.uid, content, self._waiting_by_fingerprint(record.group))
             self._failing[failing.key] = failing
             for pod in self._intake.pods_of_group(failing.key):
-                # The last leader may have died before it could write that this one was bound after all.
+                # The last leader may have died before it could record that this pod was bound after all.
                 if pod.spec.node_name:
                     self._clear_failures(failing, pod_fingerprint(pod))
             failing.event_sent = self.failure_count(failing.key) >= MAX_BIND_FAILURES
@@ -162,9 +162,9 @@ class FailedBinds:
         counted_causes: set[str] | None,
         request_uid: str = "",
     ) -> None:
-        """A bind has failed: the API server refused it, or the binder has given up on this BindRequest.
+        """Count a failed bind: the API server refused it, or the binder has given up on this BindRequest.
 
-        `counted_causes`: what binds of its gang have failed for, each counted once.
+        `counted_causes`: the causes already counted for its gang, each counted once.
         """
         group = self._intake.groups.get(group_key)
         if group is None:
@@ -191,12 +191,12 @@ class FailedBinds:
         self._start_write(failing)
 
     def failure_count(self, group_key: str) -> int:
-        """How often binds of a group have failed for one cause, at most."""
+        """The highest number of failed binds of a group for one cause."""
         failing = self._failing.get(group_key)
         return max((each.count for each in failing.record.failures), default=0) if failing is not None else 0
 
     def on_pod_change(self, change: Change[Pod], group_key: str) -> None:
-        """News of a pod of a group: bound, made again, changed or gone."""
+        """Handle a change of a pod of a group: bound, recreated, changed or deleted."""
         failing = self._failing.get(group_key)
         if failing is None:
             return
@@ -209,7 +209,7 @@ class FailedBinds:
         self._update_confinement(failing)
 
     def on_group_change(self, change: Change[PodGroup]) -> None:
-        """News of a PodGroup: one that is gone, or another by now, starts over."""
+        """Handle a change of a PodGroup: a deleted or recreated one starts over."""
         failing = self._failing.get(change.key)
         if failing is None:
             return
@@ -226,7 +226,7 @@ class FailedBinds:
             self._start_write(failing)
 
     def _update_confinement(self, failing: _FailingGroup) -> None:
-        """Confine a group, or no longer."""
+        """Confine a group, or end its confinement."""
         why = self._confinement_reason(failing)
         if why == failing.confined:
             return
@@ -266,7 +266,7 @@ class FailedBinds:
         self._tasks.start(self._write_record(failing), f"record of failed binds of {failing.key}")
 
     async def _write_record(self, failing: _FailingGroup) -> None:
-        """Write what is known by now; what others have written meanwhile is not written again."""
+        """Write the present state; what was written meanwhile is not written again."""
         async with failing.write_lock:
             version = failing.version
             if failing.written >= version:
@@ -282,7 +282,7 @@ class FailedBinds:
 
 
 def _failure_entry(record: _FailedBindsRecord, cause: str, fingerprint: str) -> BindFailureCount:
-    """The failure of this cause and pod; the one for all others when there are too many."""
+    """The failure of this cause and pod; the shared one if there are too many."""
     for each in record.failures:
         if (each.cause, each.likeness) == (cause, fingerprint):
             return each
@@ -301,13 +301,13 @@ def _digest(item: object) -> str:
 
 
 def pod_fingerprint(pod: Pod) -> str:
-    """Equal for pods that ask for the same, however they are called."""
+    """Equal for pods with the same requests, whatever their names."""
 
     def without_mounts(containers: Iterable[Container]) -> tuple[Container, ...]:
         return tuple(replace(each, volume_mounts=()) for each in containers)
 
     spec = pod.spec
-    # Where a service account mounts its token, every pod gets new names of volumes.
+    # Where a service account mounts its token, every pod gets new volume names.
     volumes = tuple(replace(each, name="") for each in spec.volumes)
     requested: PodSpec = replace(
         spec,

@@ -1,4 +1,4 @@
-"""BindRequests that lead nowhere: the binder has given up on them, their node is gone, or they were deleted."""
+"""Dead BindRequests: the binder has given up on them, their node is gone, or they were deleted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pykai.scheduler.sanitising.requestverifier import owner_uid, pod_key_of
 
 
 class FailedRequests:
-    """Counts, deletes and lets pods pause.  Lives on the event loop."""
+    """Counts and deletes them, and lets their pods back off.  Lives on the event loop."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class FailedRequests:
         pod_binding: PodBinding,
         gang_binding: GangBinding,
     ) -> None:
-        #: whether what the watch brings is ours to answer
+        #: whether we handle what the watch brings
         self.leading = False
         self._intake = intake
         self._shard = shard
@@ -44,19 +44,19 @@ class FailedRequests:
         self._gang_binding = gang_binding
 
     def on_request_change(self, change: Change[BindRequest]) -> None:
-        """News of any BindRequest."""
+        """Handle a change of any BindRequest."""
         request = change.new
         if request is not None:
             if self.leading and self._shard.covers(request.metadata) and not self._intake.binds.is_withdrawn(request):
-                # At once: the next cycle would decide about the pod again before it takes the request away.
+                # At once: the next cycle would decide about the pod again before it deletes the request.
                 self._on_binder_gave_up(request)
             self._gang_binding.on_request_change(request)
         elif self._pod_binding.write_of(change.key) is None and not self._intake.binds.is_assumed(change.key):
-            # The end of an older request of the name says nothing about the one that we write or have written.
+            # The end of an older request of the same name does not concern the one that we write or have written.
             self._gang_binding.fail_pod(change.key, "its BindRequest was deleted")
 
     def _on_binder_gave_up(self, request: BindRequest) -> None:
-        """The binder may have given up on a request: count that, and let the pod pause, once for each request."""
+        """If the binder has given up on a request, count that and let the pod pause, once for each request."""
         key = pod_key_of(request)
         pod = self._intake.pods.get(key)
         if pod is None or pod.spec.node_name or not binder_gave_up(request):
@@ -71,7 +71,7 @@ class FailedRequests:
             self._pod_binding.back_off(key, uid)
 
     def delete_dead(self, keys: Iterable[str]) -> None:
-        """Delete BindRequests that lead nowhere (cycle:SNP-8); their pods back off before they are tried again.
+        """Delete dead BindRequests (cycle:SNP-8); their pods back off before they are tried again.
 
         Statements: gpu:B-5.
         """

@@ -1,8 +1,8 @@
-"""BindRequests that we did not decide are deleted, while we lead.
+"""Deletes BindRequests that we did not decide, while we lead.
 
-`BindRequestVerifier` keeps them from the engine; the binder would still carry them out.  So they go as soon as they are
-seen, and an event on the pod says why.  The binder may be quicker.  Even then it cannot fill a node or a device beyond
-its capacity, which it checks itself; the pod is charged to its queue like any other.
+`BindRequestVerifier` keeps them from the engine; the binder would still carry them out.  So they are deleted as soon as
+they are seen, and an event on the pod says why.  The binder may be faster.  Even then it cannot fill a node or a device
+beyond its capacity, which it checks itself; the pod is charged to its queue like any other.
 
 Only a request for a waiting pod of ours is deleted.  Any other has no effect, or belongs to another scheduler.
 """
@@ -43,14 +43,14 @@ class ForgedRequests:
         intake.pods.subscribe(self._on_pod)
 
     def take_over(self) -> None:
-        """From now on only what we decide counts."""
+        """Start to lead: from now on only our decisions count."""
         self._leading = True
         self._intake.binds.start_verifying()
         for request in self._intake.requests.values():
             self._delete_if_forged(request)
 
     def stop(self) -> None:
-        """Others lead."""
+        """Stop leading."""
         self._leading = False
         self._intake.binds.stop_verifying()
         for task in self._tasks.values():
@@ -61,7 +61,7 @@ class ForgedRequests:
             self._delete_if_forged(change.new)
 
     def _on_pod(self, change: Change[Pod]) -> None:
-        """A pod may come after a request that was forged for it."""
+        """Check a pod that arrives after a request that was forged for it."""
         if self._leading and change.old is None:
             request = self._intake.requests.get(change.key)
             if request is not None:

@@ -1,10 +1,10 @@
-"""Binds of gangs: the plan before the first of them, and its end after the last.
+"""Binds of gangs: the plan is recorded before the first bind and deleted after the last.
 
 Several binds of one group are a gang: its plan is kept in a record before the first of them (`records`, `bindplan`,
-`gangplans`), and deleted when all are settled.  If a gang cannot reach its minimum any more, because a bind was refused
+`gangplans`), and deleted when all are settled.  If a gang can no longer reach its minimum, because a bind was refused
 for good, the part that was bound is evicted, with an event.
 
-`podbinding` makes each bind; `gangtakeover` goes on with the plans that another scheduler left behind.
+`podbinding` makes each bind; `gangtakeover` resumes the plans that another scheduler left behind.
 
 Statements: cycle:STM.
 """
@@ -39,12 +39,12 @@ log = logging.getLogger(__name__)
 #: fields of the record of a plan
 RECORD_QUEUE = "queue"
 RECORD_PODS = "pods"
-#: cluster seconds for a pod of a gang to find another place when others took its own
+#: cluster seconds for a pod of a gang to get another place after losing its own
 _SECOND_CHANCE_S = 5.0
 
 
 class GangBinding:
-    """The plans of gangs that are on their way."""
+    """The plans of gangs that are being bound."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class GangBinding:
         self._tasks = tasks
         self._pod_binding = pod_binding
         self._plans: dict[str, GangPlan] = {}
-        #: PodGroup key -> held while its record is written
+        #: PodGroup key -> lock held while its record is written
         self._record_locks: dict[str, asyncio.Lock] = {}
 
     def __len__(self) -> int:
@@ -78,21 +78,21 @@ class GangBinding:
         return key in self._plans
 
     def adopt(self, plan: GangPlan) -> None:
-        """Go on with a plan that another scheduler left."""
+        """Resume a plan that another scheduler left."""
         self._plans[plan.key] = plan
 
     def stop(self) -> None:
-        """Forget what is under way: it is for the next leader to finish."""
+        """Forget plans in progress: the next leader finishes them."""
         self._plans.clear()
 
     def can_reach_minimum(self, key: str) -> bool:
-        """Whether a group reaches its minimum with what is bound and what is on its way."""
+        """Whether a group reaches its minimum with the pods that are bound or being bound."""
         group = self._intake.groups.get(key)
         pods = self._intake.pods_of_group(key)
         return group is None or reaches_minimum(group, pods, lambda pod: self._intake.binds.is_assumed(_key(pod)))
 
     def bind_gang(self, key: str, entries: list[PendingBind], seen_generation: int) -> None:
-        """Bind several pods of a group, or more of a gang that is on its way."""
+        """Bind several pods of a group, or more of a gang that is being bound."""
         group = self._intake.groups.get(key)
         if group is None:
             for entry in entries:
@@ -136,12 +136,12 @@ class GangBinding:
 
     def _on_bind_result(self, plan: GangPlan, entry: PendingBind, result: BindResult) -> None:
         if result.outcome is BindOutcome.OVERTAKEN:
-            # Others were quicker: the pod has some time to find another place.
+            # Another pod took the place: this one has some time to get another.
             wait_s = self._clock.wall_s(_SECOND_CHANCE_S)
             asyncio.get_running_loop().call_later(wait_s, self._fail_if_unplaced, plan, entry, result.why)
             return
         if result.outcome is BindOutcome.PLACED:
-            # The watch may have been quicker than the answer.
+            # The watch may have been faster than the answer.
             plan.on_pod(entry.pod, self._intake.pods.get(object_key(plan.namespace, entry.pod)))
         else:
             plan.mark_failed(entry, result.why)
@@ -153,7 +153,7 @@ class GangBinding:
             self.finish_if_settled(plan)
 
     async def _persist(self, plan: GangPlan) -> str:
-        """Keep what is open in the record; why that failed, "" when it is there."""
+        """Record the open binds; returns why that failed, "" on success."""
         async with self._record_locks.setdefault(plan.key, asyncio.Lock()):
             group = self._intake.groups.get(plan.key)
             if group is None:
@@ -164,7 +164,7 @@ class GangBinding:
                 return str(error)
             if text == plan.recorded_text:
                 return ""
-            # What failed may be there all the same: an earlier try without an answer was carried out.
+            # A failed write may exist all the same: an earlier try without an answer was carried out.
             plan.may_be_recorded = True
             data = {RECORD_QUEUE: group.spec.queue, RECORD_PODS: text}
             why = await self._records.put(BIND_PLAN, plan.key, plan.uid, data)
@@ -179,12 +179,12 @@ class GangBinding:
             self._tasks.start(self._finish(plan), f"end of the plan of gang {plan.key}")
 
     async def _finish(self, plan: GangPlan) -> None:
-        """Give back what was bound if the gang is not whole, then delete the record."""
+        """Evict what was bound if the gang is incomplete, then delete the record."""
         group = self._intake.groups.get(plan.key)
         if plan.failed and group is not None and group.metadata.uid == plan.uid:
             await self._evict_if_below_minimum(plan, group)
         async with self._record_locks.setdefault(plan.key, asyncio.Lock()):
-            # A new plan of the group may have been written meanwhile; it is not ours to remove.
+            # A new plan of the group may have been written meanwhile; it must stay.
             next_plan = self._plans.get(plan.key)
             if plan.may_be_recorded and (next_plan is None or next_plan.uid != plan.uid):
                 await self._records.remove(self._records.name_of(BIND_PLAN, plan.uid))
@@ -192,7 +192,7 @@ class GangBinding:
                 self._record_locks.pop(plan.key, None)
 
     async def _evict_if_below_minimum(self, plan: GangPlan, group: PodGroup) -> None:
-        """A gang of which pods were lost on the way keeps its nodes only if its minimum is there."""
+        """Evict the bound pods of a gang that lost pods on the way, unless its minimum is bound."""
         if self.can_reach_minimum(plan.key):
             return
         bound = [pod for pod in self._intake.pods_of_group(plan.key) if is_bound_and_active(pod)]
@@ -218,7 +218,7 @@ class GangBinding:
         return self._plans.get(group_key(pod)) if pod is not None else None
 
     def fail_pod(self, pod_key: str, why: str) -> None:
-        """A pod that went by a BindRequest will not be bound."""
+        """Record that a pod with a BindRequest will not be bound."""
         plan = self.plan_of_pod(pod_key)
         if plan is not None:
             entry = plan.in_flight.get(split_key(pod_key)[1])
@@ -227,7 +227,7 @@ class GangBinding:
                 self.finish_if_settled(plan)
 
     def on_pod_change(self, change: Change[Pod]) -> None:
-        """News of any pod."""
+        """Handle a change of any pod."""
         if not self._plans:
             return
         pod = change.new
@@ -242,7 +242,7 @@ class GangBinding:
                 self.finish_if_settled(plan)
 
     def on_request_change(self, request: BindRequest) -> None:
-        """News of any BindRequest."""
+        """Handle a change of any BindRequest."""
         if self._plans and binder_gave_up(request):
             plan = self.plan_of_pod(object_key(request.metadata.namespace, request.spec.pod_name))
             if plan is not None:

@@ -1,11 +1,11 @@
-"""Gangs on their way to their nodes, from the first write to the last: whole, or given back.
+"""Gangs being bound, from the first write to the last: complete, or evicted again.
 
 A `GangPlan` is open from the moment several pods of a group are to be bound until each of them is settled: seen on its
 node, gone, or refused for good.  Its text is kept in a record all that time (`bindplan`), so that a scheduler that
 takes over finds it.  When all are settled and the group has its minimum, the plan is done; if the minimum is missing,
 what was bound is evicted again.
 
-This module only keeps track of what is open, settled and left; `gangbinding` writes.
+This module only tracks what is open, settled and left; `gangbinding` writes.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class GangPlan:
     bound: dict[str, PendingBind] = field(default_factory=dict)
     #: pod name -> why it will not be bound
     failed: dict[str, str] = field(default_factory=dict)
-    #: what the record says, as far as we know; "" = there is none
+    #: the content of the record, as far as we know; "" = there is none
     recorded_text: str = ""
     #: whether there may be a record
     may_be_recorded: bool = False
-    #: what binds of this plan have failed for, each counted once (`failedbinds`)
+    #: causes for which binds of this plan have failed, each counted once (`failedbinds`)
     counted_causes: set[str] = field(default_factory=set)
 
     @property
@@ -50,7 +50,7 @@ class GangPlan:
         return split_key(self.key)[0]
 
     def add(self, entries: Iterable[PendingBind]) -> None:
-        """More pods of the group."""
+        """Add pods of the group."""
         for entry in entries:
             self.in_flight[entry.pod] = entry
             self.unwritten.add(entry.pod)
@@ -58,23 +58,23 @@ class GangPlan:
             self.failed.pop(entry.pod, None)
 
     def encode(self) -> str:
-        """What the record should say."""
+        """The text for the record."""
         return encode_plan(self.in_flight.values())
 
     def mark_bound(self, name: str) -> None:
-        """A pod is on its node."""
+        """Record that a pod is on its node."""
         entry = self.in_flight.pop(name, None)
         if entry is not None:
             self.bound[name] = entry
 
     def mark_failed(self, entry: PendingBind, why: str) -> None:
-        """A pod will not be bound as planned, unless it has another place by now."""
+        """Record that a pod will not be bound as planned, unless it has another place by now."""
         if self.in_flight.get(entry.pod) is entry:
             del self.in_flight[entry.pod]
             self.failed[entry.pod] = why
 
     def on_pod(self, name: str, pod: Pod | None) -> None:
-        """News of a pod, None when it is gone."""
+        """Handle a change of a pod, None if it is deleted."""
         entry = self.in_flight.get(name)
         if entry is None:
             return
@@ -86,7 +86,7 @@ class GangPlan:
             self.mark_failed(entry, f"the pod is on node {pod.spec.node_name}")
 
     def on_request(self, request: BindRequest) -> None:
-        """News of a BindRequest."""
+        """Handle a change of a BindRequest."""
         entry = self.in_flight.get(request.spec.pod_name)
         if entry is not None and entry.request is not None and binder_gave_up(request):
             owners = {owner.uid for owner in request.metadata.owner_references}
@@ -106,14 +106,14 @@ def binder_gave_up(request: BindRequest) -> bool:
 
 
 def is_bound_and_active(pod: Pod) -> bool:
-    """Whether a pod is on a node to stay."""
+    """Whether a pod is on a node and not terminating."""
     return bool(pod.spec.node_name) and pod.metadata.deletion_timestamp is None and pod.status.phase != "Succeeded"
 
 
 def reaches_minimum(
     group: PodGroup, pods: Iterable[Pod], is_being_bound: Callable[[Pod], bool] = lambda _: False
 ) -> bool:
-    """Whether the pods of a group that have a node reach its minimum; one that has finished part of its work does."""
+    """Whether the pods of a group that have a node reach its minimum; one with finished work does."""
     active: Counter[str] = Counter()
     for pod in pods:
         if pod.status.phase == "Succeeded":

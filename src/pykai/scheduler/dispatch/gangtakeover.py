@@ -1,7 +1,7 @@
-"""Plans of gangs that another scheduler left behind: gone on with before the first cycle.
+"""Plans of gangs that another scheduler left behind: resumed before the first cycle.
 
-A plan is only a hint here: the engine decides again whether each pod may be bound to its node (`core.resume`), and what
-cannot is lost.
+A plan is only a hint here: the engine decides again whether each pod may be bound to its node (`core.resume`); other
+binds are dropped.
 
 Statements: cycle:STM.
 """
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class GangTakeover:
-    """Reads plans from records, and goes on with them."""
+    """Reads plans from records, and resumes them."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class GangTakeover:
         self._gang_binding = gang_binding
 
     async def take_over(self, records: Iterable[HandoverRecord], query_engine: EngineQuery) -> None:
-        """Go on with the plans that another scheduler left, as far as the engine finds them right now."""
+        """Resume the plans that another scheduler left, as far as the engine finds them valid now."""
         plans: list[GangPlan] = []
         unfinished: list[UnfinishedBinds] = []
         async for record in yielding_to_loop(records):
@@ -61,7 +61,7 @@ class GangTakeover:
             plan, places = plan_and_places
             log.info("gang %s: resuming a plan of %d pods", plan.key, len(plan.in_flight))
             plans.append(plan)
-            # At once, so that what happens while the engine is asked is not missed.
+            # At once, so that no change during the engine's check is missed.
             self._gang_binding.adopt(plan)
             if places:
                 unfinished.append(UnfinishedBinds(plan.key, plan.uid, record.data.get(RECORD_QUEUE, ""), places))
@@ -78,7 +78,7 @@ class GangTakeover:
             self._resume_plan(plan, binds.get(plan.key, ()), resumed.refused, seen_generation)
 
     def _read_plan(self, record: HandoverRecord) -> tuple[GangPlan, tuple[PlannedBind, ...]] | None:
-        """The plan in a record, and the places of it that nothing was written for; None when it is of no use."""
+        """The plan in a record, and its binds that were not written; None if it is useless."""
         group = self._intake.groups.get(record.group)
         if group is None or group.metadata.uid != record.uid or not self._intake.tables.shard.covers(group.metadata):
             log.info("the plan of gang %s is deleted: there is no such PodGroup with uid %s", record.group, record.uid)
@@ -92,7 +92,7 @@ class GangTakeover:
         return plan, tuple(place for place in places if self._adopt_place(plan, place))
 
     def _adopt_place(self, plan: GangPlan, place: PlannedBind) -> bool:
-        """Take a pod into a plan; whether it waits and nothing is under way for it."""
+        """Add a pod to a plan; whether it waits and no write is in progress for it."""
         key = object_key(plan.namespace, place.pod)
         request = self._intake.requests.get(key)
         if request is not None and self._intake.binds.is_effective(request) and owner_uid(request) == place.uid:
@@ -111,7 +111,7 @@ class GangTakeover:
     def _resume_plan(
         self, plan: GangPlan, binds: Iterable[Bind], refused: Mapping[str, str], seen_generation: int
     ) -> None:
-        """Bind what the engine has placed again, unless the gang cannot be whole with it."""
+        """Bind what the engine has placed again, unless the gang stays incomplete."""
         rebinds = {bind.pod: bind for bind in binds}
         entries: list[PendingBind] = []
         for name in sorted(plan.unwritten & plan.in_flight.keys()):

@@ -1,15 +1,15 @@
-"""A last look at a node before a pod is sent there.
+"""Rechecks a node right before a pod is bound to it.
 
 Between the snapshot of a cycle and the write of its last bind lie the cycle itself and the queue of writes.  Meanwhile
-others go on: the default scheduler binds its pods to the same nodes, static pods appear, nodes shrink.  A bind that no
-longer fits would be refused by the kubelet, and the pod would have failed through our fault, although we could have
-known.  So each bind is looked at right before it goes out.
+the default scheduler binds its pods to the same nodes, static pods appear, nodes shrink.  A bind that no longer fits
+would be rejected by the kubelet, and the pod would have failed through our fault, although we could have known.  So
+each bind is checked right before it is written.
 
-That is cheap, because hardly ever did anything happen: the intake counts what came to a node without us, and a node to
-which nothing came since the decision has the room that the engine saw.  Otherwise the requests of all pods that are
-there or on the way are added up (`core.placing.nodeload`), and `fit_error` says what is missing.
+That is cheap, because changes are rare: the intake counts what came to a node without us, and a node without arrivals
+since the decision has the room that the engine saw.  Otherwise the requests of all pods on the node and of binds in
+progress are added up (`core.placing.nodeload`), and `fit_error` says what is missing.
 
-Subtle: a pod that shares a GPU of which no reservation pod is known yet needs a whole one of the node.
+Subtle: a pod that shares a GPU without a known reservation pod needs a whole GPU of the node.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REQUESTS_BY_NODE = "requests by node"
 
 
 class NodeRecheck:
-    """Says whether nodes still have room for what was decided a while ago."""
+    """Checks whether nodes still have room for earlier decisions."""
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
@@ -42,7 +42,7 @@ class NodeRecheck:
         intake.requests.index(_REQUESTS_BY_NODE, _selected_node)
 
     def fit_error(self, namespace: str, entry: PendingBind, seen_generation: int) -> str:
-        """Why a pod that was given its node as of then does not fit there any more, "" when it does."""
+        """Why a pod no longer fits the node it was given at that generation, "" if it does."""
         node = self._intake.nodes.get(entry.node)
         if node is None:
             return f"node {entry.node} is gone"
@@ -55,7 +55,7 @@ class NodeRecheck:
         return self._shortage(entry, pod, sanitise_node(node)[0])
 
     def gang_fit_error(self, plan: GangPlan, entries: Iterable[PendingBind], seen_generation: int) -> str:
-        """Why a gang of which nothing is bound yet cannot be whole any more, "" when it can."""
+        """Why a gang with no bound pod can no longer be complete, "" if it can."""
         fit_errors = {entry.pod: self.fit_error(plan.namespace, entry, seen_generation) for entry in entries}
         group = self._intake.groups.get(plan.key)
         if plan.bound or group is None or not any(fit_errors.values()):
@@ -92,7 +92,7 @@ class NodeRecheck:
         return f"others came to node {entry.node}: {why}" if why else ""
 
     def _incoming_binds(self, entry: PendingBind) -> Iterator[BindRequest]:
-        """The binds of others to the node that have not been seen there yet."""
+        """Other binds to the node that have not been seen there yet."""
         seen = set()
         for request in (
             *self._intake.binds.on_node(entry.node),

@@ -1,8 +1,8 @@
-"""One pod to its node: the write in the background, and what follows from its outcome.
+"""Binds one pod: the write in the background, and the handling of its outcome.
 
-Right before each write the node is looked at once more (`noderecheck`): a place that others have taken since the
-decision is given up, and the pod decided again at once.  A pod whose bind was refused stays out of the cycles for a
-while (`bindbackoff`); its condition says why.  A group whose binds keep failing evicts no more pods (`failedbinds`).
+Right before each write the node is rechecked (`noderecheck`): if other pods have taken the place since the decision,
+the bind is dropped and the pod decided again at once.  A pod whose bind was refused stays out of the cycles for a while
+(`bindbackoff`); its condition says why.  A group whose binds keep failing evicts no more pods (`failedbinds`).
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ class PodBinding:
         return len(self._writes)
 
     def write_of(self, key: str) -> asyncio.Task[object] | None:
-        """The write that binds a pod, None when none is under way."""
+        """The write that binds a pod, None if there is none."""
         return self._writes.get(key)
 
     def can_be_bound(self, key: str, uid: str) -> bool:
-        """False when the pod has gone or was bound since it was decided; the change waits for the next cycle."""
+        """False if the pod was deleted or bound since the decision; the change waits for the next cycle."""
         pod = self._intake.pods.get(key)
         return pod is not None and pod.metadata.uid == uid and not pod.spec.node_name
 
     def make_pending_bind(self, bind: Bind) -> PendingBind | None:
-        """How a bind is to be written; None when the pod has gone or was bound since it was decided."""
+        """How to write a bind; None if the pod was deleted or bound since the decision."""
         key = object_key(bind.namespace, bind.pod)
         pod = self._intake.pods.get(key)
         if pod is None or not self.can_be_bound(key, bind.uid):
@@ -97,7 +97,7 @@ class PodBinding:
         counted_causes: set[str] | None = None,
         on_result: Callable[[BindResult], None] = lambda _: None,
     ) -> None:
-        """Start the write that binds a pod; of the causes for which it may fail, each is counted once for its gang."""
+        """Start the write that binds a pod; each cause of failure is counted once for its gang."""
         key = object_key(namespace, entry.pod)
         work = self._bind(namespace, entry, seen_generation, counted_causes, on_result)
         task = self._tasks.start(work, f"bind of {key}")
@@ -153,7 +153,7 @@ class PodBinding:
         self.back_off(key, entry.uid)
 
     def back_off(self, key: str, uid: str) -> None:
-        """Keep a pod out of the cycles for a while, unless it has another place by now, or has gone."""
+        """Keep a pod out of the cycles for a while, unless it has another place by now, or is deleted."""
         pod = self._intake.pods.get(key)
         if self._intake.binds.is_assumed(key) or pod is None or pod.metadata.uid != uid:
             return
@@ -162,6 +162,6 @@ class PodBinding:
 
 
 def age_s(pod: Pod, clock: Clock) -> float | None:
-    """How long a pod has existed, in cluster seconds; None when that cannot be told."""
+    """How long a pod has existed, in cluster seconds; None if unknown."""
     created_ns = timestamp_or_zero(pod.metadata.creation_timestamp)
     return max(0.0, (now_ns(clock) - created_ns) / 1e9) if created_ns else None

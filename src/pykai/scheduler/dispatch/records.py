@@ -1,15 +1,15 @@
-"""What a scheduler must not forget, in ConfigMaps of its own namespace.
+"""State that must survive the scheduler, in ConfigMaps of its own namespace.
 
-A scheduler may die at any moment, and another goes on.  What the next one has to know is put into *records*: the plan
-of a gang that is being bound (`gangbinding`), and binds that failed (`failedbinds`).  A record is about one PodGroup
-and bears its uid in the name.  It lies in the scheduler's namespace, not on the PodGroup, because tenants write
-PodGroups.
+A scheduler may die at any moment, and another takes over.  What the next one has to know is kept in *records*: the plan
+of a gang that is being bound (`gangbinding`), and failed binds (`failedbinds`).  A record is about one PodGroup and has
+its uid in the name.  It is in the scheduler's namespace, not on the PodGroup, because tenants write PodGroups.
 
 Records carry labels for their kind, scheduler and node pool, so that schedulers and shards never read each other's.  A
 scheduler that takes over reads them once; they are not watched.
 
-Subtle: a write without an answer is simply made again.  A `create` that finds the name taken becomes a patch: the name
-belongs to this shard and PodGroup, so what lies there is an older text of ours.  Deletes name the uid of the ConfigMap.
+Subtle: a write without an answer is simply repeated.  A `create` that finds the name taken becomes a patch: the name
+belongs to this shard and PodGroup, so the existing ConfigMap is an older record of ours.  Deletes name the uid of the
+ConfigMap.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _UID = "podGroupUid"
 
 
 class HandoverRecord(NamedTuple):
-    """A record as it was found."""
+    """A record as it was read."""
 
     kind: str
     #: name of its ConfigMap
@@ -81,7 +81,7 @@ class HandoverRecords:
         return f"kai-{kind}-{uid}-{self._shard_hash}"
 
     async def put(self, kind: str, group: str, uid: str, data: Mapping[str, str]) -> str:
-        """Keep a record, in the place of an older one; why that failed, "" when it is kept."""
+        """Write a record, replacing an older one; returns why that failed, "" on success."""
         size = sum(len(text.encode()) for text in data.values())
         if size > MAX_RECORD_CHARACTERS:
             return f"it has {size} bytes; a ConfigMap holds {MAX_RECORD_CHARACTERS}"
@@ -135,7 +135,7 @@ class HandoverRecords:
                 pass
             except (Conflict, ServerError, TooManyRequests) as error:
                 if isinstance(error, Conflict) and uid:
-                    # Another ConfigMap of the name.
+                    # Another ConfigMap of the same name.
                     return
                 failures += 1
                 if failures >= MAX_SERVER_FAILURES:
@@ -158,7 +158,7 @@ class HandoverRecords:
                 )
                 break
             except (ConnectionLost, ServerError, TooManyRequests) as error:
-                # Nothing else can be done without the server either.
+                # Without the server nothing else can be done either.
                 log.warning("the records of the last leader cannot be read yet: %s", error)
             except KubeError as error:
                 log.error("the records of the last leader cannot be read; its gangs are not finished: %s", error)
