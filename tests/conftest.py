@@ -55,7 +55,7 @@ class _IllegalTransitions(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def _no_illegal_transitions(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A scheduler that loses track of its own writes fails the test, whatever else the test looks at."""
+    """A scheduler that loses track of its own writes fails the test, whatever else the test checks."""
     logger, kept = logging.getLogger("pykai.scheduler.intake.assumptions"), _IllegalTransitions()
     logger.addHandler(kept)
     try:
@@ -87,7 +87,7 @@ def _control_plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Services that were forbidden something, rights that nobody has used, and too many excuses fail the run."""
+    """Forbidden requests of services, unused rights and too many exceptions fail the run."""
     if not session.config.getoption("--cluster"):
         return
     from pykai.services.table import account_rules

@@ -1,4 +1,4 @@
-"""What an object holds on to: asked before and after things have come and gone."""
+"""The entries an object holds, to be compared before and after things have come and gone."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The event loop of tests has a time of its own (`install`, from conftest.py): the wall's, less all time in which a thread
 of this process wanted to run and other programs had the processors.  Every limit of asyncio follows it, so "10 seconds"
 means ten seconds in which the test could work or had nothing to do, on an idle machine and on a busy one.  Limits stay
-short all the same: what has failed says so soon.
+short nevertheless: failures show early.
 
 What no event loop measures (a program that is started and awaited) gets `PROGRAM_S`; a test that hangs in spite of all
 this is ended by `timeout` in pyproject.toml, after an hour.

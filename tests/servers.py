@@ -3,10 +3,10 @@
     async with api_server(clock) as server:
         client = Client(server.transport())
 
-Tests cannot tell which it is, except those that look into the embedded server (`embedded_only` with a reason).  The
+Tests cannot distinguish them, except those that inspect the embedded server (`embedded_only` with a reason).  The
 real server is one for all tests of a run: what a test has created is deleted when its block ends, and every test has it
 to itself.  Only namespaces stay, since deleting them takes the real server seconds; `ensure_namespace` takes those that
-are there.  A service asks with its own account (`transport("binder")`), under its own role, and the policies of ours
+are there.  A service uses its own account (`transport("binder")`), under its own role, and the policies of ours
 are installed.
 """
 
@@ -171,7 +171,7 @@ class _RealServer:
         finally:
             for transport in self._transports.values():
                 await transport.close()
-        assert not self._lost, f"a service wrote fields that nobody keeps: {self._lost}"
+        assert not self._lost, f"a service wrote fields that the server drops: {self._lost}"
 
     async def _clean(self) -> None:
         admin = self._transports.get("admin") or connect(self._plane.kubeconfig)
@@ -180,7 +180,7 @@ class _RealServer:
         paths = sorted(path for path in self._created if not path.endswith("/namespaces"))
         # Owners alone would leave work to the garbage collector, whose timing is its own.
         collections = [path for path in paths if _COLLECTION.match(path)]
-        # A webhook that is still asked may refuse the rest.
+        # A webhook that is still called may refuse the rest.
         for path in paths:
             if "webhookconfigurations/" in path:
                 await _await_away(admin, path, options)

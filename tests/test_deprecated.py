@@ -1,4 +1,4 @@
-"""Plugins written for version 0.1 run, and are told the new names."""
+"""Plugins written for version 0.1 run, with warnings that have the new names."""
 
 from __future__ import annotations
 

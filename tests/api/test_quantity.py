@@ -225,7 +225,7 @@ def test_a_quantity_is_written_as_kubernetes_writes_it(value: str | int, binary:
     assert nano_value(text) == nano_value(value)
 
 
-#: as sent, and as an API server gives it back; tests/lab/apiserver/test_writer.py asks one
+#: as sent, and as an API server gives it back; tests/lab/apiserver/test_writer.py compares with one
 CANONICAL: list[tuple[RawQuantity, str]] = [
     ("0.5", "500m"),
     ("1000m", "1"),

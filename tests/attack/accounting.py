@@ -1,4 +1,4 @@
-"""Attacks on what is charged and who is protected: deletion, failed binds, start times (points 4, 5 and 6)."""
+"""Attacks on charges and protection: deletion, failed binds, start times (points 4, 5 and 6)."""
 
 from __future__ import annotations
 

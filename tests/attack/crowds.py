@@ -82,7 +82,7 @@ def invented_names() -> Iterator[Document]:
 
 
 def shares() -> Iterator[Document]:
-    """600 pods that ask for 600 different shares of GPU memory."""
+    """600 pods that request 600 different shares of GPU memory."""
     for number in range(600):
         yield pod(f"share-{number}", annotations={names.GPU_MEMORY_ANNOTATION: str(1000 + 7 * number)})
 

@@ -1,4 +1,4 @@
-"""Attacks that lie about who decided something: plans, reservations, GPU groups, ConfigMaps (points 1, 2, 3 and 8)."""
+"""Attacks that forge decisions: plans, reservations, GPU groups, ConfigMaps (points 1, 2, 3 and 8)."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ async def free_ride(cluster: Target) -> AttackOutcome:
 
 
 async def config_maps(cluster: Target) -> AttackOutcome:
-    """A shared-GPU pod whose annotation names a ConfigMap that belongs to somebody else."""
+    """A shared-GPU pod whose annotation names a ConfigMap of another owner."""
     for name in ("precious-0", "precious-0-evar"):
         await cluster.admin.create(document("ConfigMap", name, data={"password": "hunter2"}))
     await cluster.tenant.create(

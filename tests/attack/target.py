@@ -6,7 +6,7 @@
 
 All services run in this process on the embedded API server with simulated machines (`kai up` without its board).  The
 tenant has the role `edit` in one namespace plus PodGroups and BindRequests; attacks go through its client only.  The
-admission policies are not installed unless asked for: clusters without them exist, and what they refuse must do no harm
+admission policies are not installed by default: clusters without them exist, and what they refuse must do no harm
 there.  What the admin client does belongs to the scenery: queues, classes, honest work.
 
 Subtle: the whole cluster shares one interpreter here, which no installation does.  What a cycle takes is therefore the

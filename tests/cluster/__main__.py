@@ -28,7 +28,7 @@ _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run until told to end; the exit status."""
+    """Run until stopped; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description="A real control plane on loopback.")
     parser.add_argument(
         "--folder",
@@ -69,7 +69,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def _end(*_: object) -> None:
-    # Whoever presses Ctrl-C twice still gets everything cleaned up.
+    # A second Ctrl-C still cleans everything up.
     for ending in _ENDINGS:
         signal.signal(ending, signal.SIG_IGN)
     sys.exit(0)

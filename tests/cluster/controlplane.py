@@ -7,7 +7,7 @@ The programs are built by `tools/kubernetes.py`.  Everything listens on 127.0.0.
 below `folder`, and whatever was started is ended with the block; it also ends when this process dies.  `kill` and
 `start` do to single programs what operators and accidents do.
 
-Who may do what is decided by RBAC.  The administrator has a token of its own; `token_of` gives those of service
+RBAC decides about permissions.  The administrator has a token of its own; `token_of` gives those of service
 accounts, as the API server itself issues them.  Every request is in the audit log (`requests`).
 """
 
@@ -335,7 +335,7 @@ def requests_in(audit_log: Path) -> Iterator[dict[str, Any]]:
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -36,13 +36,13 @@ ADMITTED_NAMESPACE = "ns"
 
 
 class TestPlane(ControlPlane):
-    """A control plane, and who may use it."""
+    """A control plane, and its users."""
 
     __test__ = False
 
     def __init__(self, folder: Path) -> None:
         # Without a cache in front of etcd its compaction shows: a watch of secrets can be too old (`compact`).
-        # Devices in the place of extended resources are new in this version, and off unless asked for.
+        # Devices in the place of extended resources are new in this version, and off by default.
         options = {API_SERVER: ["--watch-cache-sizes=secrets#0", "--feature-gates=DRAExtendedResource=true"]}
         controllers = (
             "garbage-collector-controller",
@@ -167,7 +167,7 @@ def admission(
 
 
 def registration(address: str, authority: bytes, namespaces: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes the API server ask our webhook about new pods in the namespaces of a selector."""
+    """What makes the API server call our webhook for new pods in the namespaces of a selector."""
     mutating, _ = webhook_configurations(address, authority)
     (hook,) = mutating["webhooks"]
     hook["namespaceSelector"] = namespaces

@@ -147,7 +147,7 @@ class RealCluster:
         return self.pods(namespace, "Running")
 
     async def events(self, namespace: str) -> list[Document]:
-        """What was told in a namespace."""
+        """The events of a namespace."""
         return await self.client.list_raw(resources.EVENTS, namespace=namespace)
 
 

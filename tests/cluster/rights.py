@@ -1,12 +1,12 @@
 """What the services did with their rights: the audit log of an API server against the table of roles.
 
-`forbidden` gives the requests of our accounts that no role allows.  `unused` gives what the table allows and nobody has
-asked for.  Both read audit documents, one per request, and nothing else.
+`forbidden` gives the requests of our accounts that no role allows.  `unused` gives what the table allows and no request
+has used.  Both read audit documents, one per request, and nothing else.
 
 Subtle: a 403 may also come from admission or from a quota, which says nothing about roles; what authorization decided
 is an annotation of the document.  And a kube-apiserver that was restarted answers before it has read its roles: for a
 moment it refuses what it allows otherwise.  Roles do not change during a run, so what was allowed at another time is no
-fault of theirs.  Discovery (`/apis`, `/version`) is open to everybody and has no object to compare.
+fault of theirs.  Discovery (`/apis`, `/version`) is open to every user and has no object to compare.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def unused(requests: Iterable[Document], table: Table) -> list[str]:
 
 
 def rights_problems(requests: Iterable[Document], table: Table, *, is_complete_run: bool) -> list[str]:
-    """What is wrong with the rights of our services, after a run; only a `whole` one can say what nobody uses."""
+    """What is wrong with the rights of our services, after a run; only a `whole` one can find unused rights."""
     ours = [request for request in requests if _service(request) in table]
     problems = [f"forbidden, add a rule or mend the service: {each}" for each in forbidden(ours, table)]
     if is_complete_run:

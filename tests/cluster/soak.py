@@ -102,7 +102,7 @@ class RealControlPlane:
         await asyncio.to_thread(self._plane.stop)
 
     def refused(self) -> list[str]:
-        """What our services asked for and had no right to."""
+        """Requests of our services that were forbidden."""
         return forbidden(self._plane.requests(), account_rules())
 
     def _admission(self) -> dict[str, object]:
@@ -132,7 +132,7 @@ async def _until_there(client: Client, namespace: str, account: str) -> None:
 
 
 def main() -> int:
-    """Run a soak and print its report; 1 if a promise was broken."""
+    """Run a soak and print its report; 1 if a guarantee was broken."""
     parser = argparse.ArgumentParser(description="Kill processes under load on a real control plane.")
     parser.add_argument("--kills", type=int, default=30, help="how many services are killed in all")
     parser.add_argument("--restarts", type=int, default=3, help="how often the API server is killed and started again")
@@ -160,7 +160,7 @@ def main() -> int:
         faults=options.faults,
         say=say,
     )
-    # However it is told to end, its processes end with it.
+    # However it is stopped, its processes end with it.
     for told in (signal.SIGINT, signal.SIGTERM):
         signal.signal(told, signal.default_int_handler)
     try:

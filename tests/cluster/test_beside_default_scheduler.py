@@ -1,8 +1,8 @@
 """The real kube-scheduler places its pods on the nodes where we place ours, at the same time.
 
-Nobody can keep two schedulers from choosing the last free GPU in the same moment: the kubelet then admits the pod whose
+Nothing keeps two schedulers from choosing the last free GPU at the same moment: the kubelet then admits the pod whose
 binding it saw first and rejects the other.  What we owe is that it is never our fault: no bind goes out that does not
-fit beside the pods that our scheduler has already been told of.  `Witness` sits between the scheduler and the server
+fit beside the pods that our scheduler has already received.  `Witness` sits between the scheduler and the server
 and adds that up for every bind, from the scheduler's own cache.
 """
 
@@ -116,7 +116,7 @@ class _Watched:
 
 
 async def foreign_pods(cluster: RealCluster) -> None:
-    """What stands on the nodes of any cluster: a daemon set, static pods, pods that ask for nothing."""
+    """What runs on the nodes of any cluster: a daemon set, static pods, pods without requests."""
     agent = template(cpu="100m", scheduler="default-scheduler", labels={"app": "agent"})
     daemons = {"selector": {"matchLabels": {"app": "agent"}}, "template": agent}
     await cluster.create(DAEMON_SETS, {"metadata": {"name": "agent"}, "spec": daemons}, "kube-system")
@@ -149,7 +149,7 @@ async def wave(cluster: RealCluster, number: int) -> None:
 
 
 def lose_a_race(cluster: RealCluster, witness: Witness) -> None:
-    """The first bind of the pod `loser` is overtaken on its way by a pod that nobody could know of."""
+    """The first bind of the pod `loser` is overtaken by a pod that the scheduler cannot know of."""
 
     async def others_are_quicker(pod: str, node: str) -> None:
         if pod.startswith("loser-"):

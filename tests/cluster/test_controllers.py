@@ -52,7 +52,7 @@ def apps(kind_of: str, name: str, replicas: int, **of_pods: Any) -> Document:
 
 
 def settled(replicas: int) -> Any:
-    """Whether a controller has made true what its newest generation asks for."""
+    """Whether a controller has carried out its newest generation."""
 
     def holds(found: Document) -> bool:
         status = found.get("status", {})
@@ -262,7 +262,7 @@ async def test_a_namespace_goes_with_all_that_runs_in_it(cluster: RealCluster) -
 
 
 async def test_nothing_that_we_wrote_was_invalid(cluster: RealCluster) -> None:
-    """Neither by our services nor by the kubelets; looks at what the tests above have done."""
+    """Neither by our services nor by the kubelets; inspects what the tests above have done."""
     ours = [each for each in cluster.plane.requests() if not each["userAgent"].startswith("kube-")]
     invalid = [each for each in ours if each.get("responseStatus", {}).get("code") in (400, 415, 422)]
     assert {each["user"]["username"].rpartition(":")[2] for each in ours} >= {"scheduler", "binder", "pod-grouper"}

@@ -231,7 +231,7 @@ _BY_NATURE = (
     (re.compile(r'(?i)(resource ?version: +)"?\d+"?'), r"\1REVISION"),
     (re.compile(r"\b(\d+[smh])+( ago)?(?=\s|$)"), "AGE"),
     (re.compile(r"/tmp/\S+(\s+[0-9-]{10} [0-9:.]+ [+-]\d{4})?"), "FILE"),
-    # The whole object stands before the reason.
+    # The whole object comes before the reason.
     (re.compile(r'Invalid value: "\{.*\}": (strict decoding error)'), r"Invalid value: \1"),
     # Accounts of pods are not looked after in this cluster.
     (re.compile(r"(?m)^ *(Service Account|serviceAccount(Name)?): +default\n"), ""),

@@ -44,7 +44,7 @@ from tests.cluster.soak import ACCOUNTS
 pytestmark = [pytest.mark.cluster_only, pytest.mark.slow]
 
 PATIENCE_S = 900.0
-#: service -> its lease, and the flag that says where it tells whether it is ready
+#: service -> its lease, and the flag with the address of its readiness
 PAIRS = {
     "scheduler": ("kai-scheduler", "--listen-address"),
     "binder": (names.BINDER_LEASE, "--metrics-bind-address"),
@@ -163,7 +163,7 @@ class Cluster:
         await servers.ensure_namespace(self.client, NS)
         for node in node_objects(MachineKind(name="leaders", count=16, gpus=8), "2026-01-01T00:00:00Z"):
             await self.client.create(NODES, node)
-            # Nobody here plays the controller that opens a new node once it is ready.
+            # There is no controller here that removes the taint of a new node once it is ready.
             await self.client.patch(NODES, node["metadata"]["name"], {"spec": {"taints": None}})
         await self.client.create(QUEUES, queue_object(QueueEntry(name="pairs")))
 
@@ -223,7 +223,7 @@ async def test_killing_the_leaders_in_the_middle_of_a_gang_loses_nothing(plane: 
             await leader.process.wait()
         killed_s = time.monotonic()
         began = len(cluster.bound)
-        assert began < GANG, "the gang was bound before anybody could be killed"
+        assert began < GANG, "the gang was bound before a leader could be killed"
 
         await cluster.until_bound("gang", GANG)
         first_s = min(at_s for at_s in cluster.bound_s.values() if at_s > killed_s) - killed_s
@@ -290,7 +290,7 @@ class Skewed:
 
 
 class Scribe:
-    """A candidate whose work is to write, all the time, who leads."""
+    """A candidate whose work is to write the name of the leader all the time."""
 
     LEASE, LEDGER = "skewed", "ledger"
 
@@ -314,7 +314,7 @@ class Scribe:
         self.task = asyncio.create_task(election.lead(self.stop, self.work))
 
     async def work(self, _: asyncio.Event) -> None:
-        # It does not listen to being told: it must be cut off before anybody else may write.
+        # It ignores a stop: it must be fenced before another leader may write.
         while True:
             patch = {"data": {"leader": self.identity, "count": str(len(self.written))}}
             answer = await self.client.patch(CONFIG_MAPS, self.LEDGER, patch, names.DEFAULT_NAMESPACE)

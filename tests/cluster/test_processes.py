@@ -1,7 +1,7 @@
 """Our services as an operator runs them: processes, each with the token of its own account, on a real cluster.
 
 The controllers are Kubernetes' own; machines are played by a process of the simulator, as the administrator.  Users
-come with kubectl and the project's examples.  At the end everybody is asked to stop, and the audit log tells what they
+come with kubectl and the project's examples.  At the end all services are stopped, and the audit log shows what they
 did.
 """
 
@@ -66,7 +66,7 @@ async def _prepare(plane: ControlPlane) -> None:
 
 @contextmanager
 def processes(plane: ControlPlane, folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """`kai run` for everybody; whoever is left at the end is killed."""
+    """`kai run` for all services; processes left at the end are killed."""
     started: dict[str, subprocess.Popen[bytes]] = {}
     flags = {
         "scheduler": [f"--listen-address=127.0.0.1:{free_port()}", f"--plugin-server-port={free_port()}"],
@@ -126,7 +126,7 @@ def _await_ready(url: str) -> None:
 
 
 def _await_asked(kubectl: Kubectl) -> None:
-    """The API server reads its configurations now and then."""
+    """The API server rereads its configurations periodically."""
     wrong = (EXAMPLES / "shared-gpu.yaml").read_text(encoding="utf-8").replace('"0.5"', '"2"')
     until_s = time.monotonic() + PATIENCE_S
     while "denied the request" not in (last := kubectl.run("apply", "--dry-run=server", "-f", "-", given=wrong)).err:

@@ -1,6 +1,6 @@
 """Pods that share GPUs on the real control plane: scheduler and binder under their own accounts, simulated kubelets.
 
-Three halves on a machine with two GPUs are two groups.  Each pod is told the GPU of its group and no other, and when
+Three halves on a machine with two GPUs are two groups.  Each pod gets the GPU of its group and no other, and when
 the pods are gone the reservation pods and ConfigMaps go too.
 """
 
@@ -52,7 +52,7 @@ async def at_work(server: Server, clock: Clock) -> AsyncIterator[None]:
 
     start(over := runtime("scheduler"), [make_scheduler(over, read_flags({}), endpoints=False)])
     start(over := runtime("binder"), [make_binder(over, BinderOptions())])
-    # Nobody else looks after nodes here; a kube-scheduler is not needed.
+    # No other controller manages nodes here; a kube-scheduler is not needed.
     start(over := runtime("admin"), machines(over, MachineOptions(QUICK, default_scheduler=False)))
     try:
         yield
@@ -74,7 +74,7 @@ async def seen(client: Client) -> AsyncIterator[tuple[Store[Document], Store[Doc
 
 
 async def half_a_gpu(client: Client, name: str) -> None:
-    """A pod that asks for half of a GPU, alone in its group."""
+    """A pod that requests half of a GPU, alone in its group."""
     await client.create(
         POD_GROUPS, {"metadata": {"name": name}, "spec": {"queue": "team", "minMember": 1}}, ADMITTED_NAMESPACE
     )

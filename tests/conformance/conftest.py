@@ -6,7 +6,7 @@ from tests.conformance.casefolder import FOLDER, MISSING
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A banner that nobody overlooks."""
+    """A prominent banner."""
     if not FOLDER.is_dir():
         terminalreporter.section("NO CONFORMANCE CASES", sep="*", red=True, bold=True)
         terminalreporter.write_line(MISSING, red=True)

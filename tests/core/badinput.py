@@ -1,8 +1,8 @@
-"""What tests of bad input share: a gang that nothing may disturb, and a policy with every plugin.
+"""What tests of bad input share: a gang that must not be affected, and a policy with every plugin.
 
     result = still_fine(beside_haven().zones("node-0", {"cpu": "x"}).gang("odd", qos="Guaranteed"))
 
-Nodes node-0 and node-1 are for the bad ones; the gang `fine` has a node of its own, so only what stops or slows the
+Nodes node-0 and node-1 are for the bad objects; the gang `fine` has a node of its own, so only what stops or slows the
 whole cycle, or reaches over to other nodes, can keep it from being bound.
 """
 
@@ -35,12 +35,12 @@ def with_haven(built: Cluster) -> Cluster:
 
 
 def beside_haven(nodes: int = 2) -> Cluster:
-    """Nodes for the bad ones, with a queue q, besides the healthy gang."""
+    """Nodes for the bad objects, with a queue q, besides the healthy gang."""
     return with_haven(cluster(nodes=nodes, gpus=2, labels={"zone": "z"}).queue("q"))
 
 
 def schedules_haven(built: Cluster) -> Result:
-    """Runs a cycle with everything switched on and sees that the healthy gang was bound."""
+    """Run a cycle with everything switched on and check that the healthy gang was bound."""
     plugins = everything(built).plugins
     result = built.with_policy(plugins=plugins).schedule()
     assert result.nodes_used("fine", "haven") == {"haven": 2}

@@ -1,4 +1,4 @@
-"""Clusters that read like a sentence.
+"""A fluent builder for clusters.
 
     result = (
         cluster(nodes=2, gpus=8)
@@ -113,7 +113,7 @@ def _with_parents(parts: tuple[SubgroupSpec, ...], parent: str = "") -> Iterator
 
 
 class Result:
-    """A finished cycle, with questions a test asks."""
+    """A finished cycle, with queries for tests."""
 
     def __init__(self, cycle: Cycle, plan: Plan) -> None:
         self.cycle = cycle
@@ -233,7 +233,7 @@ class Result:
         }
 
     def why(self, group: str, namespace: str = "default") -> str:
-        """Why pods of the group wait, as people read it; "" when none does."""
+        """Why pods of the group wait, as users read it; "" when none does."""
         record = self.unscheduled(group, namespace)
         return group_text(record) if record is not None else ""
 
@@ -544,7 +544,7 @@ class Cluster:
         claims: Mapping[str, Raw] | None = None,
         extended_claim: Raw | None = None,
     ) -> Cluster:
-        """A BindRequest of a pod to a node, under the pod's name unless told; `owner` is the uid of its owner, `claims`
+        """A BindRequest of a pod to a node, under the pod's name by default; `owner` is the uid of its owner, `claims`
         what it gives to the pod's claims and `extended_claim` to the one behind its extended resources."""
         owners = [] if owner is None else [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": owner}]
         spec: Raw = {"podName": pod, "selectedNode": node, "selectedGPUGroups": list(devices)}
@@ -616,7 +616,7 @@ class Cluster:
         waits: bool = True,
         zones: tuple[str, ...] = (),
     ) -> Cluster:
-        """A StorageClass, of volumes that are there unless somebody makes them; `zones` where they may be made."""
+        """A StorageClass, of existing volumes unless it has a provisioner; `zones` where it may provision."""
         terms = [{"matchLabelExpressions": [{"key": "zone", "values": list(zones)}]}] if zones else []
         return self.add(
             {

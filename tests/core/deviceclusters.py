@@ -1,4 +1,4 @@
-"""Clusters with devices that read like a sentence.
+"""A fluent builder for clusters with devices.
 
     result = devices(nodes=2, each=4).gang("train", 2, template=2).schedule()
     assert result.given_to("train-0") == {"devices": ["node-0/gpu-0", "node-0/gpu-1"]}
@@ -33,6 +33,6 @@ def first_of(*alternatives: tuple[str, int]) -> Raw:
 
 
 def waits_for(result: Result, group: str) -> str:
-    """Why a group was not even looked at, as the plugin says it."""
+    """The reason of the plugin for not trying a group at all."""
     text = result.no_place(group).base.partition("DynamicResources: ")[2]
     return text.rstrip(".\n").replace("{pod}", result.no_place(group).pod)

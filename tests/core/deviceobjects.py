@@ -1,4 +1,4 @@
-"""Devices and claims that read like a sentence.
+"""Builders for devices and claims.
 
     inventory = offered(pool("a", gpu("gpu-0", model="A100"), gpu("gpu-1"), node="node-0"), nodes=2)
     assert devices_of(inventory, claim_request(device_request(2))) == ["gpu-0", "gpu-1"]
@@ -83,7 +83,7 @@ def pool(
     shares: Mapping[str, Mapping[str, Any]] | None = None,
     **spec: Any,
 ) -> ResourceSlice:
-    """A slice of a pool; `part` tells several slices of one pool apart, `shares` are counter sets."""
+    """A slice of a pool; `part` distinguishes several slices of one pool, `shares` are counter sets."""
     return msgspec.convert(
         {
             "metadata": {"name": part or f"{name}-slice"},
@@ -164,7 +164,7 @@ def claim_request(
     config: Iterable[Raw] = (),
     classes: Mapping[str, DeviceClass] = CLASSES,
 ) -> ClaimRequest:
-    """A claim that can be asked for."""
+    """A valid claim request."""
     request = ClaimRequest.of(spec_of(*requests, constraints=constraints, config=config), classes, "team/claim")
     assert isinstance(request, ClaimRequest), request
     return request

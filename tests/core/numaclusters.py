@@ -1,4 +1,4 @@
-"""Clusters with NUMA zones that read like a sentence."""
+"""A fluent builder for clusters with NUMA zones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever one object says, scheduling goes on for everyone else, and the one who erred is told."""
+"""A bad object does not stop the scheduling of other work, and is reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def healthy() -> Cluster:
 
 
 def still_fine(built: Cluster) -> Result:
-    """Runs a cycle and sees that the healthy gang was bound."""
+    """Run a cycle and check that the healthy gang was bound."""
     result = built.schedule()
     assert result.bound("fine") == 2
     assert result.why("fine") == ""
@@ -32,7 +32,7 @@ def problem_about(result: Result, subject: str) -> str:
     return found
 
 
-# -- queues -----------------------------------------------------------------------------------------------------------
+# Queues
 
 
 def test_queues_that_are_their_own_ancestors_are_left_out() -> None:
@@ -108,7 +108,7 @@ def test_a_group_in_an_inner_queue_waits() -> None:
 
 
 def test_a_running_group_whose_queue_is_gone_is_harmless() -> None:
-    """queues:5, Do better: the books tolerate a missing queue."""
+    """queues:5, Do better: the ledgers tolerate a missing queue."""
     built = healthy().group("old", queue="gone").pod("old", group="old", gpu=1, on="node-0").pod("new", group="old")
     assert still_fine(built).bound("old") == 0
 
@@ -119,7 +119,7 @@ def test_without_queues_every_group_waits() -> None:
     assert result.why("stuck") == "QueueDoesNotExist: Queue 'q' does not exist."
 
 
-# -- groups -----------------------------------------------------------------------------------------------------------
+# Groups
 
 
 def test_a_pod_without_a_group_waits_by_itself() -> None:
@@ -207,7 +207,7 @@ def test_a_duration_that_cannot_be_read_counts_as_absent(field: str) -> None:
     assert f"spec.{field}" in problem_about(result, "PodGroup/default/job")
 
 
-# -- quantities -------------------------------------------------------------------------------------------------------
+# Quantities
 
 
 @pytest.mark.parametrize("absurd", ["1e30", "999999999999999999999Ei", str(2**62), str(2**63), str(2**64)])
@@ -264,7 +264,7 @@ def test_a_malformed_gpu_annotation_is_harmless(annotation: str, value: str) -> 
     still_fine(built)
 
 
-# -- nothing there ----------------------------------------------------------------------------------------------------
+# Nothing there
 
 
 def test_an_empty_cluster_gives_an_empty_plan() -> None:

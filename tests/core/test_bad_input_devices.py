@@ -1,6 +1,6 @@
-"""Whatever slices, classes, claims and requests to bind say of devices, others are served; who erred is told.
+"""Bad slices, classes, claims and bind requests do not stop other work, and are reported.
 
-Tests marked as failing show what is known to be wrong and not yet mended.
+Tests marked as failing show known defects.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def claims(built: Cluster) -> list[Raw]:
 
 
 def waits(result: Result) -> str:
-    """Why the odd gang waits; it must."""
+    """Why the odd gang waits; it must wait."""
     assert result.bound("odd") == 0
     return result.why("odd")
 
 
-# -- requests of containers -------------------------------------------------------------------------------------------
+# Requests of containers
 
 
 @pytest.mark.parametrize("resource", ["memory", "nvidia.com/gpu", "example.com/link"])
@@ -53,7 +53,7 @@ def test_a_class_behind_an_odd_resource_is_harmless(name: str) -> None:
     schedules_haven(offering().device_class("odd", extendedResourceName=name).gang("odd", gpu=1))
 
 
-# -- claims -----------------------------------------------------------------------------------------------------------
+# Claims
 
 
 @pytest.mark.parametrize("count", [33, 10**9, BIG])
@@ -138,7 +138,7 @@ def test_a_claim_reserved_for_too_many_waits() -> None:
     assert "maximum number of consumers" in waits(schedules_haven(built.gang("odd", shares=("c",))))
 
 
-# -- what claims have -------------------------------------------------------------------------------------------------
+# What claims have
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_bind_request_may_name_devices_that_do_not_exist(written: dict[str, Ra
     schedules_haven(built.bind_request("ghost", "node-0", claims=written).gang("other", template=1))
 
 
-# -- slices -----------------------------------------------------------------------------------------------------------
+# Slices
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_device_with_odd_attributes_is_harmless(device: Raw) -> None:
     schedules_haven(offering("true", devices=[{"name": "d", **device}]).gang("odd", template=1))
 
 
-# -- selectors --------------------------------------------------------------------------------------------------------
+# Selectors
 
 
 @pytest.mark.parametrize(
@@ -288,6 +288,6 @@ def test_an_endless_selector_is_stopped() -> None:
 
 
 def test_a_selector_longer_than_kubernetes_allows_is_rejected() -> None:
-    """Beyond 10 KiB the API server takes none; a megabyte of open brackets would be read for minutes."""
+    """The API server rejects more than 10 KiB; parsing a megabyte of open brackets would take minutes."""
     result = schedules_haven(offering("true" + " " * 10_240).gang("odd", template=1))
     assert "cannot allocate DRA claims" in waits(result)

@@ -1,4 +1,4 @@
-"""Whatever a Topology, a constraint, a spread or an affinity says, others are served and the one who erred is told."""
+"""Bad topologies, constraints, spreads and affinities do not stop other work, and are reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def wishing(wish: Raw, *levels: str, **node: Any) -> Cluster:
     return topology(built, *levels).gang("odd", 2, gpu=1, group_spec=wish)
 
 
-# -- topologies -------------------------------------------------------------------------------------------------------
+# Topologies
 
 
 def test_a_topology_of_the_maximum_depth_is_used() -> None:
@@ -108,7 +108,7 @@ def test_hundreds_of_subgroups_that_fit_nowhere_together() -> None:
     assert schedules_haven(built).bound("wide") == 0
 
 
-# -- spread -----------------------------------------------------------------------------------------------------------
+# Spread
 
 
 @pytest.mark.parametrize("how", ["DoNotSchedule", "ScheduleAnyway", "", "Nonsense"])
@@ -153,7 +153,7 @@ def test_hundreds_of_spread_constraints_are_checked_once_each() -> None:
     assert schedules_haven(built).bound("odd") == 3
 
 
-# -- affinity ---------------------------------------------------------------------------------------------------------
+# Affinity
 
 
 def preferring(kind: str, weight: int) -> Raw:
@@ -172,7 +172,7 @@ def test_an_absurd_affinity_weight_is_harmless(kind: str, weight: int) -> None:
 
 @pytest.mark.parametrize(("weight", "node"), [(-BIG, "node-0"), (-1, "node-0"), (100, "node-1"), (BIG, "node-1")])
 def test_a_weight_is_ignored_below_one_and_clamped_to_a_hundred(weight: int, node: str) -> None:
-    """cycle:SCO-2 K8sPlugins; node-0 is where pods go that do not mind."""
+    """cycle:SCO-2 K8sPlugins; pods without a preference go to node-0."""
     labels = {"app": "odd"}
     built = beside_haven(0).node("node-0", cpu=50).node("node-1", cpu=100).gang("old", on="node-0", labels=labels)
     built.gang("odd", labels=labels, spec=preferring("podAntiAffinity", weight))
@@ -190,7 +190,7 @@ def test_an_absurd_weight_does_not_outweigh_two_of_the_largest() -> None:
 
 
 def test_an_absurd_weight_still_attracts() -> None:
-    """Weights of several pods are added up, and the sum must not turn round."""
+    """Weights of several pods are added up, and the sum must not overflow."""
     built = beside_haven(0).node("node-0", cpu=100).node("node-1", cpu=10).gang("busy", cpu=5, on="node-1")
     built.gang("old", 2, on="node-0", labels={"app": "odd"}).gang("odd", spec=preferring("podAffinity", BIG))
     assert schedules_haven(built).node_of("odd-0") == "node-0"
@@ -204,11 +204,11 @@ def test_an_empty_required_affinity_is_harmless(kind: str, term: Raw) -> None:
     schedules_haven(beside_haven().gang("old", on="node-0", spec=spec).gang("odd", 2, spec=spec))
 
 
-# -- nodes that lost what they had ------------------------------------------------------------------------------------
+# Nodes that lost resources
 
 
 def test_a_pod_on_a_node_that_lost_its_gpus_gives_none_back() -> None:
-    """gpu:S-3: what a node no longer has cannot be freed there, so nobody is evicted for it."""
+    """gpu:S-3: what a node no longer has cannot be freed there, so no pod is evicted for it."""
     built = beside_haven(0).node("whole", gpus=1).node("broken", gpus=0).priority_class("high", 100)
     built.gang("there", gpu=1, on="whole", preemptible=False).gang("old", gpu=1, on="broken")
     result = schedules_haven(built.gang("odd", gpu=1, priority="high"))

@@ -1,6 +1,6 @@
 """Objects changed at random places: a field dropped, of another type, absurdly large, empty, in odd letters.
 
-A world with one of everything (topologies, zones, devices, volumes, spread and affinity) is damaged in a few places and
+A cluster with one of everything (topologies, zones, devices, volumes, spread, affinity) is damaged in a few places and
 read from its bytes, as a server sends it.  Nothing but `DecodeError` may come out of reading, nothing at all out of the
 tables and the cycle, and a gang that has nothing to do with any of it gets its nodes.
 """
@@ -124,7 +124,7 @@ def _world() -> Cluster:
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a document but the header that tells its kind."""
+    """Every place in a document except the header with its kind."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     found = [path] if path else []
     for key, below in items:
@@ -168,7 +168,7 @@ def _damage(raw: Raw, path: tuple[Any, ...], value: Any) -> None:
 
 
 def _read(objects: list[Raw]) -> list[WireObject]:
-    """What a watch would hand on: objects that can be read; the others are told."""
+    """What a watch would deliver: objects that can be read; the others are reported."""
     return decode_each(json.dumps(raw).encode() for raw in objects)[0]
 
 
@@ -185,7 +185,7 @@ def test_damaged_objects_stop_no_other_work(data: st.DataObject) -> None:
         _damage(damaged[number], path, data.draw(st.sampled_from(_VALUES)))
     tables = Tables(objects=_read(damaged))
     assert _bound(tables, policy) == {"fine-0", "fine-1"}
-    # The same objects one after the other over the healthy ones, and mended again.
+    # The same objects one by one over the healthy ones, and then restored.
     later = Tables(objects=_read(objects))
     for item in _read(damaged):
         later.apply(item)
@@ -200,7 +200,7 @@ def test_damaged_objects_stop_no_other_work(data: st.DataObject) -> None:
 
 
 def test_the_undamaged_cluster_is_healthy() -> None:
-    """Otherwise the test above would damage what nobody looks at."""
+    """Otherwise the test above would damage objects that are never read."""
     objects, _, policy = _healthy()
     read, problems = decode_each(json.dumps(raw).encode() for raw in objects)
     assert not problems

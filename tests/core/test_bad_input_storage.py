@@ -1,4 +1,4 @@
-"""Whatever volumes, claims, classes and drivers say, others are served and the one who erred is told."""
+"""Bad volumes, claims, classes and drivers do not stop other work, and are reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAKER = "csi.example.com"
 
 
 def stored() -> Cluster:
-    """Classes of volumes that are there (`fast`) and that are made with room that counts (`made`)."""
+    """Classes of existing volumes (`fast`) and of provisioned ones with limited capacity (`made`)."""
     return beside_haven().storage_class("fast").storage_class("made", provisioner=MAKER).csi_driver(MAKER)
 
 

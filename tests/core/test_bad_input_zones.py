@@ -1,4 +1,4 @@
-"""Whatever a daemon says about the zones of its node, or anybody about the zones of a pod, others are served."""
+"""Bad zones of nodes or pods do not stop other work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODE = "NodeResourceTopology/node-0"
 
 
 def zoned(*zones: Amounts, policy: str = "restricted") -> Cluster:
-    """Two nodes, the first with these zones, and a gang that looks at them."""
+    """Two nodes, the first with these zones, and a gang that needs them."""
     return beside_haven().zones("node-0", *zones, policy=policy).gang("odd", gpu=1, cpu=2, qos="Guaranteed")
 
 

@@ -30,7 +30,7 @@ def bind_of(built: Cluster, pod: str = "job-0") -> Bind:
     return built.schedule().binds[f"default/{pod}"]
 
 
-# -- binds ------------------------------------------------------------------------------------------------------------
+# Binds
 
 
 def test_a_bind_names_the_pod_its_group_and_its_node() -> None:
@@ -121,7 +121,7 @@ def test_plugins_annotate_binds_and_later_ones_win() -> None:
     assert bind_of(built).annotations == {"a": "job-0 on node-0", "b": "second"}
 
 
-# -- nominations, starts and the rest ---------------------------------------------------------------------------------
+# Nominations, starts and the rest
 
 
 def test_a_nomination_names_the_node_and_the_devices() -> None:
@@ -191,7 +191,7 @@ def test_work_is_counted_in_tasks_inspected() -> None:
     assert cluster(nodes=1).queue("q").schedule().plan.work == 0
 
 
-# -- the plan as bytes ------------------------------------------------------------------------------------------------
+# The plan as bytes
 
 
 def mixed() -> Cluster:

@@ -1,4 +1,4 @@
-"""Binds that were decided by another scheduler hold only as far as every rule allows them now."""
+"""Binds decided by another scheduler are kept only as far as every rule allows them now."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_two_plans_do_not_get_the_same_resources() -> None:
 
 
 def test_a_share_goes_to_a_gpu_that_has_room_for_it() -> None:
-    """The bind is decided again: what the plan said about devices is not even known here."""
+    """The bind is decided again; the devices of the plan are not known here."""
     built = cluster(nodes=1, gpus=2).queue("q").gang("old", 1, fraction=0.9, on="node-0", device="full")
     found = resumed(built.gang("train", 1, fraction=0.9), unfinished("train", _0="node-0"))
     assert len(found.binds) == 1

@@ -1,4 +1,4 @@
-"""What a tenant may write many of, and what each of them costs: counted work, never seconds.
+"""What a tenant may create many of, and the cost of each: counted work, never seconds.
 
 The attacks themselves, with milliseconds, are in `bench/crowds.py`.
 """
@@ -76,7 +76,7 @@ def test_affinity_to_many_costs_one_selection() -> None:
 
 
 def test_a_pod_that_no_term_selects_keeps_its_ranking_while_others_are_placed() -> None:
-    """Terms of others must not make every placement a new look at all nodes."""
+    """Terms of other pods must not make every placement rescan all nodes."""
     made = cluster(nodes=3).queue("q")
     made.pod("holder", on="node-0", labels={"app": "x"}, spec=apart(*(term(f"a{n}") for n in range(20))))
     made.gang("plain", 3, min=1)
@@ -100,7 +100,7 @@ def test_terms_are_read_when_a_pod_comes_and_not_again() -> None:
 
 
 def test_the_victim_search_is_skipped_where_no_affinity_can_be_met() -> None:
-    """cycle:FLT-9 in spirit: whichever pods are evicted, the pods it must be near do not exist."""
+    """cycle:FLT-9 in spirit: whichever pods are evicted, the pods its affinity requires do not exist."""
     made = cluster(nodes=2, gpus=2).queue("poor", quota=4).queue("rich", quota=0)
     for number in range(4):
         made.gang(f"run{number}", gpu=1, queue="rich", on=f"node-{number // 2}")
@@ -237,7 +237,7 @@ def selector(drawn_one: tuple[dict[str, str], list[tuple[str, str, list[str]]]])
 def test_counting_by_labels_finds_the_same_pods_as_a_full_scan(
     pods: list[tuple[dict[str, str], int, str]], terms: list[tuple[Any, str, Raw]]
 ) -> None:
-    """Where anti-affinity lets a pod go, by the definition."""
+    """Where anti-affinity allows a pod, by the definition."""
     made = Cluster().queue("q")
     zones = ["a", "a", "b", None]
     for number, zone in enumerate(zones):

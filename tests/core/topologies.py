@@ -1,4 +1,4 @@
-"""Clusters with topologies that read like the tables of the topology document.
+"""A fluent builder for clusters with topologies.
 
     found = racks(("zone", "rack"), ("z1/r1", 2), ("z1/r2", 2)).gang("busy", gpu=1, on="n0")
     result = found.gang("j", 2, gpu=1, group_spec=inside("rack")).schedule()
@@ -59,7 +59,7 @@ def keeping(part: SubgroupSpec, required: str = "", preferred: str = "", name: s
 
 
 def busy(built: Cluster, **nodes: int) -> Cluster:
-    """So many single GPUs of these nodes are in use by work that nobody may evict."""
+    """So many single GPUs of these nodes are in use by work that cannot be evicted."""
     for node, count in nodes.items():
         for index in range(count):
             built.gang(f"on-{node}-{index}", gpu=1, on=node, preemptible=False)

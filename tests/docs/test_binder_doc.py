@@ -1,4 +1,4 @@
-"""docs/binder.md says what is true: every flag, plugin and series stands there."""
+"""docs/binder.md is right: every flag, plugin and series is listed."""
 
 from __future__ import annotations
 

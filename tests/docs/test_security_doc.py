@@ -1,4 +1,4 @@
-"""docs/security.md says what is true: every label and annotation stands there, every policy, and tests that exist."""
+"""docs/security.md is right: it lists every label, annotation and policy, and tests that exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows(text: str) -> list[str]:
 
 
 def named(row: str) -> set[str]:
-    """The names in the first cell of a row; `x/*` stands for the prefix `x/`."""
+    """The names in the first cell of a row; `x/*` means the prefix `x/`."""
     return {name.removesuffix("*") for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
 
 

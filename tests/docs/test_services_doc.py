@@ -1,4 +1,4 @@
-"""docs/services.md says what is true: its story can be told, its commands and services exist."""
+"""docs/services.md is right: its story runs, its commands and services exist."""
 
 from __future__ import annotations
 

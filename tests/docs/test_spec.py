@@ -14,7 +14,7 @@ from tools.spec import DOCUMENTS, OURS, ROOT, SPEC, Specification, uncited
 
 ADRS = {int(path.name[:4]) for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")}
 LISTS = ("Not built", "Needs no code", "Cases without a test of ours")
-#: Documents whose links must lead somewhere.
+#: Documents whose links must resolve.
 PAGES = sorted((*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")))
 
 
@@ -25,7 +25,7 @@ def specification() -> Specification:
 
 @cache
 def waiting() -> dict[str, list[str]]:
-    """List of not-built-yet.md -> the statements in it: what stands before the first colon of each entry."""
+    """List of not-built-yet.md -> the statements in it: the part before the first colon of each entry."""
     text = (ROOT / SPEC / "not-built-yet.md").read_text(encoding="utf-8")
     found: dict[str, list[str]] = {}
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:

@@ -4,7 +4,7 @@
     binder    patch  resourceclaims.resource.k8s.io
 
 `calls.txt` lists all calls that the story of `story.py` makes, as recorded from a run, and `recovery.txt` those that
-services make only because another one failed.  `test_matrix.py` compares both with its runs: a call that stands in
+services make only because another one failed.  `test_matrix.py` compares both with its runs: a call that is in
 neither has no fault case yet.  `python -m tests.faults` writes both files again.
 """
 

@@ -73,7 +73,7 @@ PATIENCE_S = 3_600.0
 GRACE_S = 90.0
 QUICK = BehaviourDefaults(start_s=0.2, run_s=20.0, stop_s=0.2, init_s=0.1, reservation_start_s=0.1)
 RECORDED = (resources.NODES, resources.PODS, resources.POD_GROUPS, resources.BIND_REQUESTS, resources.JOBS)
-#: what must be gone at the end, beside what the checker asks for
+#: what must be gone at the end, beside what the checker requires
 _LEFT = (resources.POD_GROUPS, resources.RESOURCE_CLAIMS)
 #: KAI leaves the pause after a failed bind to the scheduler
 _SCHEDULER = {"version": "false", "leader-elect": "true", "update-pod-eviction-condition": "true"}
@@ -130,7 +130,7 @@ SERVICES: Mapping[str, Callable[[Runtime], Service]] = {
 }
 
 
-#: service -> its account, under whose role it asks
+#: service -> its account, whose role it uses
 ACCOUNTS: Mapping[str, str] = {
     "scheduler": "scheduler",
     "binder": "binder",
@@ -156,7 +156,7 @@ class InjectedFaults:
     #: service -> how many of it run
     instances: Mapping[str, int] = field(default_factory=dict)
     habits: BehaviourDefaults = QUICK
-    #: what else stands between a service and the server
+    #: what else is between a service and the server
     wrap: Callable[[Transport], Transport] = lambda transport: transport
 
 
@@ -178,7 +178,7 @@ class Told:
     stuck: str = ""
 
     def problems(self, *, of_kubelets: bool = False) -> list[str]:
-        """Broken promises, as sentences; `of_kubelets`: a pod is on a node once its kubelet has taken it."""
+        """Broken guarantees, as sentences; `of_kubelets`: a pod is on a node once its kubelet has taken it."""
         seen = map(_taken, self.recording) if of_kubelets else self.recording
         found = check_recording(seen, grace_s=GRACE_S, submitted=self.submitted, given_up=self.given_up)
         return [*([self.stuck] if self.stuck else []), *found]

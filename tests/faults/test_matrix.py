@@ -1,4 +1,4 @@
-"""Every call of every service fails, in every way, and the story comes to its end with no promise broken.
+"""Every call of every service fails, in every way, and the story ends with no guarantee broken.
 
 One run is one service and one fault: the first request of each of its calls fails that way, those included that it only
 makes because another one failed.  Every call of `calls.txt` is so spoilt once for each fault.  With `KAI_FAULTS=each`
@@ -95,7 +95,7 @@ def undoing(outcome: FaultOutcome) -> Fault:
 
 
 def unlisted(told: Told) -> set[str]:
-    """Calls of a run that stand in no list."""
+    """Calls of a run that are in no list."""
     return {str(call) for call in told.calls.keys() - {*CALLS, *RECOVERED}} - ELSEWHERE.keys()
 
 

@@ -24,7 +24,7 @@ HOUR = timedelta(hours=1)
 
 
 class SetClock(LoopClock):
-    """A clock that somebody sets while it runs."""
+    """A clock that is set while it runs."""
 
     ahead = timedelta()
 
@@ -36,7 +36,7 @@ def unharmed(told: Told) -> None:
     assert told.problems() == []
 
 
-# -- clocks ---------------------------------------------------------------------------------------------------------
+# Clocks
 
 
 def set_clock(ahead: timedelta = timedelta()) -> SetClock:
@@ -71,7 +71,7 @@ def test_a_service_whose_clock_is_wrong(by: timedelta) -> None:
 
 
 def test_two_leaders_with_skewed_clocks_do_not_work_at_once() -> None:
-    """Leases are measured by each candidate itself, so clocks do not matter; the audit is who wrote when."""
+    """Leases are measured by each candidate itself, so clocks do not matter; the audit log has writers and times."""
     given = cycle([set_clock(HOUR), set_clock(-HOUR)])
 
     class Skewed(dict[str, Clock]):
@@ -93,7 +93,7 @@ def test_two_leaders_with_skewed_clocks_do_not_work_at_once() -> None:
     assert told.restarts["scheduler"] >= 1
 
 
-# -- nodes and kubelets ---------------------------------------------------------------------------------------------
+# Nodes and kubelets
 
 
 async def ready(it: StoryCluster, node: str, is_ready: bool) -> None:
@@ -145,7 +145,7 @@ def test_a_node_that_shrinks_between_the_decision_and_the_bind_gets_no_more_than
 
 
 def test_a_node_that_lies_about_its_gpus() -> None:
-    """The kubelet refuses what it does not have (OutOfnvidia.com/gpu); pods come again and go where there is room."""
+    """The kubelet refuses what it does not have (OutOfnvidia.com/gpu); pods are recreated and go where they fit."""
     lying = True
 
     def lie(call: Call, body: bytes) -> bytes:
@@ -179,7 +179,7 @@ def test_a_kubelet_that_refuses_every_third_pod() -> None:
     assert "UnexpectedAdmissionError" in reasons
 
 
-# -- objects that go or come again -----------------------------------------------------------------------------------
+# Objects that go or come again
 
 
 def meanwhile(named: str, happens: Callable[[Request], Awaitable[None]]) -> Fault:
@@ -331,7 +331,7 @@ def test_a_config_map_is_deleted_between_decision_and_bind() -> None:
     assert gone
 
 
-# -- pods that never go ----------------------------------------------------------------------------------------------
+# Pods that never go
 
 
 def test_finalizers_that_are_never_removed_cost_their_own_gpus_and_nothing_else() -> None:

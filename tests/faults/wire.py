@@ -1,6 +1,6 @@
 """A transport between one service and the API server that fails as a test says, and writes down every call.
 
-A `Fault` looks at each call and says what becomes of it: nothing (None), an answer in the server's place, no answer at
+A `Fault` inspects each call and decides its outcome: nothing (None), an answer in the server's place, no answer at
 all before or after the server has carried the request out, or silence until the caller's own limit.  Watches fail in
 the same ways when they are opened; `WatchDistortion` spoils what they say once they are open.
 """

@@ -61,7 +61,7 @@ def plugins() -> list[str]:
 
 
 def _words(read: Any) -> list[str]:
-    """The words that a reader of an argument admits, where it names them; a bad word makes it say so."""
+    """The values that the reader of an argument accepts, taken from its error message for a bad one."""
     try:
         read("\x00")
     except ValueError as error:

@@ -41,7 +41,7 @@ _CLUSTER: Mapping[str, list[dict[str, Any]]] = {
 }
 
 
-# -- flags ------------------------------------------------------------------------------------------------------------
+# Flags
 
 
 def _default_of(options: Any, field: str) -> str:
@@ -85,7 +85,7 @@ def flags() -> list[str]:
     return lines
 
 
-# -- commands ---------------------------------------------------------------------------------------------------------
+# Commands
 
 
 def commands() -> list[str]:
@@ -160,7 +160,7 @@ def _packed() -> bytes:
     return packed.getvalue()
 
 
-# -- benchmarks and make ----------------------------------------------------------------------------------------------
+# Benchmarks and make
 
 
 class _Parsed(BaseException):
@@ -221,7 +221,7 @@ def entry_points() -> list[str]:
     return [f"{each.group} {each.name}" for each in found] + [f"group {program.ENTRY_POINT_GROUP}"]
 
 
-# -- services that run ------------------------------------------------------------------------------------------------
+# Services that run
 
 
 async def _made(registry: CollectorRegistry) -> dict[str, Any]:

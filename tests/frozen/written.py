@@ -64,7 +64,7 @@ def bodies() -> list[str]:
 
 
 def _shortened(line: str) -> str:
-    # Names of resources are data wherever amounts stand.
+    # Names of resources are data wherever there are amounts.
     return re.sub(r"(Resources|requests|limits|capacity)\.[a-z].*: str$", r"\1{}: str", line)
 
 

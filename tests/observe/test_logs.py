@@ -1,4 +1,4 @@
-"""Log lines: what stands on them, and how much is said."""
+"""Log lines: their fields, and verbosity."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_a_core_kind_has_no_group_in_its_key() -> None:
 
 
 def test_the_class_is_read_from_owners_then_from_the_pod() -> None:
-    """workloads:DF-6: while the nearest owner is asked, the pod is asked too, and so beats farther owners."""
+    """workloads:DF-6: the pod is read together with the nearest owner, and so beats farther owners."""
     top = owner("Top", "top", "t", labels={"priorityClassName": "inference"})
     near = owner("Near", "near", "n", by=top)
     assert grouped(pod(by=near), near, top).priority_class == "inference"

@@ -16,7 +16,7 @@ RAY = owner("RayCluster", "ray", "r", api="ray.io/v1")
 
 
 class Pods:
-    """Pods of one group, as a watch tells of them."""
+    """Pods of one group, as a watch delivers them."""
 
     def __init__(self) -> None:
         self.store: Store[Pod] = Store(resources.PODS, Pod)

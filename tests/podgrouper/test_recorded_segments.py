@@ -1,6 +1,6 @@
 """Subgroups of PyTorchJobs and LeaderWorkerSets as KAI's pod grouper made them, one test a recorded case.
 
-The folder may hold no case of these kinds; then one test says so by being skipped. Two cases written by hand, after
+The folder may hold no case of these kinds; then one test is skipped. Two cases written by hand, after
 the golden objects workloads:T-151 and T-153 show that the comparison sees differences.
 """
 
@@ -39,7 +39,7 @@ def recorded() -> Iterator[Raw]:
 
 
 def differences(case: Raw) -> list[str]:
-    """What differs, pod by pod. Where KAI refuses to group, an error or a told problem is as good (topo:TD-19)."""
+    """What differs, pod by pod. Where KAI refuses to group, an error or a reported problem is as good (topo:TD-19)."""
     groups = {group["metadata"]["name"]: group["spec"] for group in case["expect"]["podGroups"] or []}
     found = []
     for raw in case["pods"]:

@@ -263,7 +263,7 @@ BAD_SIZES = ["0", "1", "-2", "9", "two", "2.0", " 2", "2_0", "٢", "9" * 30]
 @pytest.mark.parametrize("size", BAD_SIZES)
 @pytest.mark.parametrize("where", ["template", "pod"])
 def test_td19_a_bad_size_of_a_job_is_reported_and_its_workers_are_not_divided(size: str, where: str) -> None:
-    """topo:TD-19: wherever it stands; no index is needed then."""
+    """topo:TD-19: wherever it is set; no index is needed then."""
     on_pod = where == "pod"
     owner = pytorch(1, 8, size=None if on_pod else size)
     parts = pytorch_subgroups(owner, worker(None, **{SIZE: size} if on_pod else {}))
@@ -350,7 +350,7 @@ def test_t44_segments_without_topology_or_without_level_have_no_constraint() -> 
 
 
 def test_t44_annotations_of_masters_and_leaders_do_not_apply_to_segments() -> None:
-    """topo:T-44: the constraint would change with the pod that was looked at last."""
+    """topo:T-44: the constraint would change with the pod that was reconciled last."""
     template = {TOPOLOGY: "net", REQUIRED: "rack"}
     other = {TOPOLOGY: "other", REQUIRED: "zone"}
     assert constraints(pytorch_subgroups(pytorch(template=template), master(**other)))["worker-0"] == inside(

@@ -1,4 +1,4 @@
-"""Random clusters whose pods claim devices, and plain code that says whether what they got is right.
+"""Random clusters whose pods claim devices, and plain code that checks what they got.
 
 Few nodes with few devices of several kinds (whole GPUs with attributes, partitions that share counters, devices that
 all or some nodes reach), and more pods than devices: claims from templates, claims that pods share, alternatives,
@@ -146,7 +146,7 @@ def a_cluster(random: Random, jobs: int = 9) -> Cluster:
     return world.with_actions(*ACTIONS)
 
 
-# -- whether it is right ----------------------------------------------------------------------------------------------
+# Whether it is right
 
 
 def _reaches(said: ResourceSliceSpec, node: str, labels: dict[str, str]) -> bool:
@@ -198,7 +198,7 @@ def claim_faults(tables: Tables) -> list[str]:
 
 
 def _misfits(key: str, claim: ResourceClaim, offered: dict[tuple[str, str, str], Any]) -> list[str]:
-    """Whether a claim has what it asks for."""
+    """Whether a claim has what it requests."""
     assert claim.status.allocation is not None
     problems: list[str] = []
     got: dict[str, list[Device]] = {}

@@ -1,14 +1,14 @@
 """Random small clusters for property tests, and a plain model of what a plan does to them.
 
 `clusters()` draws a `Cluster` of the builders: queues of one to three levels with quotas and limits, nodes of several
-sizes, some tainted or cordoned, and groups of every kind: plain gangs, elastic ones, trees of subgroups; pods that ask
-for CPU, whole GPUs, fractions, GPU memory or several shared devices; some of them running or on their way out.  What
-runs was seated by a scheduler that keeps to capacity, so that every cluster is one that can exist.  Ages are drawn from
-few values, because ties are where orders go wrong, and most pods of a cluster ask for one of two things, because that
+sizes, some tainted or cordoned, and groups of every kind: plain gangs, elastic ones, trees of subgroups; pods that want
+CPU, whole GPUs, fractions, GPU memory or several shared devices; some of them running or terminating.  What
+runs was placed by a scheduler that keeps to capacity, so that every cluster is one that can exist.  Ages are drawn from
+few values, because ties are where orders go wrong, and most pods of a cluster have one of two requests, because that
 is where gangs fit halfway and failures repeat.
 
 `Model` reads the same raw objects again with the simplest code that could be right and shares nothing with the engine:
-sums of plain integers, one pod at a time.  A test asks it what a plan would do.
+sums of plain integers, one pod at a time.  A test applies plans to it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ LAST_START, STALE_SINCE = "kai.scheduler/last-start-timestamp", "kai.scheduler/s
 TOLERATION = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
 
 
-# -- what a pod asks for ----------------------------------------------------------------------------------------------
+# What a pod asks for
 
 
 @dataclass(frozen=True)
 class PodRequest:
-    """One way to ask, as `Cluster.pod` takes it."""
+    """One kind of request, as `Cluster.pod` takes it."""
 
     cpu: int = 1
     gpu: int = 0
@@ -65,7 +65,7 @@ class PodRequest:
 
     @property
     def count(self) -> int:
-        """Shared devices asked for."""
+        """Shared devices requested."""
         return (self.devices or 1) if self.shared else 0
 
     def mib(self, node: NodeModel) -> int:
@@ -97,12 +97,12 @@ def random_request(dice: Random) -> PodRequest:
     )
 
 
-# -- nodes ------------------------------------------------------------------------------------------------------------
+# Nodes
 
 
 @dataclass
 class NodeModel:
-    """What is left on a node, and who sits on its shared devices."""
+    """What is left on a node, and the tenants of its shared devices."""
 
     name: str
     cpu_milli: int
@@ -119,7 +119,7 @@ class NodeModel:
     ports: Counter[int] = field(default_factory=Counter)
 
     def place(self, request: PodRequest, devices: tuple[str, ...], reserved: Container[str] | None = None) -> None:
-        """Seat a pod; figures may go below zero.  A device that is not reserved yet needs a slot for its reservation
+        """Place a pod; figures may go below zero.  A device that is not reserved yet needs a slot for its reservation
         pod; None = all are."""
         self.cpu_milli -= 1000 * request.cpu
         self.memory_bytes -= 2**30
@@ -138,7 +138,7 @@ class NodeModel:
         """Whether a pod could be seated (on these devices)."""
         after = replace(self, devices=dict(self.devices), ports=self.ports.copy())
         after.place(request, devices)
-        # A resource that is not asked for does not keep a pod away.
+        # A resource that is not requested does not keep a pod away.
         lacking = (after.cpu_milli < 0 and request.cpu > 0) or after.memory_bytes < 0 or after.pods < 0
         lacking |= after.gpus < 0 and (request.gpu > 0 or request.shared)
         lacking |= request.port > 0 and after.ports[request.port] > 1
@@ -175,7 +175,7 @@ def _add_node(dice: Random, built: Cluster, index: int) -> NodeModel:
 def _place_on_random_node(
     dice: Random, rooms: list[NodeModel], ask: PodRequest, serial: int
 ) -> tuple[str, tuple[str, ...]] | None:
-    """A node and devices for a pod that runs already, if there is room for it on the node drawn."""
+    """A node and devices for a pod that runs already, if it fits on the node drawn."""
     room = dice.choice(rooms)
     if ask.gpu_memory is not None and not room.memory_known:
         return None
@@ -188,7 +188,7 @@ def _place_on_random_node(
     return room.name, devices
 
 
-# -- queues and groups ------------------------------------------------------------------------------------------------
+# Queues and groups
 
 
 def _numbers(dice: Random) -> dict[str, Any]:
@@ -305,14 +305,14 @@ def clusters(draw: st.DrawFn, *, most_nodes: int = 4, most_groups: int = 8) -> C
     built = cluster().priority_class("low", 10).priority_class("build", 100)
     rooms = [_add_node(dice(f"node {index}"), built, index) for index in range(node_count)]
     queues = _add_queues(dice, built, queue_count)
-    # Groups that ask for the same meet, and what leaves is of the size of what waits.
+    # Groups with equal requests meet, and terminating pods have the size of waiting ones.
     usual = [random_request(dice(f"ask {index}")) for index in range(2)]
     for index in range(leaving + group_count):
         _add_group(dice(f"group {index}"), built, f"job{index}", queues, rooms, usual, index < leaving)
     return built
 
 
-# -- clusters under pressure ------------------------------------------------------------------------------------------
+# Clusters under pressure
 
 ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 PRIORITIES = {"low": 10, "": 50, "build": 100, "high": 125}
@@ -362,7 +362,7 @@ def _tight_ask(dice: Random) -> PodRequest:
 
 
 def _place_all(dice: Random, rooms: list[NodeModel], ask: PodRequest, count: int, serial: int) -> list[Any] | None:
-    """Seats for so many pods, None (and nothing taken) when there are not enough."""
+    """Nodes for so many pods, None (and nothing taken) when they do not fit."""
     before = [replace(room, devices=dict(room.devices), ports=room.ports.copy()) for room in rooms]
     seats: list[Any] = []
     for _ in range(6 * count):
@@ -396,7 +396,7 @@ def _tight_spec(dice: Random) -> tuple[Raw, dict[str, int]]:
 def _add_tight_group(
     dice: Random, built: Cluster, name: str, queues: list[str], rooms: list[NodeModel], ask: PodRequest
 ) -> None:
-    """A group that runs, if its name does not say that it waits and there is room; its surplus may wait."""
+    """A running group, if its name allows that and it fits; its surplus may wait."""
     spec, minimums = _tight_spec(dice)
     runs = not name.startswith("wait")
     lost = runs and dice.randrange(8) == 0
@@ -479,7 +479,7 @@ def tight_clusters(draw: st.DrawFn, *, most_nodes: int = 3, most_running: int = 
     return built
 
 
-# -- the plain model --------------------------------------------------------------------------------------------------
+# The plain model
 
 
 @dataclass(frozen=True)
@@ -491,7 +491,7 @@ class ModelPod:
     leaf: str
     ask: PodRequest
     tolerant: bool
-    #: pending, running, leaving, stuck, gated or failed
+    #: pending, running, releasing, stuck, gated or failed
     state: str
     node: str
     devices: tuple[str, ...]
@@ -701,7 +701,7 @@ def _queue_of(raw: Raw) -> ModelQueue:
     return ModelQueue(raw["spec"]["parentQueue"], pair("quota"), pair("limit"), timed)
 
 
-# -- what was drawn ---------------------------------------------------------------------------------------------------
+# What was drawn
 
 #: kind of cluster or of plan -> how many were drawn in this run
 DRAWN: Counter[str] = Counter()

@@ -24,7 +24,7 @@ def placed(plan: Plan) -> list[Bind | Nominate]:
 @EXAMPLES
 @given(clusters())
 def test_nothing_is_ever_overdrawn(built: Cluster) -> None:
-    """What starts now has room beside all that still runs; what is promised has room once those that leave are gone."""
+    """What starts now fits beside all that still runs; pipelined pods fit once terminating ones are gone."""
     plan = built.schedule().plan
     model = Model(built.objects)
     now = model.nodes_after(plan.binds, with_leaving=True)
@@ -124,7 +124,7 @@ def test_no_pod_that_fits_waits(built: Cluster) -> None:
                 continue
             pod = model.pods[refusal.pod]
             if pod.ask.shared or pod.leaf:
-                # Devices are another matter, and other subgroups may have had the room in the same attempt.
+                # Devices are checked elsewhere, and other subgroups may have used the resources in the same attempt.
                 continue
             for room in rooms.values():
                 assert not (room.open and (pod.tolerant or not room.tainted) and room.fits(pod.ask)), (pod, room)
@@ -133,7 +133,7 @@ def test_no_pod_that_fits_waits(built: Cluster) -> None:
 @EXAMPLES
 @given(clusters(), st.data())
 def test_undo_restores_every_byte(built: Cluster, data: st.DataObject) -> None:
-    """Attempts are made in any order, some kept, some turned into promises, some undone."""
+    """Attempts are made in any order, some kept, some converted to pipelined, some undone."""
     cycle = built.cycle()
     state = cycle.state
     for gang in data.draw(st.permutations(list(cycle.gangs.waiting()))):
@@ -175,7 +175,7 @@ def test_signatures_change_nothing_but_the_work(built: Cluster) -> None:
 @EXAMPLES
 @given(clusters())
 def test_every_waiting_pod_is_accounted_for(built: Cluster) -> None:
-    """Each pending pod is bound, promised or listed as waiting; nothing else is."""
+    """Each pending pod is bound, pipelined or listed as waiting; nothing else is."""
     plan = built.schedule().plan
     model = Model(built.objects)
     pending = Counter(pod.group for pod in model.pods.values() if pod.state == "pending")

@@ -39,7 +39,7 @@ def a_run(world: Cluster) -> CaseRun:
 
 
 def later(running: CaseRun, random: Random, cycle: int) -> None:
-    """What else happens between two cycles: work comes, pods end or are told to go."""
+    """What else happens between two cycles: work comes, pods end or are deleted."""
     world = Cluster()
     for number in range(random.randrange(3)):
         job(world, random, f"later-{cycle}-{number}")
@@ -71,7 +71,7 @@ def books_of(cycle: Cycle) -> ClaimLedger | None:
 
 
 def figures(cycle: Cycle) -> object:
-    """All that the books and the columns say."""
+    """All figures of the ledgers and the columns."""
     books = books_of(cycle)
     if books is None:
         return None
@@ -83,7 +83,7 @@ def figures(cycle: Cycle) -> object:
 
 
 def check_books(cycle: Cycle) -> None:
-    """Columns and books are what the tasks hold; the counters of gangs are right only when nobody looks ahead."""
+    """Columns and ledgers are what the tasks hold; the counters of gangs are right only outside a trial."""
     validate._check_nodes(cycle.state)
     validate._check_discrete_ledgers(cycle.state)
 
@@ -205,7 +205,7 @@ def test_tables_kept_up_to_date_equal_tables_built_at_once(random: Random) -> No
 @settings(max_examples=40, deadline=None)
 @given(random=RANDOM)
 def test_the_check_of_many_nodes_agrees_with_the_allocation_on_each(random: Random) -> None:
-    """The check of a node passes exactly where the books would give something, whether rows are asked at once."""
+    """The check of a node passes exactly where the ledgers would grant something, for rows at once or one by one."""
     running = a_run(a_cluster(random))
     running.step()
     later(running, random, 0)

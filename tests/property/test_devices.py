@@ -1,9 +1,9 @@
-"""Properties of the books of shared GPUs, and a second set of books to compare with.
+"""Properties of the ledger of shared GPUs, and a second ledger to compare with.
 
 `Upstream` is the pseudo-code of gpu:S-4 and S-5 written down word for word: dicts of used, allocated and releasing
-memory, marks, and whole GPUs told from counts.  It must agree with the books that are kept as sets of tenants wherever
-its counts are right: with T GPUs allocatable, evictions first, then allocations, then promises, undone from the tail.
-(After two promises on GPUs still held, taking back an allocation would leave it one idle GPU short.)
+memory, marks, and whole GPUs by counts.  It must agree with the ledger, which keeps sets of tenants, wherever
+its counts are right: with T GPUs allocatable, evictions, then allocations, then pipelined tasks, undone from the tail.
+(After two pipelined tasks on GPUs still held, undoing an allocation would leave it one idle GPU short.)
 """
 
 from collections import defaultdict
@@ -171,7 +171,7 @@ def test_the_order_in_which_tenants_come_is_irrelevant(data: st.DataObject, comi
 
 @given(st.lists(tenants, max_size=10))
 def test_what_a_device_counts_as(there: list[Tenant]) -> None:
-    """gpu:S-6: one GPU not idle for every device somebody is on, one releasing where all of them leave."""
+    """gpu:S-6: one GPU not idle for every device with tenants, one releasing where all of them terminate."""
     books = Books(4)
     kinds: dict[str, set[int]] = defaultdict(set)
     for groups, mib, holding in there:
@@ -185,7 +185,7 @@ def test_what_a_device_counts_as(there: list[Tenant]) -> None:
 
 
 class Twins:
-    """Both sets of books, in step."""
+    """Both ledgers, in step."""
 
     def __init__(self, gpus: int) -> None:
         self.ours = Books(gpus)
@@ -227,7 +227,7 @@ class Twins:
             self.live.append((group, mib))
 
     def evict(self, group: str, mib: int) -> None:
-        """A live tenant is told to go; undo brings it back."""
+        """A live tenant is evicted; undo restores it."""
         self.seat(group, mib, LIVE, -1)
         self.seat(group, mib, RELEASING, 1)
 
@@ -321,7 +321,7 @@ LABELS = {1000: (1000, 1000), 1150: (1100, 1150), None: (100, 100)}
 
 @dataclass
 class Scene:
-    """A cluster being drawn, and what its pods ask for."""
+    """A cluster being drawn, and the requests of its pods."""
 
     cluster: Cluster
     gpus: dict[str, int] = field(default_factory=dict)
@@ -390,7 +390,7 @@ SPREADING = {
 
 
 def check_devices(scene: Scene, result: Result) -> None:
-    """No device holds more than its memory and no node more devices than it has, now and once everybody left."""
+    """No device holds more than its memory and no node more devices than it has, now and after all evictions."""
     now: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     later: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     whole_now: dict[str, int] = defaultdict(int)
@@ -420,7 +420,7 @@ def check_devices(scene: Scene, result: Result) -> None:
 @settings(max_examples=150, deadline=None)
 @given(scenes(), st.booleans())
 def test_a_schedule_never_over_fills_a_device(scene: Scene, spreading: bool) -> None:
-    """gpu:F-7: neither with what starts now nor with what is promised."""
+    """gpu:F-7: neither with what starts now nor with what is pipelined."""
     if spreading:
         scene.cluster.configured(SPREADING)
     check_devices(scene, scene.cluster.schedule())

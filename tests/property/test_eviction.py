@@ -1,4 +1,4 @@
-"""Whatever the cluster: a whole cycle overdraws nothing, keeps gangs whole, and evicts only whom it may, with reason.
+"""Whatever the cluster: a whole cycle overdraws nothing, keeps gangs whole, and evicts only evictable pods.
 
 Everything is judged from the plan and the raw objects by `Model`, which shares nothing with the engine.
 """
@@ -64,7 +64,7 @@ def test_clusters_and_plans_of_every_kind_are_drawn() -> None:
 @EXAMPLES
 @given(tight_clusters())
 def test_nothing_is_overdrawn_at_any_point(built: Cluster) -> None:
-    """What starts now has room beside all that is still there, evicted or not; what is promised has room once those
+    """What starts now fits beside all that is still there, evicted or not; pipelined pods fit once those
     that leave are gone."""
     plan, model = _cycle(built)
     evicted = {_key(item) for item in plan.evictions}
@@ -79,8 +79,8 @@ def test_nothing_is_overdrawn_at_any_point(built: Cluster) -> None:
 @EXAMPLES
 @given(tight_clusters())
 def test_every_pod_is_in_one_place(built: Cluster) -> None:
-    """A pod starts, or is promised a place, or stays; only one that is evicted has a place twice: the old and the
-    promised."""
+    """A pod starts, is pipelined, or stays; only one that is evicted has two nodes: the old and the
+    nominated."""
     plan, model = _cycle(built)
     evicted = {_key(item): item for item in plan.evictions}
     placed = {_key(item): item for item in _placed(plan)}
@@ -173,22 +173,22 @@ def test_pol2_only_evictable_pods_are_evicted(built: Cluster) -> None:
         else:
             assert item.action == "consolidation"
             assert model.preemptible(item.preemptor)
-            assert item.moves_to, "consolidation takes nothing from anyone"
+            assert item.moves_to, "consolidation takes nothing for good"
 
 
 @EXAMPLES
 @given(tight_clusters())
 def test_sol16_every_eviction_serves_a_gang(built: Cluster) -> None:
-    """cycle:SOL-16: whoever others were evicted for is promised a place where someone leaves, and is whole with it."""
+    """cycle:SOL-16: a group with victims is pipelined onto a node of one of them, and is whole with it."""
     plan, model = _cycle(built)
     promised = Counter(item.group for item in plan.nominations)
     for item in plan.evictions:
         if not item.preemptor or promised[item.preemptor]:
             continue
-        # A promise can be taken without evicting anyone, so every group that has one may have taken it.
+        # A nomination can be revoked without an eviction, so every group that has one may have revoked it.
         takers = promised.keys() - {item.preemptor}
         highest = max((model.priority(taker) for taker in takers), default=-1)
-        assert highest > model.priority(item.preemptor), "its promise may only be lost to work of higher priority"
+        assert highest > model.priority(item.preemptor), "its nomination may only be lost to work of higher priority"
 
 
 @EXAMPLES
@@ -238,7 +238,7 @@ def _disturb(cycle: Cycle, dice: Random, steps: int) -> None:
     for _ in range(steps):
         gang = dice.choice(gangs)
         active = [task for tasks in gang.active_tasks(state.status_of).values() for task in tasks]
-        # Nobody evicts what may not be taken back.
+        # Non-preemptible work is never evicted.
         fixed = gang.protected_keys | state.protected_keys
         active = [task for task in active if gang.preemptible or (gang.semi_preemptible and task.key not in fixed)]
         if active and dice.random() < 0.5:

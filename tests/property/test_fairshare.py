@@ -1,7 +1,7 @@
 """Properties of the division and of whole forests, and a second, slow division to compare with.
 
 `oracle` is the pseudo-code of queues:8 written down word for word: records, a dict of remainders, -1 for
-unlimited, every sum computed anew.  It shares no code with the product, and the two must agree bit for bit.
+unlimited, every sum recomputed.  It shares no code with the product, and the two must agree bit for bit.
 """
 
 import math
@@ -75,7 +75,7 @@ def oracle_rounds(left: float, k: float, qs: list[Record]) -> tuple[float, dict[
         if weight_sum == 0:
             break
         s: dict[str, float] = {}
-        for factor in (k, 0.0):  # "Do better": without usage where usage leaves nobody anything
+        for factor in (k, 0.0):  # "Do better": without usage where usage would leave no queue anything
             share_sum = 0.0
             for q in qs:
                 if not q.satisfied():

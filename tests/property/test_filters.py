@@ -1,4 +1,4 @@
-"""The filters over columns against slow ones that look at one pod and one node at a time.
+"""The filters over columns against slow ones that check one pod and one node at a time.
 
 The oracles below are Kubernetes' rules written down word by word (TaintToleration, NodeAffinity, NodePorts and
 InterPodAffinity), over the raw objects.  They share no code with the product.  Keys, values and namespaces are few, so
@@ -52,7 +52,7 @@ def without_nones(raw: Raw) -> Raw:
 labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=2)
 
 
-# -- taints ------------------------------------------------------------------------------------------------------------
+# Taints
 
 EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 taints = st.lists(
@@ -113,7 +113,7 @@ def test_taints_filter_as_in_kubernetes(nodes: list[list[Raw]], pod: list[Raw]) 
     assert column.tolist() == [oracle_tainted(pod, node) for node in nodes]
 
 
-# -- node selectors and affinity ---------------------------------------------------------------------------------------
+# Node selectors and affinity
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 #: Number of values an operator takes, beside which others occur: a term with a wrong one is broken.
@@ -221,7 +221,7 @@ def test_nodes_are_selected_as_in_kubernetes(
     assert column.tolist() == expected
 
 
-# -- host ports --------------------------------------------------------------------------------------------------------
+# Host ports
 
 ports = st.builds(
     HostPort,
@@ -243,7 +243,7 @@ def test_host_ports_conflict_as_in_kubernetes(wanted: list[HostPort], held: list
     assert ports_conflict(wanted, held) == any(oracle_clash(one, other) for one in wanted for other in held)
 
 
-# -- affinity between pods ---------------------------------------------------------------------------------------------
+# Affinity between pods
 
 NAMESPACES: dict[str, dict[str, str]] = {"default": {"a": "x"}, "other": {"a": "y"}, "third": {}}
 TOPOLOGY = ("zone", "rack")
@@ -368,7 +368,7 @@ def nodes_and_pods(nodes: list[dict[str, str]], running: Placed) -> Cluster:
 
 
 def wait(made: Cluster, name: str, pod: Raw, count: int = 1) -> Cluster:
-    # Pods that ask for nothing move no score, so answers about other nodes are not refreshed by accident.
+    # Pods without requests change no score, so results for other nodes are not refreshed by accident.
     return made.gang(
         name,
         pods=count,

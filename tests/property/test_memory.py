@@ -1,7 +1,7 @@
-"""With or without a memory, on tables kept up to date or built anew, the same is decided to the last byte.
+"""With or without plan reuse, on incremental or rebuilt tables, decisions are equal byte by byte.
 
 What happens between cycles is of every kind: things that mean nothing (conditions, notes), things that mean nothing to
-those who wait (labels of running pods, equal pods that take each other's places), things that change a sum, and things
+waiting work (labels of running pods, equal pods that replace each other), things that change a sum, and things
 that change everything.
 """
 
@@ -82,7 +82,7 @@ class Life:
     def changed(self, key: Key) -> Raw:
         return deepcopy(self.objects[key])
 
-    # -- what may happen --------------------------------------------------------------------------------------------
+    # What may happen
 
     def plan_happens(self, draw: Any, plan: Plan) -> None:
         """What was bound runs, and what was evicted is gone."""
@@ -155,7 +155,7 @@ class Life:
         self.remove(("Pod", "other", "stranger"))
 
     def reservation_comes(self, draw: Any, plan: Plan) -> None:
-        """A GPU is held for tenants there are, or for nobody."""
+        """A GPU is held for existing tenants, or for none."""
         node = draw(st.sampled_from([name for _, _, name in self.of_kind("Node")]))
         tenants = [self.objects[key] for key in self.placed() if self.objects[key]["spec"]["nodeName"] == node]
         shared = {pod["metadata"]["labels"].get("runai-gpu-group", "") for pod in tenants}

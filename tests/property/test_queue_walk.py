@@ -1,6 +1,6 @@
 """The walk over queues and the choice of tasks, against slow oracles that share no code with the product.
 
-`Oracle` serves a cluster of one node: before every turn it computes everything anew from plain records (allocations,
+`Oracle` serves a cluster of one node: before every turn it recomputes everything from plain records (allocations,
 whose turn it is, which tasks are next), walks siblings from the oldest and settles ties pairwise (queues:10.1, 10.2).
 Only the fair shares are taken from the product; they have an oracle of their own in test_fairshare.py.
 
@@ -39,7 +39,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Job:
-    """A group; a pod asks for (CPU milli, memory MB, GPUs)."""
+    """A group; a pod requests (CPU milli, memory MB, GPUs)."""
 
     name: str
     queue: str
@@ -107,7 +107,7 @@ def ledger_units(amounts: Numbers) -> Numbers:
 
 @dataclass
 class Oracle:
-    """Who is served, turn by turn."""
+    """The order of service, turn by turn."""
 
     scene: Scene
     #: queue -> fair share in ledger units
@@ -292,7 +292,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         for number, name in enumerate(names)
     ]
     inner = {plot.parent for plot in plots}
-    # Now and then a job names an inner queue, where it takes no part.
+    # Some jobs name an inner queue, where they take no part.
     homes = st.sampled_from([name for name in names if name not in inner] * 5 + list(names))
     room = [NODE_CPU * 1000.0, NODE_MB * 1.0, NODE_GPUS * 1.0]
     jobs: list[Job] = []

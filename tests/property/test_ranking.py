@@ -1,6 +1,6 @@
-"""Nodes ranked by repairing rows are ranked as if looked at for the first time, and the first is the right one.
+"""Nodes ranked by repairing rows are ranked as by a full scoring, and the first is the right one.
 
-`World` is a second, slow engine for clusters with one queue: plain lists of pods, everything summed up anew for every
+`World` is a second, slow engine for clusters with one queue: plain lists of pods, everything summed up again for every
 question, the formulas of cycle:SCO-2, SCO-3 and SCO-4 one node at a time.  It shares no code with the product; node,
 devices and whether the pod must wait have to be the same for every pod of every gang.
 """
@@ -45,7 +45,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Wish:
-    """What a pod asks for."""
+    """What a pod requests."""
 
     cpu: int = 1
     memory_gi: int = 1
@@ -94,7 +94,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Choice:
-    """Where a pod goes; None among the devices stands for a new one."""
+    """Where a pod goes; None among the devices means a new one."""
 
     node: str
     devices: tuple[str | None, ...]
@@ -170,7 +170,7 @@ class World:
         return sum(pod.wish.mib(node) for pod in self.tenants(node)[device] if pod.state in states)
 
     def has_room(self, node: Machine, device: str, mib: int) -> bool:
-        """gpu:F-3: a device whose tenants all leave is no longer a shared one, unless somebody waits for it."""
+        """gpu:F-3: a device whose tenants all terminate is no longer shared, unless a pod is pipelined onto it."""
         stays = self.memory(node, device, LIVE, PROMISED)
         return stays != 0 and stays + mib <= node.gpu_mib
 
@@ -346,7 +346,7 @@ strategies = st.builds(
 
 
 def _settled(world: World, wish: Wish, node: Machine, device: str, state: str) -> Placed | None:
-    """A pod that can be on a node before the cycle, None when there is no room for it."""
+    """A pod that can be on a node before the cycle, None when it does not fit."""
     pod = Placed(wish, node.name, (device,) * wish.shares, state)
     tried = World(world.nodes, world.strategy, [*world.pods, pod], {*world.reserved, *pod.devices})
     if any(tried.left(node, what, idle=True) < 0 for what in ("cpu", "memory_gi", "pods")):
@@ -426,7 +426,7 @@ def _decided(cycle: Cycle, gang: str, pods: int) -> Iterator[tuple[str, tuple[st
 
 
 def ranked(cycle: Cycle, pod: str, *, anew: bool) -> list[float]:
-    """Scores of all nodes for a pod: as kept by the cycle, or made anew."""
+    """Scores of all nodes for a pod: as cached by the cycle, or recomputed."""
     ask = placement_request_of(cycle, pod)
     if not anew:
         return list(cycle.rankings.ranking_for(cycle.state, ask, ALL_NODES).scores.tolist())
@@ -440,7 +440,7 @@ def ranked(cycle: Cycle, pod: str, *, anew: bool) -> list[float]:
 @settings(max_examples=120, deadline=None)
 @given(scenes(), st.data())
 def test_a_repaired_ranking_equals_a_new_one(scene: Scene, data: st.DataObject) -> None:
-    """cycle:SCO-1: after any sequence of placements, promises and rollbacks, however long nobody looked."""
+    """cycle:SCO-1: after any sequence of placements and rollbacks, however long the ranking was unused."""
     cycle = scene.cluster().cycle()
     state = cycle.state
     pods = [f"{gang}-0" for gang in scene.gangs]

@@ -1,8 +1,8 @@
-"""Nobody is started on a GPU that the kubelet has not got.
+"""No pod is started on a GPU that the kubelet does not have.
 
 Nodes hold GPUs in every way there is: whole pods, tenants of shared GPUs with and without their reservation pods,
-tenants that have ended, reservation pods that nobody needs any more.  What a plan starts is counted as the kubelet
-counts it: one GPU for every whole GPU asked for, one for every reservation pod, and one for every shared GPU whose
+tenants that have ended, reservation pods that are no longer needed.  What a plan starts is counted as the kubelet
+counts it: one GPU for every whole GPU requested, one for every reservation pod, and one for every shared GPU whose
 reservation pod has still to be made.
 """
 

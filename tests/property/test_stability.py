@@ -1,7 +1,7 @@
 """From any cluster, cycle after cycle at a standing clock, decisions come to rest (cycle:23, multi-round harness).
 
 The cluster moves on between cycles as in the recorded cases: what was bound runs, what was evicted comes back as a new
-pod, what was only promised a place waits again.  Nothing reserves a promised place, so an eviction that the next
+pod, what was only nominated waits again.  Nothing reserves a nominated node, so an eviction that the next
 allocate undoes would be repeated for ever; this is where that shows.
 """
 
@@ -39,7 +39,7 @@ def _places(run: CaseRun) -> Places:
 
 
 def _step(run: CaseRun, story: list[str]) -> bool:
-    """One cycle; whether it changed anything or evicted anyone."""
+    """One cycle; whether it changed or evicted anything."""
     before = _places(run)
     plan = build_plan(run.step())
     DRAWN.update(outcomes_of(plan))

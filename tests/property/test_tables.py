@@ -2,7 +2,7 @@
 
 A random stream of changes is applied to one `Tables` as it comes, with snapshots and whole cycles in between; a second
 one is built in one pass from the objects that are left, in another order.  Both must show the same cluster and lead to
-the same plan, byte for byte.  The sums are also counted anew from the tasks, by code that shares nothing with the
+the same plan, byte for byte.  The sums are also recomputed from the tasks, by code that shares nothing with the
 tables.  There are few names, so that streams hit the same objects again and again: pods before their nodes and groups,
 nodes that change the memory of their GPUs under running pods, BindRequests for pods and nodes that come and go.
 """

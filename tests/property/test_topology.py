@@ -62,7 +62,7 @@ def test_a_rack_that_would_hold_a_gang_of_different_pods_is_never_ruled_out(seed
     assert placed(mixed_gang(seed, Constraint("net", "rack").spec())) == possible
 
 
-# -- required levels over many cycles ----------------------------------------------------------------------------------
+# Required levels over many cycles
 
 
 def _is_there(raw: Raw) -> bool:
@@ -74,7 +74,7 @@ def _group_of(raw: Raw) -> str:
 
 
 def _check_levels(run: CaseRun, built: Cluster, plan: Plan, before: dict[str, Raw]) -> None:
-    """After a cycle every required level is kept, by those who run and by those who have a promise."""
+    """After a cycle every required level is kept, by running and by pipelined pods."""
     labels = {raw["metadata"]["name"]: raw["metadata"]["labels"] for raw in built.objects if raw["kind"] == "Node"}
     gone = {f"{item.namespace}/{item.pod}" for item in plan.evictions}
     nodes = {key: raw["spec"]["nodeName"] for key, raw in before.items() if _is_there(raw) and key not in gone}
@@ -91,7 +91,7 @@ def _check_levels(run: CaseRun, built: Cluster, plan: Plan, before: dict[str, Ra
 
 
 def _restart(run: CaseRun, dice: Random) -> bool:
-    """A few running pods end, and their owners make them anew."""
+    """A few running pods end, and their owners recreate them."""
     running = sorted(key for key, raw in run.pods.items() if _is_there(raw))
     for key in running:
         if dice.randrange(3) == 0:
@@ -144,7 +144,7 @@ def test_a_required_level_is_never_broken(built: Cluster, seed: int, steps: int)
 @settings(max_examples=30, deadline=None)
 @given(busy_clusters(), st.integers(0, 2**32))
 def test_every_cluster_with_topologies_converges(built: Cluster, seed: int) -> None:
-    """cycle:23, SOL-12: nobody is evicted or moved for ever because of domains."""
+    """cycle:23, SOL-12: evictions and moves because of domains come to an end."""
     run = CaseRun(
         Case(id="drawn", now=timestamp_before(0), objects=built.objects, expect={}, cycles=Cycles()), validate=True
     )
@@ -154,7 +154,7 @@ def test_every_cluster_with_topologies_converges(built: Cluster, seed: int) -> N
     assert not any(plan.evictions or plan.binds for plan in plans[-2:])
 
 
-# -- undo, order, memory -----------------------------------------------------------------------------------------------
+# Undo, order, memory
 
 
 @settings(max_examples=80, deadline=None)
@@ -200,7 +200,7 @@ def test_signatures_change_nothing_but_the_work(built: Cluster) -> None:
     assert msgspec.structs.replace(quick, work=slow.work).encoded() == slow.encoded()
 
 
-# -- bounds ------------------------------------------------------------------------------------------------------------
+# Bounds
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,7 +1,7 @@
-"""Topology spread constraints over columns against a slow twin that looks at one pod and one node at a time.
+"""Topology spread constraints over columns against a slow reference that checks one pod and one node at a time.
 
 The twin is Kubernetes' rule written down word by word, over the raw objects; it shares no code with the product.  Pods
-come, go and come back by undo in between, so counts that follow placements are compared with counts made anew.  Keys,
+come, go and come back by undo in between, so incremental counts are compared with recomputed ones.  Keys,
 values and namespaces are few, so that nearly everything meets nearly everything.
 """
 
@@ -83,7 +83,7 @@ pods = st.lists(
 )
 
 
-# -- the twin ----------------------------------------------------------------------------------------------------------
+# The twin
 
 
 class TwinNode:
@@ -192,7 +192,7 @@ def twin_points(every: list[TwinNode], own: list[TwinConstraint], usable: list[b
     ]
 
 
-# -- the comparison ----------------------------------------------------------------------------------------------------
+# The comparison
 
 
 def ask_for(cycle: Cycle, pod: str) -> PlacementRequest:
@@ -232,7 +232,7 @@ def test_every_result_equals_that_of_the_reference_after_any_changes(
     tolerates: bool,
     data: st.DataObject,
 ) -> None:
-    """cycle:FLT-4; the ranking, which is repaired and not made anew, refuses the same nodes."""
+    """cycle:FLT-4; the ranking, which is repaired and not recomputed, refuses the same nodes."""
     made = cluster().queue("q").configured({"profile": "kubernetes"})
     twins = [TwinNode(labels, walled) for labels, walled in drawn]
     for index, twin in enumerate(twins):

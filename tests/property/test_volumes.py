@@ -1,7 +1,7 @@
 """Volumes in random clusters: nothing is given twice, nothing is over-filled, undo is exact, history does not matter.
 
-Clusters are small and crowded: few volumes, little room, low limits, claims in every state, pods that share claims,
-pods that leave.  What a cycle gave out is counted anew from its placements by code that shares nothing with the books.
+Clusters are small and crowded: few volumes, little capacity, low limits, claims in every state, pods that share claims,
+terminating pods.  What a cycle allocated is recomputed by code that shares nothing with the ledgers.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def holders(cycle: Cycle) -> Iterator[tuple[Task, Placement]]:
 
 
 def counted(cycle: Cycle, book: DiscreteLedger) -> dict[object, tuple[int, ...]]:
-    """What a book should hold: every item by holding, from the placements."""
+    """What a ledger should hold: every item by holding, from the placements."""
     counts: dict[object, list[int]] = {}
     for _, here in holders(cycle):
         for grant in here.grants:
@@ -141,7 +141,7 @@ def figures(cycle: Cycle) -> list[dict[str, object]]:
 
 
 def check_books(cycle: Cycle) -> None:
-    """Books hold what placements hold, and nothing is given out twice or beyond what there is."""
+    """Ledgers hold what placements hold, and nothing is given twice or beyond capacity."""
     volumes, attached = books_of(cycle)
     storage = cycle.context.snapshot.storage
     if volumes is not None:
@@ -170,7 +170,7 @@ def check_books(cycle: Cycle) -> None:
 
 
 def attachments(cycle: Cycle) -> Counter[tuple[str, str]]:
-    """Node and driver -> volumes attached, leavers left out."""
+    """Node and driver -> volumes attached, without terminating pods."""
     _, attached = books_of(cycle)
     busy: Counter[tuple[str, str]] = Counter()
     for use, (live, _, pipelined) in counted(cycle, attached).items() if attached is not None else ():
@@ -178,7 +178,7 @@ def attachments(cycle: Cycle) -> Counter[tuple[str, str]]:
         if use.driver and live + pipelined:
             busy[cycle.context.snapshot.nodes.names[use.row], use.driver] += 1
         elif not use.driver:
-            # Those who were there before are as many as they are.
+            # Earlier attachments may exceed the limit.
             busy["claim", use.volume] = live + pipelined
     return busy
 
@@ -267,7 +267,7 @@ def test_tables_with_storage_kept_up_to_date_equal_tables_built_at_once(random: 
 @settings(max_examples=40, deadline=None)
 @given(random=st.randoms(use_true_random=True))
 def test_the_columns_agree_with_a_check_of_every_node(random: Random) -> None:
-    """Kinds of nodes and single rows must agree; the cluster is larger than what is looked at one by one."""
+    """Kinds of nodes and single rows must agree; the cluster is larger than what is checked row by row."""
     world = a_cluster(random)
     for n in range(80):
         world.node(f"more-{n}", gpus=1)

@@ -100,7 +100,7 @@ def with_topologies(built: Cluster) -> Cluster:
     return built
 
 
-# -- one gang and all its placements -----------------------------------------------------------------------------------
+# One gang and all its placements
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def gang_problems(draw: st.DrawFn) -> GangProblem:
 
 
 def _busy(dice: Random, built: Cluster, room: NodeModel, later: NodeModel, name: str) -> None:
-    """Someone who is on a node already, and stays or leaves: `room` is the node now, `later` without who leaves."""
+    """A pod on a node that stays or terminates: `room` is the node now, `later` without terminating pods."""
     ask = dice.choice((PodRequest(1, 1), PodRequest(0, fraction="0.5"), PodRequest(0, fraction="0.3"), PodRequest(2)))
     known = [device for device in sorted(room.devices) if room.fits(ask, (device,))]
     devices = tuple([*known, f"{room.name}-gpu-{name}"][: ask.count])
@@ -301,7 +301,7 @@ def _add_gang(
             built.pod(f"{name}-{leaf}{index}", group=name, subgroup=leaf, **{**ask.as_pod(), "memory": 0})
 
 
-# -- many gangs that compete -------------------------------------------------------------------------------------------
+# Many gangs that compete
 
 
 @dataclass(frozen=True)
@@ -377,7 +377,7 @@ def busy_clusters(draw: st.DrawFn, *, most_nodes: int = 4, most_jobs: int = 6) -
     return built
 
 
-# -- gangs of different pods -------------------------------------------------------------------------------------------
+# Gangs of different pods
 
 _DIFFERENT = (
     PodRequest(0, 1),
@@ -402,7 +402,7 @@ def mixed_gang(seed: int, constraint: Raw, rack: str = "") -> Cluster:
         if dice.randrange(3) == 0:
             _busy(dice, built, room, later, f"busy{index}")
         if dice.randrange(6) == 0:
-            # More than the node offers: someone put it there by hand.
+            # More than the node offers: it was placed by hand.
             built.gang(f"over{index}", cpu=120, memory=0, on=f"n{index}", preemptible=False)
     asks = [dice.choice(_DIFFERENT) for _ in range(dice.randint(2, 4))]
     built.group("job", minMember=len(asks), **constraint)

@@ -1,4 +1,4 @@
-"""`scenarioSearchBudgets`: durations become units of work, mistakes cost nobody a cycle (cycle:13.2)."""
+"""`scenarioSearchBudgets`: durations become units of work, mistakes stop no cycle (cycle:13.2)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def units(seconds: float) -> int:
     return int(seconds * UNITS_PER_SECOND)
 
 
-# -- values -----------------------------------------------------------------------------------------------------------
+# Values
 
 
 def test_sol5_the_built_in_budgets() -> None:
@@ -104,7 +104,7 @@ def test_with_unlimited_budgets_a_job_may_have_any_minimum() -> None:
     assert (budgets.job, budgets.job_minimum) == (None, units(3600))
 
 
-# -- mistakes ---------------------------------------------------------------------------------------------------------
+# Mistakes
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_other_keys_survive_a_mistake() -> None:
     assert budgets.generator_units("SomeoneElses") == units(9)
 
 
-# -- their effect -----------------------------------------------------------------------------------------------------
+# Their effect
 
 
 def claim(**budgets: Any) -> Cluster:

@@ -39,7 +39,7 @@ def complaint(value: object) -> tuple[str, str]:
     return problem.field, problem.text
 
 
-# -- sources ----------------------------------------------------------------------------------------------------------
+# Sources
 
 
 def test_q330_without_the_block_usage_does_not_count() -> None:
@@ -91,7 +91,7 @@ def test_the_error_about_an_unknown_client_type_names_the_known_ones() -> None:
     assert "built-in, prometheus, fake, fake-with-history" in text
 
 
-# -- windows ----------------------------------------------------------------------------------------------------------
+# Windows
 
 
 def test_each_type_of_window_is_read() -> None:
@@ -143,7 +143,7 @@ def test_a_block_of_the_wrong_kind_is_named(value: object, field: str) -> None:
     assert complaint(value)[0] == f"usageDBConfig{field}"
 
 
-# -- times ------------------------------------------------------------------------------------------------------------
+# Times
 
 
 def test_u6_data_cannot_be_fresher_than_it_is_fetched() -> None:
@@ -164,7 +164,7 @@ def test_empty_values_are_those_that_are_missing() -> None:
     assert found == read({"clientType": "built-in"})
 
 
-# -- the rest ---------------------------------------------------------------------------------------------------------
+# The rest
 
 
 def test_extra_parameters_are_texts() -> None:

@@ -1,4 +1,4 @@
-"""A cluster for the services around pods and groups, whose methods read like what people do.
+"""A cluster for the services around pods and groups, with methods named after user actions.
 
 `running(service)` starts a service with caches of its own and under its own role, as a process would; `wire` gives it a
 transport that notes what it writes and spoils what a test wants spoilt.  Waiting is on changes: `settled` returns when
@@ -69,7 +69,7 @@ class RecordingTransport:
         self.writes: list[str] = []
         self.reads: list[str] = []
         self.fault: Fault = lambda request: None
-        #: asked once the server has done it: the answer is lost or replaced
+        #: called once the server has done it: the answer is lost or replaced
         self.fault_after: Fault = lambda request: None
         #: what the service reads in place of what the server says, in answers and in watches
         self.reword: Callable[[Request, bytes], bytes] = lambda request, body: body
@@ -265,7 +265,7 @@ class ServiceCluster:
         return found[0]
 
     async def count(self, about: str, reason: str) -> int:
-        """How often something was told about an object."""
+        """How many events an object has."""
         events = await self.client.list_raw(resources.EVENTS)
         return sum(
             event["count"]

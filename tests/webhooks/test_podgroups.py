@@ -1,4 +1,4 @@
-"""Which PodGroups are refused, and what their authors are told (workloads:WH-2 to WH-6)."""
+"""Which PodGroups are refused, and the messages (workloads:WH-2 to WH-6)."""
 
 from __future__ import annotations
 

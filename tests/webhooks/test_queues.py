@@ -1,4 +1,4 @@
-"""Which queues are refused, and what their authors are told (queues:Q-22 to Q-26, Q-39)."""
+"""Which queues are refused, and the messages (queues:Q-22 to Q-26, Q-39)."""
 
 from __future__ import annotations
 

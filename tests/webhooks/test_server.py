@@ -205,7 +205,7 @@ def test_privileged_users(user: str, groups: tuple[str, ...], may: bool) -> None
 
 @asynccontextmanager
 async def guarded(folder: Path) -> AsyncIterator[Server]:
-    """An API server that asks our webhooks, about the pods of one namespace."""
+    """An API server that calls our webhooks for the pods of one namespace."""
     authority = Authority()
     issued = authority.issue("admission")
     files = folder / "tls.crt", folder / "tls.key"
@@ -220,13 +220,13 @@ async def guarded(folder: Path) -> AsyncIterator[Server]:
             await admin.create(resource, {**each, "metadata": {"name": "guard"}})
         async with asyncio.timeout(30):
             while not await works(admin):
-                # The server reads its configurations now and then.
+                # The server rereads its configurations periodically.
                 pass
         yield server
 
 
 async def works(admin: Client) -> bool:
-    """Whether both webhooks are asked."""
+    """Whether both webhooks are called."""
     try:
         made = await admin.create(PODS, a_pod(HALF), GUARDED, dry_run=True)
         await admin.create(PODS, a_pod({names.GPU_FRACTION_ANNOTATION: "2"}), GUARDED, dry_run=True)

@@ -26,11 +26,11 @@ def with_plugin(built: Cluster, plugin: Plugin) -> Cluster:
 
 
 def with_leaving_pod(built: Cluster, *, gpu: int, node: str = "node-0", gone_s: float = 10) -> Cluster:
-    """A pod that has been told to stop, `gone_s` seconds after its grace period."""
+    """A terminating pod, `gone_s` seconds after its grace period."""
     return built.group("leaving").pod("leaving", group="leaving", gpu=gpu, on=node, deleted=gone_s)
 
 
-# -- the cases of section 23 ------------------------------------------------------------------------------------------
+# The cases of section 23
 
 
 def test_t1_every_pod_that_fits_is_bound() -> None:
@@ -185,7 +185,7 @@ def test_t15_nothing_is_chosen_when_every_subgroup_is_satisfied() -> None:
     assert "Waiting for 2 pods for SubGroup c, currently 1 exist" in result.why("job")
 
 
-# -- cycle:ALC-1: what is tried ---------------------------------------------------------------------------------------
+# cycle:ALC-1: what is tried
 
 
 def test_alc1_the_queue_check_covers_all_chosen_tasks_at_once() -> None:
@@ -216,7 +216,7 @@ def test_alc1_without_the_proportion_plugin_no_queue_is_checked() -> None:
     assert built.with_policy(plugins=plugins).schedule().bound("job") == 2
 
 
-# -- cycle:ALC-2: node sets -------------------------------------------------------------------------------------------
+# cycle:ALC-2: node sets
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class Domains:
     """Offers the nodes of each value of a label as one set, to the subgroups of the given names."""
 
     labels: dict[str, str]
-    #: names of the subgroups that were asked for, in order
+    #: names of the subgroups whose node sets were requested, in order
     asked: list[str] = field(default_factory=list)
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
@@ -298,7 +298,7 @@ def test_alc2_the_sets_of_several_plugins_are_narrowed_one_after_the_other() -> 
     assert built.schedule().nodes_used("job") == {"a1": 2}
 
 
-# -- cycle:ALC-3: one task --------------------------------------------------------------------------------------------
+# cycle:ALC-3: one task
 
 
 def test_alc3_a_task_that_fits_what_is_idle_starts() -> None:
@@ -315,7 +315,7 @@ def test_alc3_a_task_that_fits_only_with_what_is_released_is_pipelined() -> None
 
 
 def test_alc3_every_resource_must_be_idle_for_a_task_to_start() -> None:
-    """GPUs are idle; the CPU is still with the pod that leaves."""
+    """GPUs are idle; the CPU is still held by the terminating pod."""
     built = cluster(nodes=1, gpus=2, cpu=4).queue("q").group("leaving")
     built.pod("leaving", group="leaving", cpu=4, on="node-0", deleted=1)
     result = built.gang("job", gpu=1, cpu=1).schedule()
@@ -355,7 +355,7 @@ def test_alc3_in_a_simulation_shared_requests_do_not_start_either() -> None:
     assert {placed.status for placed in cycle.state.placements.values()} == {TaskStatus.PIPELINED}
 
 
-# -- cycle:ALC-4, ALC-7: failing --------------------------------------------------------------------------------------
+# cycle:ALC-4, ALC-7: failing
 
 
 def test_alc4_what_a_failed_gang_tried_is_free_for_the_next() -> None:
@@ -425,7 +425,7 @@ def test_alc7_equal_jobs_fail_without_being_tried_while_nothing_changes() -> Non
 
 
 def test_alc7_an_equal_job_is_tried_again_once_something_was_placed() -> None:
-    """What failed before is remembered only for the state it failed in."""
+    """A failure is remembered only for the state it happened in."""
     built = cluster(nodes=2, gpus=1).queue("q")
     built.gang("first", 3, gpu=1).gang("fits", 1, gpu=1).gang("second", 3, gpu=1)
     result = built.schedule()
@@ -436,7 +436,7 @@ def test_alc7_an_equal_job_is_tried_again_once_something_was_placed() -> None:
     assert refusal.found == 1
 
 
-# -- cycle:ALC-5, ALC-6: promises -------------------------------------------------------------------------------------
+# cycle:ALC-5, ALC-6: nominations
 
 
 def test_alc5_no_member_binds_early() -> None:
@@ -514,12 +514,12 @@ def test_alc6_a_nomination_does_not_outlive_the_cycle() -> None:
 
 
 def test_alc6_a_nominated_pod_goes_to_its_nominated_node() -> None:
-    """cycle:ALC-6, Do better: the nominatednode plugin honours what a service wrote on the pod."""
+    """cycle:ALC-6, Do better: the nominatednode plugin honours the nomination in the status of the pod."""
     built = cluster(nodes=3, gpus=1).queue("q").gang("job", gpu=1, nominated="node-2")
     assert built.schedule().node_of("job-0") == "node-2"
 
 
-# -- what starts ------------------------------------------------------------------------------------------------------
+# Starts
 
 
 def test_a_group_is_started_once_however_many_turns_it_takes() -> None:
@@ -534,7 +534,7 @@ def test_a_fully_pipelined_group_is_not_started() -> None:
     assert result.plan.started == ()
 
 
-# -- cycle:ALC-8: why not ---------------------------------------------------------------------------------------------
+# cycle:ALC-8: why not
 
 
 def test_alc8_the_reason_of_a_single_pod_names_why_no_node_fits() -> None:
@@ -585,7 +585,7 @@ def test_alc8_subgroups_of_one_pod_each_are_not_a_gang() -> None:
 
 
 def test_alc8_terminating_pods_count_for_the_form_of_the_message() -> None:
-    """activeUsed counts pods that terminate, so this gang is spoken of as satisfied."""
+    """activeUsed counts terminating pods, so the message treats this gang as satisfied."""
     built = cluster(nodes=1, gpus=2).queue("q").group("job", minMember=2)
     for index in range(2):
         built.pod(f"old-{index}", group="job", gpu=1, on="node-0", deleted=200)
@@ -600,7 +600,7 @@ def test_alc8_a_simulation_leaves_what_it_tried_untouched() -> None:
     assert cycle.state.placements == {}
 
 
-# -- cycle:ALC-9: gpu-memory requests ---------------------------------------------------------------------------------
+# cycle:ALC-9: gpu-memory requests
 
 
 def test_alc9_the_job_level_check_converts_with_the_largest_gpu() -> None:
@@ -637,7 +637,7 @@ def test_alc9_without_a_gpu_of_known_memory_nothing_is_converted(known: int | No
     assert cycle.gangs.least_amounts(gang)[2] == 0.0
 
 
-# -- several node sets, gates, simulations -----------------------------------------------------------------------------
+# Several node sets, gates, simulations
 
 
 def test_alc2_the_subgroup_without_a_set_is_the_one_that_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Consolidation: running work moves together so that a waiting gang fits; nobody loses anything (cycle:14, CON-1).
+"""Consolidation: running work moves together so that a waiting gang fits; no work is lost (cycle:14, CON-1).
 
 `old` work runs and `new` work waits; only consolidation runs.
 """
@@ -59,14 +59,14 @@ def _short_of_cpu(age: float) -> Result:
 
 @pytest.mark.parametrize("age", [5, 20])
 def test_t35_nothing_is_moved_if_a_victim_would_fit_nowhere(age: float) -> None:
-    """cycle:T-35: whoever is served first in the trial."""
+    """cycle:T-35: whichever gang is served first in the trial."""
     result = _short_of_cpu(age)
     assert moves(result) == {}
     assert result.plan.nominations == ()
 
 
 def test_t35_the_reason_names_the_victim_that_would_fit_nowhere() -> None:
-    """cycle:14: the validator wants every victim placed again."""
+    """cycle:14: the validator requires every victim to be placed again."""
     record = _short_of_cpu(age=20).unscheduled("new")
     assert record is not None
     (verdict,) = record.verdicts
@@ -84,7 +84,7 @@ def test_con2_every_pod_of_a_moved_gang_must_fit() -> None:
     assert result.verdicts("new") == {"consolidation": "generators_exhausted"}
 
 
-# Who may move others, and when
+# Which work may move other work, and when
 
 
 def test_only_preemptible_work_moves_others() -> None:
@@ -95,7 +95,7 @@ def test_only_preemptible_work_moves_others() -> None:
 
 
 def test_with_too_little_free_in_the_cluster_no_victim_is_tried() -> None:
-    """cycle:14: the sum of what is free must suffice; the verdict tells both figures."""
+    """cycle:14: the sum of what is free must suffice; the verdict has both figures."""
     result = spread(consolidating(4, 4), 2, 3).gang("new", gpu=4).schedule()
     record = result.unscheduled("new")
     assert record is not None
@@ -103,7 +103,7 @@ def test_with_too_little_free_in_the_cluster_no_victim_is_tried() -> None:
 
 
 def test_a_job_beyond_the_limit_of_its_queue_moves_no_pod() -> None:
-    """queues:Q-200: who moves is charged as before, so nothing is tried, and the verdict tells both figures."""
+    """queues:Q-200: moved work is charged as before, so nothing is tried, and the verdict has both figures."""
     built = cluster().with_actions("consolidation").queue("q", limit=6).node(gpus=4).node(gpus=4)
     record = spread(built, 2, 2).gang("new", gpu=3).schedule().unscheduled("new")
     assert record is not None
@@ -154,7 +154,7 @@ def test_nodes_that_are_not_ready_have_nothing_free() -> None:
 
 
 def test_a_job_rejected_for_too_little_free_represents_equal_jobs() -> None:
-    """cycle:14, SIG-2: in any queue, because consolidation keeps its memory over all queues."""
+    """cycle:14, SIG-2: in any queue, because signatures of consolidation span all queues."""
     built = spread(consolidating(4, 4), 2, 3).queue("other")
     result = built.gang("first", gpu=4).gang("second", gpu=4, queue="other").schedule()
     assert result.verdicts("second") == {"consolidation": "too_little_free"}
@@ -162,7 +162,7 @@ def test_a_job_rejected_for_too_little_free_represents_equal_jobs() -> None:
 
 
 def test_q286_work_of_any_queue_is_moved_whatever_its_share() -> None:
-    """queues:Q-286: no test of fair shares, and of no priority."""
+    """queues:Q-286: neither fair shares nor priority are checked."""
     built = consolidating(4, 4).queue("poor", quota=8).priority_class("high", 90)
     result = spread(built, 2, 2, queue="poor", priority="high").gang("new", gpu=3).schedule()
     assert moves(result) == {"old-1-0": "node-0"}
@@ -193,7 +193,7 @@ def _many(most: int) -> Cluster:
 
 
 def test_con1_zero_turns_consolidation_off() -> None:
-    """cycle:CON-1: the action does not even tell why."""
+    """cycle:CON-1: the action gives no reason."""
     result = _many(0).schedule()
     assert moves(result) == {}
     assert result.verdicts("new") == {}
@@ -229,11 +229,11 @@ def test_con1_pods_of_one_gang_count_once(least: int) -> None:
     assert moves(result) == {"pair-0": "node-0", "pair-1": "node-0"}
 
 
-# What is decided
+# Decisions
 
 
 def test_con2_moved_pods_are_deleted_with_their_expected_node() -> None:
-    """cycle:CON-2: told in the eviction; the promise is for their successors."""
+    """cycle:CON-2: the eviction names it; the nomination is for their successors."""
     (evicted,) = spread(consolidating(4, 4), 2, 2).gang("new", gpu=3).schedule().plan.evictions
     assert evicted.message == (
         "Pod default/old-1-0 was preempted and rescheduled due to bin packing (resource consolidation) procedure"
@@ -242,7 +242,7 @@ def test_con2_moved_pods_are_deleted_with_their_expected_node() -> None:
 
 
 def test_no_pod_is_moved_twice_in_a_cycle() -> None:
-    """cycle:14: what was only promised a place is not there to be moved."""
+    """cycle:14: a pod that is only nominated cannot be moved."""
     built = spread(consolidating(4, 4, 4), 2, 2, 2)
     result = built.gang("first", gpu=3).gang("second", gpu=3).schedule()
     assert len({evicted.pod for evicted in result.plan.evictions}) == len(result.plan.evictions)
@@ -257,7 +257,7 @@ def test_the_second_job_is_judged_by_what_is_left() -> None:
 
 
 def test_gpu_memory_counts_by_the_largest_gpu() -> None:
-    """cycle:14: a request for memory is compared hopefully, as allocate does."""
+    """cycle:14: a memory request is compared with the largest GPU, as in allocate."""
     built = (
         cluster().with_actions("consolidation").queue("q").node(gpus=1, gpu_memory=1000).node(gpus=1, gpu_memory=2000)
     )
@@ -298,7 +298,7 @@ def test_sol12_only_evicted_pods_count_as_gone() -> None:
 
 
 def test_sol12_the_look_ahead_leaves_nothing_behind() -> None:
-    """cycle:SOL-12: those who move hold their old place until they are gone."""
+    """cycle:SOL-12: moved pods hold their old node until they are gone."""
     built = cluster(nodes=2, gpus=4).queue("q").gang("a", gpu=2, on="node-0").gang("b", gpu=2, on="node-1")
     cycle = built.gang("job", gpu=3).with_actions("consolidation").cycle()
     run_actions(cycle)

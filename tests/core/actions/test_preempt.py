@@ -1,4 +1,4 @@
-"""Preempt: inside a queue, work of higher priority takes the place of preemptible work of lower (cycle:14, cases 23).
+"""Preempt: inside a queue, higher priority work evicts preemptible work of lower priority (cycle:14, cases 23).
 
 `train` is 50, `build` 100, `inference` 125, as shipped.  Everything is in one queue `q` unless a test says otherwise.
 """
@@ -60,7 +60,7 @@ def test_t19_an_elastic_job_shrinks_before_another_dies_and_keeps_its_minimum() 
 
 
 def test_t20_a_victim_that_fits_elsewhere_moves() -> None:
-    """cycle:T-20, SOL-16: both are deleted, one has a new place."""
+    """cycle:T-20, SOL-16: both are deleted, one has a new node."""
     result = infers(trains(preempting(2, 1), pods=2, min=1), gpu=2).schedule()
     assert len(result.plan.evictions) == 2
     assert sorted(evicted.moves_to for evicted in result.plan.evictions) == ["", "node-1"]
@@ -105,14 +105,14 @@ def test_t23_each_subgroup_gives_what_it_has_beyond_its_minimum() -> None:
     ],
 )
 def test_t24_protected_work_is_never_a_victim(case: str, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """cycle:T-24, queues:Q-285: though the preemptor would be served first, and someone of low priority waits."""
+    """cycle:T-24, queues:Q-285: though the preemptor would be served first, and low priority work waits."""
     built = preempting(1, quota=1).queue("other", quota=0, weight=0).priority_class("lowest", 1)
     built.gang("lowest", priority="lowest", gpu=1)
     assert nothing_happens(infers(trains(built, **{"age": 1, **old}), **{"age": 100, **new}).schedule()), case
 
 
 def test_without_lower_priority_work_nothing_is_searched() -> None:
-    """queues:Q-285: the verdict says so."""
+    """queues:Q-285: it is the verdict."""
     result = infers(trains(preempting(1)), priority="train").schedule()
     assert result.verdicts("new") == {"preempt": "no_lower_priority"}
 
@@ -128,11 +128,11 @@ def test_t26_a_job_whose_pods_all_terminate_is_not_a_victim() -> None:
     assert nothing_happens(infers(trains(preempting(1)).assume("old-0", TaskStatus.STUCK_IN_RELEASING)).schedule())
 
 
-# The gate, the order of victims, the words
+# The precheck, the order of victims, the messages
 
 
 def test_q204_non_preemptible_work_must_be_within_quota() -> None:
-    """queues:Q-204: no error is recorded, the verdict tells the figures."""
+    """queues:Q-204: no error is recorded, the verdict has the figures."""
     result = infers(trains(preempting(2, quota=1), gpu=2), gpu=2, preemptible=False).schedule()
     assert nothing_happens(result)
     (verdict,) = _verdicts(result, "new")
@@ -169,13 +169,13 @@ def test_a_job_rejected_by_the_quota_represents_equal_jobs() -> None:
 
 
 def test_the_queue_limit_does_not_stop_the_victim_search() -> None:
-    """queues:Q-204: the gate asks about quota only; the limit is met when victims make room in the books too."""
+    """queues:Q-204: the precheck covers quota only; the limit holds once victims are subtracted in the ledgers."""
     result = infers(trains(preempting(2, quota=1, limit=1), gpu=1), gpu=1, preemptible=False).schedule()
     assert result.evicted_pods() == ["old-0"]
 
 
 def test_a_gang_that_cannot_be_complete_triggers_nothing() -> None:
-    """cycle:14: ready gangs only; nothing is said of the others."""
+    """cycle:14: ready gangs only; the others get no verdict."""
     result = infers(trains(preempting(1)), min=2).schedule()
     assert nothing_happens(result)
     assert result.verdicts("new") == {}
@@ -226,7 +226,7 @@ def test_jobs_are_served_in_order_and_each_has_its_own_victims() -> None:
 
 
 def test_a_nomination_is_revoked_by_higher_priority() -> None:
-    """cycle:PG-14, Do better: nobody is deleted for a pod that only had a promise."""
+    """cycle:PG-14, Do better: a pod that was only nominated is not deleted."""
     built = preempting(2).priority_class("top", 200).with_policy(actions=("allocate", "preempt"))
     trains(trains(built, "leaving").assume("leaving-0", TaskStatus.RELEASING))
     result = infers(infers(built, "middle"), "best", priority="top", gpu=2).schedule()

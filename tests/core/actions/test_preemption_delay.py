@@ -1,4 +1,4 @@
-"""Preemption delay: a young job takes nothing from others yet (queues:13; cycle:POL-4, POL-7, T-25)."""
+"""Preemption delay: a young job evicts nothing yet (queues:13; cycle:POL-4, POL-7, T-25)."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ EVICTED = "kai.scheduler/last-eviction-timestamp"
 
 
 def ground(action: str) -> Cluster:
-    """A cluster in which `old` stands in the way of `new` and the action may move it away."""
+    """A cluster in which `old` blocks `new` and the action may evict or move it."""
     built = cluster(nodes=2, gpus=4).with_actions(action).priority_class("high", 90)
     built.queue("mine", quota=8).queue("theirs", quota=0, weight=0)
     theirs = {"preempt": "mine"}.get(action, "theirs")
@@ -87,7 +87,7 @@ def test_q323_it_is_recorded_once_per_cycle() -> None:
 
 
 def test_q323_it_is_recorded_once_though_an_action_in_between_did_something() -> None:
-    """queues:Q-323: reclaim serves another job, so preempt looks at everyone anew."""
+    """queues:Q-323: reclaim serves another job, so preempt tries every job again."""
     built = (
         cluster(nodes=1, gpus=2)
         .with_actions("reclaim", "preempt")
@@ -131,7 +131,7 @@ def test_q322_its_demand_still_counts_for_its_queue() -> None:
 
 
 def test_another_job_of_the_queue_goes_on() -> None:
-    """queues:Q-322: the delayed job does not stand in the line."""
+    """queues:Q-322: the delayed job is not in the queue order."""
     built = new(new(ground("preempt"), "5m", 10, name="young"), None, 5, name="other")
     result = built.schedule()
     assert triggers(result, "other")
@@ -140,7 +140,7 @@ def test_another_job_of_the_queue_goes_on() -> None:
 
 @pytest.mark.parametrize(("delay", "actions"), [("5m", ["reclaim"]), (None, ["reclaim", "preempt"])])
 def test_q321_a_group_that_loses_a_pod_in_this_cycle_waits_from_now_on(delay: str | None, actions: list[str]) -> None:
-    """queues:Q-321: what reclaim takes from a group, it does not take from others by preempt."""
+    """queues:Q-321: a group that loses a pod to reclaim does not preempt in the same cycle."""
     built = (
         cluster(nodes=1, gpus=4).with_actions("reclaim", "preempt").priority_class("high", 90).priority_class("low", 10)
     )
@@ -167,7 +167,7 @@ def never(honour: bool, **group: Any) -> Result:
 
 
 def test_pol7_upstream_ignores_the_policy_of_the_class() -> None:
-    """cycle:POL-7: so it is unless the knob is turned."""
+    """cycle:POL-7: by default."""
     assert triggers(never(honour=False))
 
 

@@ -1,7 +1,7 @@
 """Reclaim: queues get back what others hold beyond their share (cycle:14; queues:11, cases 19.7).
 
-Nodes have GPUs to spare of nothing else, so GPUs decide.  `old` work runs and `new` work waits.  The pure rules about
-the rules have their own tests in `queueing/test_reclaimrules.py`; here the whole action runs.
+Nodes have GPUs to spare of nothing else, so GPUs decide.  `old` work runs and `new` work waits.  The pure
+rules have their own tests in `queueing/test_reclaimrules.py`; here the whole action runs.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ def evictions_and_promises(result: Result) -> tuple[int, int]:
 
 
 def test_a1_a_queue_gets_back_its_quota_and_no_more() -> None:
-    """queues:19.7 A1: one victim, one promise; the second job would bring its queue above its share."""
+    """queues:19.7 A1: one victim, one nomination; the second job would bring its queue above its share."""
     built = reclaiming(2).queue("q0", quota=1).queue("q1", quota=1)
     result = waits(runs(built, "q0", 2), "q1", 2).schedule()
     assert result.evicted_pods() == ["old-q0-1-0"]
@@ -142,7 +142,7 @@ def test_a11_departments_are_fair_to_each_other() -> None:
 
 
 def test_a12_the_department_quota_binds_non_preemptible_work() -> None:
-    """queues:19.7 A12, Q-273: someone else is over, so only the quota of the department forbids it."""
+    """queues:19.7 A12, Q-273: another queue is over, so only the quota of the department forbids it."""
     built = reclaiming(3).queue("d0", quota=1, weight=9).queue("d1", quota=1, weight=0)
     built.queue("queue0", parent="d0", quota=3).queue("queue1", parent="d1", quota=1)
     runs(built, "queue0", 1, preemptible=False)
@@ -204,7 +204,7 @@ def _halves(fraction: float) -> Cluster:
 
 
 def test_t29_shared_gpus_are_moved_together() -> None:
-    """cycle:T-29: one delete, and nobody loses anything."""
+    """cycle:T-29: one delete, and no work is lost."""
     result = _halves(0.5).schedule()
     (evicted,) = result.plan.evictions
     assert evicted.moves_to not in ("", evicted.node)
@@ -264,11 +264,11 @@ def test_t32_a_queue_at_the_top_loses_to_one_below_a_department() -> None:
     )
 
 
-# What the victims are told, and the books they are judged by
+# The messages of victims, and the ledgers behind the decision
 
 
 def test_rcl2_the_message_of_two_queues_below_one_department() -> None:
-    """cycle:RCL-2, queues:Q-277: the victim's queue first; figures of before anyone was evicted, in cores and GB."""
+    """cycle:RCL-2, queues:Q-277: the victim's queue first; figures before any eviction, in cores and GB."""
     built = reclaiming(4).queue("dep").queue("q0", parent="dep", quota=1.5, cpu=(500, -1, 1)).queue("q1", parent="dep")
     built.objects[-1]["spec"]["resources"]["gpu"]["quota"] = 2
     runs(built, "q0", 3, cpu=1, memory="2G")
@@ -286,7 +286,7 @@ def test_rcl2_the_message_of_two_queues_below_one_department() -> None:
 
 
 def test_rcl2_every_message_has_the_figures_before_the_eviction() -> None:
-    """cycle:RCL-1, RCL-2: both victims of one job read the same two lines."""
+    """cycle:RCL-1, RCL-2: both victims of one job have the same two lines."""
     built = reclaiming(4).queue("q0", quota=2).queue("q1", quota=2)
     result = waits(runs(built, "q0", 4), "q1", 1, gpu=2).schedule()
     first, second = (evicted.message.splitlines()[1:] for evicted in result.plan.evictions)
@@ -295,7 +295,7 @@ def test_rcl2_every_message_has_the_figures_before_the_eviction() -> None:
 
 
 def test_rcl2_the_message_of_a_second_reclaimer_has_new_figures() -> None:
-    """cycle:RCL-2: books are read when a search begins."""
+    """cycle:RCL-2: ledgers are read when a search begins."""
     built = reclaiming(4).queue("q0", quota=2).queue("q1", quota=2)
     result = waits(runs(built, "q0", 4), "q1", 2).schedule()
     uses = [evicted.message.splitlines()[1].partition(",")[0] for evicted in result.plan.evictions]
@@ -311,7 +311,7 @@ def test_rcl1_a_set_is_judged_by_what_queues_had_before_it(preemptible: bool) ->
 
 
 def test_rcl3_the_minimums_of_several_subgroups_are_one_part() -> None:
-    """cycle:RCL-3: two subgroups at their minimum go together; three GPUs over, the four of both cores may go."""
+    """cycle:RCL-3: two subgroups at their minimum go together; three GPUs over, the four of both minimums may go."""
     built = reclaiming(4).queue("q0", quota=1).queue("q1", quota=3)
     built.tree("old", leaf("a", 2, running=2), leaf("b", 2, running=2), queue="q0", gpu=1)
     result = waits(built, "q1", 1, gpu=3).schedule()
@@ -325,7 +325,7 @@ def test_rcl3_pods_beyond_the_minimum_are_judged_one_by_one() -> None:
     assert evictions_and_promises(result) == (0, 0)
 
 
-# Who takes part
+# Which gangs take part
 
 
 def test_reclaim_takes_nothing_from_its_own_queue() -> None:
@@ -344,7 +344,7 @@ def test_reclaim_takes_no_work_that_is_not_preemptible() -> None:
 
 
 def test_a_rejected_job_does_not_represent_equal_jobs() -> None:
-    """cycle:14: a job that asks for less CPU and more GPUs is tried although the other was refused for its CPU."""
+    """cycle:14: a job that requests less CPU and more GPUs is tried although the other was refused for its CPU."""
     built = reclaiming(4).queue("q0", quota=2, priority=1).queue("q1", quota=2, cpu=(1000, -1, 0))
     runs(built, "q0", 4).gang("large", queue="q1", gpu=1, cpu=2, age=20)
     result = built.gang("small", queue="q1", gpu=2, cpu="500m", age=10).schedule()
@@ -353,7 +353,7 @@ def test_a_rejected_job_does_not_represent_equal_jobs() -> None:
 
 
 def test_the_fair_share_check_runs_before_the_signature_check() -> None:
-    """cycle:14: the gate of reclaim comes first, so every job is told its own rule."""
+    """cycle:14: the precheck of reclaim comes first, so every job gets its own rule."""
     built = reclaiming(2).queue("q0", quota=1).queue("q1", quota=1)
     runs(built, "q0", 2, preemptible=False)
     result = built.gang("small", queue="q1", gpu=1).gang("large", queue="q1", gpu=2).schedule()
@@ -362,7 +362,7 @@ def test_the_fair_share_check_runs_before_the_signature_check() -> None:
 
 
 def test_without_fairness_nothing_is_reclaimed() -> None:
-    """cycle:14: the plugin proportion says who may."""
+    """cycle:14: the plugin proportion decides which queues may."""
     names = ["predicates", "priority", "nodeavailability", "sg-nodelocalgreedy", "sg-multinodegang"]
     built = reclaiming(2).configured({"actions": "reclaim", "tiers": [{"plugins": [{"name": n} for n in names]}]})
     built.queue("q0", quota=1).queue("q1", quota=1)
@@ -371,7 +371,7 @@ def test_without_fairness_nothing_is_reclaimed() -> None:
 
 
 def test_q276_limits_hold_in_the_trial() -> None:
-    """queues:Q-276: the leaf is within its quota and share, and everyone else is far over; the department is full."""
+    """queues:Q-276: the leaf is within its quota and share, every other queue is far over; the department is full."""
     built = reclaiming(4).queue("dep", quota=1, limit=1).queue("q0", quota=0, weight=0)
     runs(runs(built.queue("q1", parent="dep", quota=2), "q1", 1), "q0", 3)
     result = waits(built, "q1", 1).schedule()
@@ -380,7 +380,7 @@ def test_q276_limits_hold_in_the_trial() -> None:
 
 
 def test_q273_parent_quotas_count_for_resources_that_are_not_requested_too() -> None:
-    """queues:Q-273: the department has more CPU in use that cannot be taken back than its quota."""
+    """queues:Q-273: the department has more non-preemptible CPU in use than its quota."""
     for preemptible, happens in ((False, (0, 0)), (True, (1, 1))):
         built = reclaiming(3).queue("dep", quota=3, cpu=(1000, -1, 1)).queue("q0", quota=0, weight=0)
         built.queue("q1", parent="dep", quota=3)
@@ -405,7 +405,7 @@ def test_q262_a_gang_whose_minimum_is_above_the_share_gets_nothing() -> None:
 
 
 def test_q278_mig_devices_are_gpus_to_fairness() -> None:
-    """queues:Q-278, Do better: a queue may not pass others by asking for MIG slices."""
+    """queues:Q-278, Do better: a queue may not overtake others by requesting MIG slices."""
     slice_ = "nvidia.com/mig-1g.5gb"
     built = (
         cluster()

@@ -57,7 +57,7 @@ def is_stale(result: Result) -> bool:
         (61, "120s", False),
         (61, "-1s", False),
         (1_000_000, "-1s", False),
-        # A time to come is no time at which it can have broken.
+        # A timestamp in the future is invalid.
         (-1_000_000, None, False),
         (-1_000_000, "0s", True),
         (0, "0s", True),
@@ -132,7 +132,7 @@ def test_stl1_terminating_pods_count_as_active(status: TaskStatus) -> None:
     assert built.schedule().plan.stale == ()
     left = half().assume("job-0", status).schedule()
     assert is_stale(left)
-    assert left.plan.evictions == (), "it is on its way out already"
+    assert left.plan.evictions == (), "it terminates already"
 
 
 @pytest.mark.parametrize("status", [TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING])
@@ -150,7 +150,7 @@ def test_stl1_waiting_and_failed_pods_are_not_active(phase: str) -> None:
 
 
 def test_stl1_what_the_same_cycle_placed_counts() -> None:
-    """cycle:STL-1: the missing pod was bound before stale gangs are looked at."""
+    """cycle:STL-1: the missing pod was bound before stale gangs are checked."""
     built = half().pod("job-1", group="job", gpu=1).with_actions("allocate", "stalegangeviction")
     result = built.schedule()
     assert result.bound("job") == 1
@@ -187,7 +187,7 @@ def test_pg8_a_gang_that_needs_only_some_subgroups_is_not_stale() -> None:
     result = job(*parts, needs=1).schedule()
     assert (result.plan.stale, result.plan.evictions) == ((), ())
     assert is_stale(job(*parts, needs=2).schedule())
-    assert is_stale(job(*parts).schedule()), "all of them unless told"
+    assert is_stale(job(*parts).schedule()), "all of them by default"
 
 
 def test_pg8_inner_sets_are_counted_like_the_root() -> None:
@@ -211,7 +211,7 @@ def test_pg4_stray_pods_do_not_count() -> None:
 
 
 def test_pg1_a_group_with_a_broken_tree_is_left_alone() -> None:
-    """cycle:PG-1, Do better: nobody knows what it needs."""
+    """cycle:PG-1, Do better: what it needs is unknown."""
     twice = [{"name": "a", "minMember": 2}, {"name": "a", "minMember": 2}]
     built = ground().group("job", subGroups=twice, **marked(61)).pod("job-0", group="job", gpu=1, on="node-0")
     assert built.schedule().plan.evictions == ()
@@ -283,7 +283,7 @@ def test_snp11_a_gang_that_is_left_out_of_the_cycle_is_not_evicted() -> None:
 
 
 def test_snp11_the_clock_of_a_gang_that_is_left_out_of_the_cycle_goes_on() -> None:
-    """cycle:SNP-11, STL-2: nothing is known about it, so nothing is told."""
+    """cycle:SNP-11, STL-2: nothing is known about it, so nothing is reported."""
     assert backing_off(30).schedule().plan.recovered == ()
 
 
@@ -350,7 +350,7 @@ def test_stl4_a_pod_that_is_being_bound_loses_its_bind_request() -> None:
 
 
 def test_stl4_a_nomination_of_the_same_cycle_is_dropped() -> None:
-    """cycle:STL-4, PG-14: the pod waits again, nobody deletes it."""
+    """cycle:STL-4, PG-14: the pod waits again and is not deleted."""
     cycle = ground().gang("job", 2, gpu=1, group_spec={"stalenessGracePeriod": "0s"}).cycle()
     (gang,) = cycle.gangs.waiting()
     (part,) = gang.leaves
@@ -364,7 +364,7 @@ def test_stl4_a_nomination_of_the_same_cycle_is_dropped() -> None:
 
 
 def test_stl4_resources_of_a_stale_gang_are_releasing_not_free() -> None:
-    """cycle:STL-4: whoever comes next in the cycle is promised it."""
+    """cycle:STL-4: the next gang of the cycle is pipelined onto it."""
     built = cluster(nodes=1, gpus=1).queue("q").with_actions("stalegangeviction", "allocate")
     built.gang("job", 1, min=2, gpu=1, on="node-0", group_spec=marked(61)).gang("next", gpu=1)
     result = built.schedule()
@@ -373,7 +373,7 @@ def test_stl4_resources_of_a_stale_gang_are_releasing_not_free() -> None:
 
 
 def test_stm2_no_pod_starts_on_a_host_port_before_its_holder_is_gone() -> None:
-    """cycle:STM-2, FLT-2: a promise, although the node has room."""
+    """cycle:STM-2, FLT-2: pipelined, although the node has resources."""
     built = cluster(nodes=1, cpu=10).queue("q").gang("heir", spec=PORT)
     assert built.schedule().bound("heir") == 1
     built.gang("broken", min=2, on="node-0", spec=PORT, group_spec=marked(61))
@@ -381,7 +381,7 @@ def test_stm2_no_pod_starts_on_a_host_port_before_its_holder_is_gone() -> None:
     assert result.evicted_pods() == ["broken-0"]
     assert (result.bound("heir"), result.pipelined("heir")) == (0, 1)
     result = built.gang("other").with_actions("stalegangeviction", "allocate").schedule()
-    assert result.bound("other") == 1, "who wants no port starts at once"
+    assert result.bound("other") == 1, "a pod without a host port starts at once"
 
 
 def test_stl4_gangs_are_checked_in_name_order() -> None:
@@ -394,7 +394,7 @@ def test_stl4_gangs_are_checked_in_name_order() -> None:
     assert result.evicted_pods() == ["a-0", "b-0", "c-0"]
 
 
-# cycle:STL-5: everyone
+# cycle:STL-5: every gang
 
 
 @pytest.mark.parametrize(
@@ -443,7 +443,7 @@ def test_stm8_a_gang_that_lost_a_task_evicts_no_pods_before_its_delay_is_over() 
     assert [refusal.delay_ns for refusal in left.refusals if isinstance(refusal, WithinDelay)] == [30_000_000_000]
 
 
-# cycle:STL-6, EXP-8: what is told
+# cycle:STL-6, EXP-8: what is reported
 
 
 def test_exp8_a_stale_gang_is_reported_in_every_cycle() -> None:

@@ -70,7 +70,7 @@ def test_a_taint_with_an_effect_of_no_consequence_hides_no_other() -> None:
         ({"operator": "Equal", "value": "w"}, False),
         ({}, False),
         ({"key": "k", "operator": "Superset", "value": "v"}, False),
-        # How long a pod stays is not about whether it may come.
+        # tolerationSeconds does not decide whether a pod may be placed.
         ({"key": "k", "operator": "Exists", "tolerationSeconds": 0}, True),
     ],
 )

@@ -1,4 +1,4 @@
-"""The index of storage objects: what claims amount to, and whose asks a change touches."""
+"""The index of storage objects: what claims amount to, and which requests a change touches."""
 
 from __future__ import annotations
 

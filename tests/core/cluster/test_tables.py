@@ -1,4 +1,4 @@
-"""The model of a cluster, change by change (cycle:3, cycle:4; gpu:B-4); the property tests do all at once."""
+"""The model of a cluster, change by change (cycle:3, cycle:4; gpu:B-4); property tests cover combinations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def amounts(snapshot: Snapshot, resource: str, node: str = "node-0") -> dict[str
     return {"idle": column[IDLE], "releasing": column[RELEASING], "free": column[FREE], "used": column[USED]}
 
 
-# -- nodes and the pods on them: cycle:4, NOD-1, SNP-9 ----------------------------------------------------------------
+# Nodes and the pods on them: cycle:4, NOD-1, SNP-9
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_cycle_leaves_the_tables_as_they_were() -> None:
     assert amounts(again, "pods")["used"] == 1
 
 
-# -- BindRequests: cycle:SNP-6 to SNP-8, T-40; gpu:B-4, T-80 -----------------------------------------------------------
+# BindRequests: cycle:SNP-6 to SNP-8, T-40; gpu:B-4, T-80
 
 
 def binding(**request: Any) -> Tables:
@@ -303,7 +303,7 @@ def test_of_several_bind_requests_the_one_of_the_pods_name_counts() -> None:
     assert seen(tables).task_records["default/pod"].node == "node-0"
 
 
-# -- states that are assumed, and time: cycle:SNP-17, TSK-3 -----------------------------------------------------------
+# States that are assumed, and time: cycle:SNP-17, TSK-3
 
 
 def evicted() -> Tables:
@@ -378,7 +378,7 @@ def test_a_terminating_pod_gets_stuck_as_time_passes_and_stays_so() -> None:
     assert amounts(seen(tables), "nvidia.com/gpu")["releasing"] == 1
 
 
-# -- groups: cycle:SNP-11, SNP-12, SNP-16, SNP-18, T-41 ---------------------------------------------------------------
+# groups: cycle:SNP-11, SNP-12, SNP-16, SNP-18, T-41
 
 
 def backing_off(pools: list[tuple[str, str]], label: str | None = None, backoff: int | None = 1) -> bool:
@@ -461,7 +461,7 @@ def test_the_priority_is_that_of_the_class_else_of_the_default_class_else_fifty(
     ],
 )
 def test_what_is_preemptible(said: str, value: int, preemptible: bool) -> None:
-    """cycle:SNP-12, queues:Q-415: what the group says wins, else the priority decides."""
+    """cycle:SNP-12, queues:Q-415: the field of the group wins, else the priority decides."""
     snapshot = seen(cluster().group("g", preemptibility=said).tables())
     group = snapshot.group_entries["default/g"].group
     assert group is not None
@@ -512,7 +512,7 @@ def test_what_a_group_uses_and_wants_follows_its_pods() -> None:
     assert seen(tables).group_entries["default/g"].allocated == [0, 0, 0]
 
 
-# -- queues, and what is wrong: cycle:SNP-10 --------------------------------------------------------------------------
+# Queues and problems: cycle:SNP-10
 
 
 def test_the_forest_is_rebuilt_only_when_a_queue_changes() -> None:
@@ -595,7 +595,7 @@ def test_unused_cache_entries_are_dropped_and_used_ones_are_not() -> None:
     tables = cluster(nodes=1, gpus=8).gang("stays", pods=1, gpu=1).tables()
     kept = seen(tables).task_records["default/stays-0"].shape
     for number in range(6000):
-        # No two of them ask for the same.
+        # No two of them request the same.
         apply(tables, Cluster().group("comes").pod("comes", group="comes", cpu=f"{1000 + number}m"))
         tables.remove("Pod", "default", "comes")
         tables.remove("PodGroup", "default", "comes")

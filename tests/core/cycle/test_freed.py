@@ -1,4 +1,4 @@
-"""A cycle is freed when it ends: nothing of it waits for the garbage collector, which the scheduler seldom runs."""
+"""A cycle is freed when it ends: nothing of it is left to the garbage collector, which the scheduler seldom runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALL_ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangevic
 
 
 def reclaiming() -> Cluster:
-    """One who takes back what is his, one who pushes aside what is less urgent, one who can have nothing."""
+    """A gang that reclaims, one that preempts and one that is never served."""
     return (
         cluster(nodes=2, gpus=2)
         .with_actions(*ALL_ACTIONS)
@@ -34,7 +34,7 @@ def reclaiming() -> Cluster:
 
 
 def consolidating() -> Cluster:
-    """Two nodes that are half full, and one who needs a whole one."""
+    """Two half full nodes, and a gang that needs a whole one."""
     return (
         cluster(nodes=2, gpus=2)
         .with_actions(*ALL_ACTIONS)
@@ -79,6 +79,6 @@ def test_a_cycle_leaves_nothing_to_the_collector(build: Callable[[], Cluster], r
     built = build()
     tables, policy = built.tables(), built.policy()
     memory = CycleMemory() if remembering else None
-    # What is made once and for all is made.
+    # Fill the caches that outlive a cycle.
     schedule(tables.snapshot(NOW_NS), policy)
     assert left_by(lambda: schedule(tables.snapshot(NOW_NS), policy, memory)) == Counter()

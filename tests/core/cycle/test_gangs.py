@@ -18,7 +18,7 @@ def one_node(gpus: int = 100) -> Cluster:
 
 
 def job(*parts: SubgroupSpec, needs: int | None = None, gpus: int = 100) -> Cluster:
-    """One node and one group called job; every pod asks for a GPU."""
+    """One node and one group called job; every pod requests a GPU."""
     return one_node(gpus).tree("job", *parts, needs=needs, gpu=1)
 
 
@@ -61,7 +61,7 @@ def test_a_gang_that_does_not_fit_as_a_whole_gets_nothing() -> None:
 
 
 def test_a_non_preemptible_gang_beyond_the_quota_gets_nothing() -> None:
-    """Case cycle:T-5, in its own words: the quota alone would stop it too."""
+    """Case cycle:T-5: the quota alone would stop it too."""
     built = cluster(nodes=1, gpus=2).queue("q", quota=2)
     assert built.gang("job", pods=2, gpu=2, preemptible=False).schedule().plan.binds == ()
 
@@ -92,7 +92,7 @@ def test_a_group_without_minimum_starts_with_one_pod() -> None:
 
 
 def test_growth_goes_on_until_nothing_is_pending() -> None:
-    """cycle:PG-9: what to place next is asked anew after every placement."""
+    """cycle:PG-9: the next tasks are chosen again after every placement."""
     result = one_node().gang("job", pods=4, min=2, gpu=1).schedule()
     assert result.bound_pods("job") == ["job-0", "job-1", "job-2", "job-3"]
     assert result.unscheduled("job") is None
@@ -249,7 +249,7 @@ def test_ended_pods_do_not_make_a_gang_ready() -> None:
 
 
 def test_pods_of_another_scheduler_do_not_make_a_gang_ready() -> None:
-    """cycle:PG-6; SNP-13, Do better: they are never ours to start."""
+    """cycle:PG-6; SNP-13, Do better: this scheduler never starts them."""
     built = one_node().group("job", minMember=2).pod("job-0", group="job").pod("job-1", group="job", scheduler="other")
     assert built.schedule().plan.binds == ()
 
@@ -264,7 +264,7 @@ def test_every_leaf_must_be_ready_without_min_sub_group() -> None:
 
 
 def test_a_branch_is_ready_with_as_many_ready_children_as_it_needs() -> None:
-    """cycle:PG-6: the child with too few pods is passed over, for its part of a minimum must not start."""
+    """cycle:PG-6: the child with too few pods is skipped, since part of a minimum must not start."""
     built = job(leaf("a", 2, pending=1), leaf("b", 2, pending=2), needs=1)
     assert started(built.schedule()) == {"b": 2}
 
@@ -358,7 +358,7 @@ def test_leaves_are_placed_one_after_the_other() -> None:
     assert result.bound_pods("job") == ["job-a-0", "job-a-1", "job-b-0", "job-b-1"]
 
 
-# The order of subgroups (cycle:8.4); `needs=0` lets the order alone decide who is next
+# The order of subgroups (cycle:8.4); `needs=0` lets the order alone decide
 
 
 def test_below_its_threshold_beats_satisfied() -> None:

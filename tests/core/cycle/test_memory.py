@@ -1,4 +1,4 @@
-"""The memory across cycles: an unchanged cluster is not scheduled twice, and nobody can tell the difference."""
+"""Plan reuse: an unchanged cluster is not scheduled twice, and the results are equal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALL_ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangevic
 
 
 class Service:
-    """A cluster that is scheduled again and again with one memory."""
+    """A cluster that is scheduled repeatedly with plan reuse."""
 
     def __init__(self, built: Cluster) -> None:
         self.tables: Tables = built.tables()
@@ -35,14 +35,14 @@ class Service:
         self.memory = CycleMemory()
 
     def cycle(self, after_s: float = 0) -> Plan:
-        """A cycle so many seconds after the first; it must not depend on the memory."""
+        """A cycle so many seconds after the first; it must equal one without reuse."""
         now_ns = NOW_NS + int(after_s * SECOND)
         plan = schedule(self.tables.snapshot(now_ns), self.policy, self.memory)
         assert plan.encoded() == schedule(self.tables.snapshot(now_ns), self.policy).encoded()
         return plan
 
     def recalls(self, after_s: float = 0) -> bool:
-        """Whether a cycle at that time would be answered from memory."""
+        """Whether a cycle at that time would reuse the plan."""
         return self.memory.recall(self.tables.snapshot(NOW_NS + int(after_s * SECOND)), self.policy) is not None
 
     def apply(self, change: Cluster) -> None:
@@ -51,7 +51,7 @@ class Service:
 
 
 def full() -> Cluster:
-    """A node that is taken, and a gang that therefore waits."""
+    """A full node, and a gang that therefore waits."""
     return (
         cluster(nodes=1, gpus=2)
         .with_actions(*ALL_ACTIONS)
@@ -63,7 +63,7 @@ def full() -> Cluster:
     )
 
 
-# -- as long as nothing changes ---------------------------------------------------------------------------------------
+# As long as nothing changes
 
 
 def test_an_unchanged_cluster_is_not_scheduled_twice() -> None:
@@ -151,14 +151,14 @@ def test_usage_that_changes_counts_at_once() -> None:
     assert not service.recalls(1)
 
 
-# -- plans that are not kept ------------------------------------------------------------------------------------------
+# Plans that are not kept
 
 
 def test_a_plan_that_starts_something_is_not_kept() -> None:
     service = Service(cluster(nodes=1, gpus=1).queue("q").gang("job", gpu=1))
     assert service.cycle().binds
     assert not service.recalls(1)
-    assert service.cycle(1).binds, "until the cluster says that it happened, it is decided again"
+    assert service.cycle(1).binds, "it is decided again until the watch shows it"
 
 
 def test_a_plan_with_evictions_is_not_kept() -> None:
@@ -192,7 +192,7 @@ def test_a_plan_that_cannot_be_kept_does_not_leave_the_one_before() -> None:
     assert not service.recalls(2)
 
 
-# -- rules about time -------------------------------------------------------------------------------------------------
+# Rules about time
 
 
 def expires(service: Service, at_s: int, differs: Callable[[Plan], object]) -> None:
@@ -247,7 +247,7 @@ def test_pol4_a_withdrawn_bind_is_not_an_eviction() -> None:
 
 
 def test_exp10_a_pod_whose_bind_is_withdrawn_waits() -> None:
-    """cycle:EXP-10: it is neither bound nor promised anything, so it is listed."""
+    """cycle:EXP-10: it is neither bound nor nominated, so it is listed."""
     plan = Service(withdrawn(1)).cycle()
     assert (plan.binds, plan.evictions) == ((), ())
     assert {item.group: item.pending for item in plan.unscheduled if item.pending} == {"first": 1}
@@ -276,7 +276,7 @@ def test_stl3_a_staleness_grace_period_ends_the_plan() -> None:
 
 
 def test_stl2_a_plan_with_a_newly_stale_gang_is_not_kept() -> None:
-    """cycle:STL-2: its stamp is the time of the cycle."""
+    """cycle:STL-2: its timestamp is the time of the cycle."""
     service = Service(broken(None))
     assert service.cycle().stale[0].since_ns == NOW_NS
     assert not service.recalls(1)
@@ -292,7 +292,7 @@ def test_stl3_an_infinite_grace_period_never_ends_the_plan() -> None:
 
 
 def test_tsk3_a_pod_that_gets_stuck_ends_the_plan() -> None:
-    """cycle:TSK-3: two minutes after the end of its grace period it promises nothing any more."""
+    """cycle:TSK-3: two minutes after the end of its grace period it no longer releases anything."""
     service = Service(leaving(gpu=1))
     assert service.cycle().nominations
     assert service.recalls(120)
@@ -310,14 +310,14 @@ def test_the_first_of_several_instants_counts() -> None:
     assert service.memory.valid_until_ns == NOW_NS + 50 * SECOND
 
 
-# -- State.passed -----------------------------------------------------------------------------------------------------
+# State.passed
 
 
 def test_an_instant_has_passed_when_it_is_now() -> None:
     state = full().cycle().state
     assert state.passed(NOW_NS)
     assert state.passed(NOW_NS - 1)
-    assert state.valid_until_ns is None, "what has come does not come again"
+    assert state.valid_until_ns is None, "an instant that has passed does not count again"
     assert not state.passed(NOW_NS + 1)
     assert state.valid_until_ns == NOW_NS + 1
 
@@ -330,7 +330,7 @@ def test_the_nearest_instant_is_kept() -> None:
 
 
 class Curfew:
-    """A plugin of others: nobody is reclaimed from before a time."""
+    """A third-party plugin: nothing is reclaimed before a time."""
 
     def __init__(self, end_ns: int) -> None:
         self.end_ns = end_ns
@@ -343,7 +343,7 @@ class Curfew:
 
 
 def test_a_plugin_deadline_ends_the_plan_too() -> None:
-    """docs/plugins.md: rules about time ask `state.passed`."""
+    """docs/plugins.md: rules about time use `state.passed`."""
     built = started("running", 100).gang("claim", gpu=1, queue="poor")
     plugin = NamedPlugin("curfew", Curfew(NOW_NS + 5 * MINUTE), third_party=True)
     service = Service(built.with_policy(plugins=(*built.policy().plugins, plugin)))
@@ -351,7 +351,7 @@ def test_a_plugin_deadline_ends_the_plan_too() -> None:
 
 
 def test_a_cycle_does_not_know_about_plan_reuse() -> None:
-    """What is remembered cannot be changed by what a later cycle does to its own copies."""
+    """A later cycle cannot change the reused objects through its own copies."""
     service = Service(full())
     first = service.cycle().encoded()
     cycle = open_cycle(service.tables.snapshot(NOW_NS), service.policy)

@@ -1,7 +1,7 @@
-"""Whose turn is it: the order of queues, the walk over their tree, and who takes part (cycle:8.1, 8.2; queues:10).
+"""The order of queues, the walk over their tree, and which jobs take part (cycle:8.1, 8.2; queues:10).
 
 Everything fits on one large node unless a test says otherwise, so that the order of the binds is the order in which
-queues were served.  Pods ask for GPUs only unless a test says otherwise; CPU and memory of a queue are unlimited.  In
+queues were served.  Pods request GPUs only unless a test says otherwise; CPU and memory of a queue are unlimited.  In
 the tests of a rule the queue that must win is called `late`: it is the younger one, so age never explains the outcome.
 """
 
@@ -167,10 +167,10 @@ def test_a_queue_without_priority_has_100() -> None:
     assert filled.asks("early", gpu=1).asks("late", gpu=1).order() == ["late", "early"]
 
 
-# Rule 4: what a queue may have nothing of
+# Rule 4: forbidden resources
 
 
-#: a queue that may have nothing of one resource and asks for the least of it, and one with a far larger dominant share
+#: a queue that requests the least of a forbidden resource, and one with a far larger dominant share
 _VIOLATORS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "gpu": ({"quota": 0, "weight": 0}, {"fraction": 0.1}, {"quota": 0, "cpu": (1, -1, 0)}, {"cpu": 1}),
     "cpu": ({"quota": 0, "cpu": NOTHING}, {"cpu": "1m"}, {"quota": 0, "memory": (1, -1, 0)}, {"memory": "10Gi"}),
@@ -187,7 +187,7 @@ def test_a_queue_that_would_use_a_forbidden_resource_goes_last(resource: str) ->
 
 
 def test_a_queue_that_already_uses_a_forbidden_resource_goes_last() -> None:
-    """queues:10.1 rule 4: allocated + request, though the job asks for none of it."""
+    """queues:10.1 rule 4: allocated + request, though the job requests none of it."""
     none, other = {"quota": 0, "weight": 0, "cpu": (1, -1, 1)}, {"quota": 0, "cpu": (1, -1, 0)}
     filled = _Asks(rivals(early=none, late=other)).has("early", gpu=1).has("late", cpu=2)
     assert filled.asks("early", cpu=1).asks("late", cpu=1).order() == ["late", "early"]
@@ -335,7 +335,7 @@ def test_queues_of_one_age_are_served_by_name() -> None:
     assert _Asks(built).asks("c", gpu=1).asks("a", gpu=1).asks("b", gpu=1).order() == ["a", "b", "c"]
 
 
-# What a job asks for (queues:Q-230)
+# What a job requests (queues:Q-230)
 
 
 def _gpu_memory(late: tuple[int, int], early: tuple[int, int]) -> list[str]:
@@ -394,7 +394,7 @@ def test_the_first_job_of_a_queue_represents_it() -> None:
 
 
 def test_equal_queues_take_turns() -> None:
-    """cycle:ORD-3: a queue that was served is ranked anew."""
+    """cycle:ORD-3: a queue that was served is ranked again."""
     filled = _Asks(ground().queue("a", quota=10).queue("b", quota=10))
     for number in range(3):
         filled.asks("a", f"a{number}", gpu=1).asks("b", f"b{number}", gpu=1)
@@ -446,13 +446,13 @@ def test_departments_are_compared_by_their_own_figures() -> None:
 
 
 def test_a_department_is_judged_by_the_best_job_of_its_best_leaf() -> None:
-    """queues:Q-236; cycle:ORD-2: x asks for 1, not for 9; after that it asks for 9."""
+    """queues:Q-236; cycle:ORD-2: x requests 1, not 9; after that it requests 9."""
     filled = _Asks(departments()).asks("x2", gpu=9).asks("x1", gpu=1).asks("y1", gpu=5)
     assert filled.order() == ["x1", "y1", "x2"]
 
 
 def test_within_a_department_its_leaves_take_turns() -> None:
-    """queues:Q-237: y asks for twice as much, and on a tie has less."""
+    """queues:Q-237: y requests twice as much, and on a tie has less."""
     filled = _Asks(departments())
     for number in range(2):
         filled.asks("x2", f"x2-{number}", gpu=1).asks("x1", f"x1-{number}", gpu=1).asks("y1", f"y1-{number}", gpu=2)
@@ -495,7 +495,7 @@ def test_the_order_of_input_objects_does_not_matter(turn: int) -> None:
     assert filled.built.schedule().plan.encoded() == plan
 
 
-# How many jobs of a queue are looked at (cycle:ORD-5, queues:Q-240)
+# How many jobs of a queue are tried (cycle:ORD-5, queues:Q-240)
 
 
 def _of_three(depth: int | None) -> list[str]:
@@ -513,7 +513,7 @@ def test_without_a_depth_all_jobs_are_tried() -> None:
 
 
 def test_a_depth_keeps_the_best_jobs_of_every_leaf() -> None:
-    """cycle:ORD-5, queues:Q-240, Do better: the true best, wherever they stand in the input."""
+    """cycle:ORD-5, queues:Q-240, Do better: the true best, wherever they are in the input."""
     assert _of_three(1) == ["best", "other"]
     assert _of_three(2) == ["best", "good", "other"]
 
@@ -531,7 +531,7 @@ def test_growth_is_not_cut_by_a_depth() -> None:
     assert (result.bound("grows"), result.bound("b")) == (3, 0)
 
 
-# Who takes part (cycle:ORD-1, queues:Q-235)
+# Which gangs take part (cycle:ORD-1, queues:Q-235)
 
 
 def refusals(result: Result, group: str) -> tuple[object, ...]:
@@ -582,13 +582,13 @@ def test_jobs_without_pending_pods_are_not_reported() -> None:
     built.gang("gated", gpu=1, spec={"schedulingGates": [{"name": "wait"}]})
     result = built.gang("foreign", gpu=1, scheduler="other").schedule()
     assert result.plan.binds == ()
-    # Those behind gates are told what they wait for (cycle:EXP-10); the others have nothing to wait for.
+    # Gated groups have a reason (cycle:EXP-10); the others have nothing to wait for.
     assert [item.group for item in result.plan.unscheduled] == ["gated"]
 
 
 @pytest.mark.parametrize("why", ["not ready", "nothing pending", "no pods", "broken tree"])
 def test_jobs_left_out_do_not_use_up_the_queue_depth(why: str) -> None:
-    """cycle:ORD-1, ORD-5: a job that takes no part uses no place."""
+    """cycle:ORD-1, ORD-5: a job that takes no part does not count for the depth."""
     built = ground().queue("q").with_policy(queue_depth={"allocate": 1}).priority_class("high", 80)
     if why == "not ready":
         built.gang("out", pods=1, min=2, gpu=1, priority="high")
@@ -603,7 +603,7 @@ def test_jobs_left_out_do_not_use_up_the_queue_depth(why: str) -> None:
 
 
 def test_ord3_a_queue_whose_next_job_requests_more_is_reordered() -> None:
-    """cycle:ORD-3: its first job fits nowhere, so nothing has changed but what it asks for next."""
+    """cycle:ORD-3: its first job fits nowhere, so nothing has changed but its next request."""
     built = cluster(nodes=1, gpus=4).queue("a").queue("b")
     built.gang("nowhere", gpu=1, queue="a", age=30, spec={"nodeSelector": {"no": "node"}})
     built.gang("large", gpu=4, queue="a", age=20).gang("small", gpu=2, queue="b", age=10)

@@ -1,6 +1,6 @@
-"""What a change costs: things that mean nothing change nothing, and what a cycle has not read does not spoil its plan.
+"""The cost of a change: irrelevant changes do nothing, and what a cycle has not read does not end its plan.
 
-In every case the plan is the one that would be worked out anew; `Service.cycle` compares them to the last byte.
+In every case the plan equals a newly computed one; `Service.cycle` compares them byte by byte.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.core.cycle.test_memory import ALL_ACTIONS, Service
 
 
 def lab() -> Cluster:
-    """A node that is taken, and a job that therefore waits; nobody may be evicted for it."""
+    """A full node, and a job that therefore waits; no pod may be evicted for it."""
     built = (
         cluster().node("node-0", gpus=2).node("node-1", cpu=50).with_actions(*ALL_ACTIONS).queue("q", quota=2, age=100)
     )
@@ -42,7 +42,7 @@ def again(built: Cluster, kind: str, name: str) -> Raw:
 
 
 def after(change: Callable[[Cluster], Raw | None]) -> tuple[Service, bool]:
-    """A cluster that is scheduled, then told of a changed object; whether its plan still holds."""
+    """Schedule a cluster, change an object, and return whether the plan still holds."""
     built = lab()
     service = Service(built)
     service.cycle()
@@ -171,7 +171,7 @@ def test_removing_an_unknown_object_is_not_a_change() -> None:
     ],
 )
 def test_running_work_that_holds_as_much_as_before_keeps_the_plan(change: Callable[[Cluster], Raw]) -> None:
-    """Labels, a pod that starts to run, stamps of its group: the sums are the same, and nobody looked further."""
+    """Labels, a pod that starts to run, timestamps of its group: the sums are equal, and nothing else was read."""
     service, held = after(change)
     assert held
     assert not service.tables.snapshot(NOW_NS).inspected_running
@@ -257,7 +257,7 @@ def test_a_snapshot_knows_that_running_work_was_read() -> None:
 
 
 class Reader:
-    """A plugin of others, of which nobody knows what it reads."""
+    """A third-party plugin; what it reads is unknown."""
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         return Hooks()
@@ -286,11 +286,11 @@ def test_what_comes_and_goes_again_leaves_the_plan_as_it_was() -> None:
     service.cycle(1)
 
 
-# -- gangs that are known ---------------------------------------------------------------------------------------------
+# Reused gangs
 
 
 def gangs_after(service: Service, change: Callable[[], object] = lambda: None) -> tuple[set[str], set[str]]:
-    """Names of gangs known before a change, and of those the next cycle takes over."""
+    """Names of gangs cached before a change, and of those the next cycle reuses."""
     assert service.memory.reuse is not None
     before = dict(service.memory.reuse.gangs)
     change()
@@ -340,7 +340,7 @@ def test_all_gangs_are_rebuilt_when_a_shared_input_changes(change: Callable[[Clu
 
 
 def test_a_placed_gang_is_not_reused() -> None:
-    """Nor one that was tried and taken back: what the trial left in it nobody asks."""
+    """Nor one that was tried and undone: the trial may have left something in it."""
     built = several().node("node-2", gpus=1)
     service = Service(built)
     bound = {bind.group.partition("/")[2] for bind in service.cycle().binds}
@@ -365,7 +365,7 @@ def test_reused_gangs_keep_no_cycle_alive() -> None:
         assert getattr(gang.task_key, "__self__", None) is None
 
 
-# -- the census -------------------------------------------------------------------------------------------------------
+# The group index
 
 
 def census_of(built: Cluster) -> GroupIndex:
@@ -434,7 +434,7 @@ def test_waiting_groups_are_found_without_a_walk_over_all_groups() -> None:
     ],
 )
 def test_stl1_stale_gangs_are_indexed_too(running: int, minimum: int, how: Raw, broken: bool) -> None:
-    """cycle:STL-1: complete ones, ones that never ran and ones of which a pod has ended well are not."""
+    """cycle:STL-1: complete ones, ones that never ran and ones with a succeeded pod are not."""
     notes = {"kai.scheduler/stale-podgroup-timestamp": "2026-01-01T00:00:00Z"} if "stamp" in how else {}
     built = cluster(nodes=1).queue("q").group("g", minMember=minimum, annotations=notes)
     for number in range(running):

@@ -1,4 +1,4 @@
-"""The state of a cycle: placing, promising, committing, and undo that restores every byte (cycle:11)."""
+"""The state of a cycle: placing, pipelining, committing, and undo that restores every byte (cycle:11)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def gpu_column(cycle: Cycle, row: int) -> tuple[int, int, int, int]:
     return idle, releasing, free, used
 
 
-# -- cycle:STM-1, STM-4: placing --------------------------------------------------------------------------------------
+# cycle:STM-1, STM-4: placing
 
 
 def test_stm4_a_placed_task_holds_its_node_its_queue_and_its_gang() -> None:
@@ -121,7 +121,7 @@ def test_stm1_a_placed_task_is_no_longer_waiting() -> None:
 
 
 class Listener:
-    """Writes down which tasks were added and removed."""
+    """Records which tasks were added and removed."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, str, int]] = []
@@ -145,7 +145,7 @@ def test_stm1_observers_are_notified_of_every_change_undo_included() -> None:
     assert listener.heard == [("added", "a-0", 1), ("added", "a-1", 0), ("removed", "a-1", 0), ("removed", "a-0", 1)]
 
 
-# -- cycle:STM-5: undo ------------------------------------------------------------------------------------------------
+# cycle:STM-5: undo
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
@@ -284,7 +284,7 @@ def test_touched_rows_name_every_change_undo_included() -> None:
     assert set(state.changed_rows[seen:]) == {0, 1}
 
 
-# -- cycle:STM-6: converting ------------------------------------------------------------------------------------------
+# cycle:STM-6: converting
 
 
 def test_stm6_allocations_become_pipelined_on_the_same_nodes() -> None:
@@ -297,7 +297,7 @@ def test_stm6_allocations_become_pipelined_on_the_same_nodes() -> None:
     assert [cycle.state.placements[task.key].row for task in tasks] == [0, 1]
     assert [gpu_column(cycle, row) for row in (0, 1)] == [(4, -2, 2, 2)] * 2
     assert gang.leaves[0].pipelined == 2
-    assert amounts(cycle, "q") == books, "a promise counts like an allocation"
+    assert amounts(cycle, "q") == books, "a pipelined task counts like an allocated one"
 
 
 def test_stm6_shared_devices_follow() -> None:
@@ -350,7 +350,7 @@ def test_stm6_a_conversion_is_undone_too(pod: dict[str, Any], devices: tuple[str
     assert content(cycle) == before
 
 
-# -- cycle:STM-7, STM-8: committing -----------------------------------------------------------------------------------
+# cycle:STM-7, STM-8: committing
 
 
 def test_stm7_a_commit_reports_placements_in_order() -> None:

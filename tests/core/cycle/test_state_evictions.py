@@ -1,4 +1,4 @@
-"""Evictions in the state of a cycle: telling a task to leave, keeping it, moving it, dropping a promise (cycle:11).
+"""Evictions in the state of a cycle: evicting, keeping, moving, dropping a nomination (cycle:11).
 
 Gang a runs on node-0 and is not preemptible; gang b waits.  A trial evicts, places and rolls back; only what is
 committed becomes a decision.
@@ -117,18 +117,18 @@ def gpus(cycle: Cycle, row: int) -> tuple[int, int, int, int]:
 
 
 def held(cycle: Cycle, queue: str) -> tuple[float, float]:
-    """GPU hundredths of a queue: all, and those of work that cannot be taken back."""
+    """GPU hundredths of a queue: all, and the non-preemptible ones."""
     row = cycle.context.snapshot.tree.rows[queue]
     return cycle.state.ledger.allocated[row][2], cycle.state.ledger.allocated_non_preemptible[row][2]
 
 
 def counters(cycle: Cycle, pod: str) -> tuple[int, int, int, int]:
-    """Of the pod's subgroup: will go on holding a node, holds one, was promised one, waits."""
+    """Tasks of the pod's subgroup: kept, holding a node, pipelined, waiting."""
     _, part, _ = find(cycle, pod)
     return part.active_allocated, part.active_used, part.pipelined, part.unplaced
 
 
-# -- cycle:STM-2: evicting --------------------------------------------------------------------------------------------
+# cycle:STM-2: evicting
 
 
 def test_stm2_an_evicted_task_gives_its_node_back_when_it_is_gone() -> None:
@@ -141,7 +141,7 @@ def test_stm2_an_evicted_task_gives_its_node_back_when_it_is_gone() -> None:
 
 
 def test_stm2_an_evicted_task_no_longer_counts_for_its_queues() -> None:
-    """cycle:STM-2, queues:Q-108: on every level, and for work that cannot be taken back."""
+    """cycle:STM-2, queues:Q-108: on every level, and for non-preemptible work."""
     cycle = two_nodes(gpu=1).gang("c", gpu=1, on="node-1").cycle()
     assert [held(cycle, queue) for queue in ("q", "top")] == [(300, 200)] * 2
     evict(cycle, "a-0")
@@ -159,7 +159,7 @@ def test_stm2_an_evicted_task_holds_its_node_but_not_for_good() -> None:
 
 
 def test_stm2_a_task_evicted_by_a_trial_may_be_placed_again() -> None:
-    """cycle:SOL-13: it counts as placeable, and goes before those that wait."""
+    """cycle:SOL-13: it counts as placeable, and goes before waiting tasks."""
     cycle = two_nodes(gpu=1).pod("a-2", group="a", gpu=1).cycle()
     gang = find(cycle, "a-0")[0]
     task = evict(cycle, "a-1")
@@ -193,7 +193,7 @@ def test_stm2_what_a_task_costs_its_queue_is_what_it_cost_on_its_node() -> None:
 
 
 def test_stm2_host_ports_of_a_terminating_task_are_released() -> None:
-    """cycle:STM-2, FLT-2: the port is free for a promise, and not yet free to start on."""
+    """cycle:STM-2, FLT-2: the port can be pipelined, but no pod can start on it yet."""
     cycle = two_nodes(spec=PORT).cycle()
     evict(cycle, "a-0")
     assert [(port.port, holders) for port, holders in cycle.state.ports[0].items()] == [(80, 1)]
@@ -212,7 +212,7 @@ def test_stm2_only_a_task_that_has_a_node_can_be_evicted(pod: str) -> None:
 
 
 class Listener:
-    """Writes down which tasks were added and removed."""
+    """Records which tasks were added and removed."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, str, int]] = []
@@ -245,7 +245,7 @@ def test_stm1_observers_are_notified_of_evictions_and_their_undo() -> None:
     assert heard() == [("added", "b-0", 1), ("removed", "b-0", 1), ("removed", "a-0", 0), ("added", "a-0", 0)]
 
 
-# -- cycle:STM-3: keeping and moving ----------------------------------------------------------------------------------
+# cycle:STM-3: keeping and moving
 
 
 @KINDS
@@ -298,7 +298,7 @@ def test_stm3_no_task_is_moved_to_a_node_that_is_not_better(home: str) -> None:
 
 @pytest.mark.parametrize("leave", [("a-1",), ("a-0", "a-1")], ids=["shared", "emptied"])
 def test_stm3_a_tenant_that_gets_its_own_device_again_is_kept(leave: tuple[str, ...]) -> None:
-    """cycle:STM-3: whether its neighbour holds the device meanwhile or nobody does."""
+    """cycle:STM-3: whether or not its neighbour holds the device meanwhile."""
     cycle = two_nodes("x", fraction=0.5).cycle()
     before = content(cycle)
     for pod in leave:
@@ -345,7 +345,7 @@ def test_stm3_a_moved_task_holds_its_port_where_it_goes() -> None:
     assert {row: list(ports.values()) for row, ports in cycle.state.terminating_ports.items()} == {0: [1]}
 
 
-# -- cycle:PG-14: dropping a promise ----------------------------------------------------------------------------------
+# cycle:PG-14: dropping a nomination
 
 
 @KINDS
@@ -366,7 +366,7 @@ def test_pg14_a_task_that_loses_its_nomination_waits_as_before(
 
 
 def test_pg14_a_task_that_loses_its_nomination_is_chosen_again() -> None:
-    """cycle:PG-9: what to place next is asked anew."""
+    """cycle:PG-9: the next tasks are chosen again."""
     cycle = two_nodes(gpu=1).cycle()
     gang = gangs_of(cycle)["b"]
     put(cycle, "b-0", 1)
@@ -420,7 +420,7 @@ def test_pg14_a_moved_task_that_loses_its_nomination_stays_evicted() -> None:
     check_state(cycle.state, cycle.gangs)
 
 
-# -- cycle:STM-5: undo ------------------------------------------------------------------------------------------------
+# cycle:STM-5: undo
 
 
 @KINDS
@@ -489,11 +489,11 @@ def test_stm5_undone_evictions_name_their_rows() -> None:
     assert state.changed_rows[4:] == [1, 1, 0, 0]
 
 
-# -- cycle:STM-6: converting ------------------------------------------------------------------------------------------
+# cycle:STM-6: converting
 
 
 def test_stm6_what_was_evicted_again_is_not_converted() -> None:
-    """cycle:STM-6: only what is allocated becomes a promise."""
+    """cycle:STM-6: only allocated tasks become pipelined."""
     cycle = two_nodes(gpu=1).cycle()
     stays, leaves = put(cycle, "b-0", 1, pipelined=False), put(cycle, "b-1", 1, pipelined=False)
     evict(cycle, "b-1")
@@ -503,7 +503,7 @@ def test_stm6_what_was_evicted_again_is_not_converted() -> None:
     assert counters(cycle, "b-0")[2] == 1
 
 
-# -- cycle:STM-7: committing ------------------------------------------------------------------------------------------
+# cycle:STM-7: committing
 
 
 def test_stm7_a_commit_reports_evictions_and_placements() -> None:
@@ -562,7 +562,7 @@ def test_stm7_a_committed_eviction_is_final() -> None:
     gang, part, _ = find(cycle, "a-0")
     assert not cycle.state.is_unplaced(task)
     assert (gang.unplaced, part.unplaced, part.evicted) == (1, 1, [])
-    assert part.alive == 2, "the pod is on its way out"
+    assert part.alive == 2, "the pod terminates"
     (batch,) = cycle.gangs.next_tasks(gang)
     assert [found.name for found in batch.tasks] == ["a-2"]
     check_state(cycle.state, cycle.gangs)
@@ -579,14 +579,14 @@ def test_stm7_a_moved_task_is_not_unplaced_either() -> None:
     check_state(cycle.state, cycle.gangs)
 
 
-# -- Any sequence -----------------------------------------------------------------------------------------------------
+# Any sequence
 
 STEP = st.tuples(st.integers(0, 7), st.integers(0, 3))
 PODS = [*(f"a-{index}" for index in range(3)), *(f"b-{index}" for index in range(3)), "s-0", "s-1"]
 
 
 def crowd(kind: str) -> Cycle:
-    """Running, waiting and half protected gangs of one kind of pod on two nodes with room for all of them twice."""
+    """Running, waiting and half protected gangs of one kind of pod on two nodes that could hold them twice."""
     pods: dict[str, dict[str, Any]] = {
         "whole": {"gpu": 1},
         "shared": {"fraction": 0.2},
@@ -602,7 +602,7 @@ def crowd(kind: str) -> Cycle:
 
 
 def step(cycle: Cycle, kind: str, choice: tuple[int, int]) -> None:
-    """Do something that is possible with one of the pods."""
+    """Apply a possible operation to one of the pods."""
     state = cycle.state
     task = find(cycle, PODS[choice[0]])[2]
     row, pipelined = choice[1] % 2, choice[1] >= 2

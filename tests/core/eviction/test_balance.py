@@ -1,4 +1,4 @@
-"""What cannot be taken back is not searched for: who only moves makes no room (cycle:PERF-7, queues:Q-275)."""
+"""The search skips work that cannot be reclaimed: moving it frees nothing (cycle:PERF-7, queues:Q-275)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_queue_over_its_share_still_loses() -> None:
 
 
 def test_moving_still_helps_where_enough_is_free() -> None:
-    """queues:Q-267: nobody is over its quota, but one pod can move so that two GPUs are free on one node."""
+    """queues:Q-267: no queue is over its quota, but one pod can move so that two GPUs are free on one node."""
     result = crowded(free=1, gpu=2).with_actions("reclaim").schedule()
     assert [bool(eviction.moves_to) for eviction in result.plan.evictions] == [True]
 

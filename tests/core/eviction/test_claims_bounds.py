@@ -91,7 +91,7 @@ def test_resources_that_a_class_backs_are_not_counted_where_a_claim_serves_them(
 
 
 def test_nodes_without_own_gpus_serve_no_claims_for_them() -> None:
-    """Else a single CPU node would make every search look hopeful."""
+    """Else a single CPU node would make every search look promising."""
     cycle = crowded(nodes=1).node("cpu-only").gang("a", 3, template=1, priority="high").cycle()
     assert bounds_of(cycle).is_unsatisfiable(cycle.tables.victims().evictable)
 

@@ -50,7 +50,7 @@ def test_no_more_victims_than_devices_are_missing_gpu_d7() -> None:
 
 
 def test_a_victim_that_stays_keeps_its_very_devices() -> None:
-    """Only one of the gang has what the preemptor needs; the others never notice."""
+    """Only one pod of the gang has what the preemptor needs; the others stay."""
     world = ranked(devices(nodes=1, each=2, cpu=3))
     world.gang("old", 2, min=1, on="node-0", template=1, priority="low")
     claims = [raw for raw in world.objects if raw["kind"] == "ResourceClaim"]
@@ -142,7 +142,7 @@ def test_gangs_with_claims_are_placed_by_moving_and_evicting_together() -> None:
 
 
 def test_a_device_that_all_nodes_reach_is_freed_on_one_and_nominated_on_another_gpu_d10() -> None:
-    """What a victim gives back on its node changes what other nodes can give."""
+    """What a victim releases on its node changes what other nodes can allocate."""
     world = ranked(cluster().device_class("gpu").slice("", 1, pool="net", allNodes=True))
     world.node(cpu=2, labels={"kind": "small"}).node(labels={"kind": "large"})
     world.gang("old", on="node-0", template=1, given=("net/gpu-0",), priority="low")
@@ -188,11 +188,11 @@ def test_a_job_that_differs_only_in_what_it_claims_is_tried_on_its_own_cycle_sig
     assert (result.pipelined("x"), result.pipelined("a")) == (0, 1)
 
 
-# -- undo (gpu:T-93) --------------------------------------------------------------------------------------------------
+# Undo (gpu:T-93)
 
 
 def said(cycle: Cycle) -> Any:
-    """Everything the books and columns say."""
+    """All figures of ledgers and columns."""
     (books,) = (book for book in cycle.state.discrete_ledgers if isinstance(book, ClaimLedger))
     claims = {key: (c.users[:], c.allocation) for key, c in books._claims.items() if c.allocation is not None}
     return claims, books._holdings.busy.tolist(), books._holdings.promised.tolist(), cycle.state.columns.tolist()
@@ -287,7 +287,7 @@ def test_a_pipelined_device_is_not_given_to_a_pod_that_starts_now_gpu_d7() -> No
 
 
 def test_when_the_last_user_is_gone_the_claim_gets_other_devices() -> None:
-    """Looking ahead: a shared claim without users is given anew, and undo brings back the old devices (gpu:D-11)."""
+    """In a trial a shared claim without users is allocated again, and undo restores the old devices (gpu:D-11)."""
     cycle = eviction_world().cycle()
     before = said(cycle)
     state = cycle.state

@@ -55,7 +55,7 @@ def sets_of(
     name: str = "new",
     losing: frozenset[int] | None = None,
 ) -> list[list[str]]:
-    """The sets of victims one way offers, as names of pods; `recorded` are pods that a smaller part needs already."""
+    """The victim sets of one generator, as names of pods; `recorded` are pods that a smaller part needs already."""
     cycle = built.cycle()
     gang = gang_of(cycle, name)
     batches = cycle.gangs.next_tasks(gang)
@@ -94,7 +94,7 @@ def ways(built: Cluster, *plugins: str) -> Cluster:
 
 
 def test_sol9_the_node_of_the_latest_victim_is_cleared() -> None:
-    """cycle:SOL-9: of all who stand on that node, and nobody else."""
+    """cycle:SOL-9: all victims on that node, and no others."""
     built = searching(2, 2)
     for index, node in enumerate((1, 0, 1, 0)):
         old(built, f"old-{index}", node)
@@ -103,7 +103,7 @@ def test_sol9_the_node_of_the_latest_victim_is_cleared() -> None:
 
 
 def test_sol9_nodes_of_a_gang_come_in_the_order_of_their_names() -> None:
-    """cycle:SOL-9: a gang on two nodes goes whole, with whoever else is on the one node or on the other."""
+    """cycle:SOL-9: a gang on two nodes goes whole, with all other victims of the one node or the other."""
     built = searching(2, 2).group("wide", queue="q", minMember=2, preemptibility="preemptible")
     built.pod("wide-0", group="wide", gpu=1, on="node-1").pod("wide-1", group="wide", gpu=1, on="node-0")
     old(old(built, "left", 0), "right", 1)
@@ -111,7 +111,7 @@ def test_sol9_nodes_of_a_gang_come_in_the_order_of_their_names() -> None:
 
 
 def test_sol9_equal_sets_of_one_step_are_offered_once() -> None:
-    """cycle:SOL-9: a gang on two nodes without anyone else."""
+    """cycle:SOL-9: a gang alone on two nodes."""
     built = searching(2, 2).group("wide", queue="q", minMember=4, preemptibility="preemptible")
     for index in range(4):
         built.pod(f"wide-{index}", group="wide", gpu=1, on=f"node-{index % 2}")
@@ -189,13 +189,13 @@ def test_sol10_nodes_too_small_for_the_smallest_pod_are_left_out() -> None:
 
 
 def test_sol10_what_is_free_elsewhere_counts() -> None:
-    """cycle:SOL-10: two of the three pods have room on a node without victims."""
+    """cycle:SOL-10: two of the three pods fit on a node without victims."""
     built = old(old(searching(1, 1, 2), "a", 0), "b", 1)
     assert sets_of(new(built, 3), MULTI)[0] == ["b-0"]
 
 
 def test_sol10_what_is_free_beside_the_victims_counts_once() -> None:
-    """cycle:SOL-10: the room of a node is what is free and what is freed; ten pods need five nodes of two GPUs."""
+    """cycle:SOL-10: the capacity of a node is what is free and what is freed; ten pods need five nodes of two GPUs."""
     built = searching(*[2] * 8)
     for index in range(8):
         old(built, f"old-{index}", index)
@@ -339,7 +339,7 @@ def test_no_sufficient_set_is_pruned(built: Cluster, data: st.DataObject) -> Non
 
 
 def test_sol12_gangs_ahead_of_the_preemptor_are_served_first() -> None:
-    """cycle:SOL-12: a set with someone better in it does not help; what allocate would undo does not happen."""
+    """cycle:SOL-12: a set with a victim ahead of the preemptor does not help: allocate would undo it."""
     built = cluster(nodes=1, gpus=2).with_actions("reclaim").queue("good", quota=1).queue("over").queue("mine", quota=1)
     built.objects[-2]["spec"]["resources"]["gpu"].update(quota=0, overQuotaWeight=0)
     old(old(built, "over", queue="over"), "good", queue="good")
@@ -357,7 +357,7 @@ def test_bystanders_follow_the_queue_order(age: float, reclaims: bool) -> None:
 
 
 def test_bystanders_of_queues_beside_count_for_their_parent() -> None:
-    """cycle:ORD-2: the best job of the best leaf speaks for a department."""
+    """cycle:ORD-2: the best job of the best leaf represents a department."""
     for waiting, reclaims in ((0, True), (1, False)):
         built = cluster(nodes=1, gpus=4).with_actions("reclaim").queue("d0", quota=2).queue("d1", quota=2)
         built.queue("theirs", parent="d0", quota=2).queue("mine", parent="d1", quota=0, priority=1)
@@ -468,7 +468,7 @@ def test_t45_a_gang_that_needs_one_node_more_gets_nothing() -> None:
 
 
 def test_sol2_a_set_that_failed_is_not_tried_again() -> None:
-    """cycle:SOL-2: the second way offers the same sets, which costs nothing."""
+    """cycle:SOL-2: the second generator offers the same sets, which costs nothing."""
 
     def work(*plugins: str) -> int:
         built = ways(_one_per_node(2, 1), *plugins)
@@ -509,13 +509,13 @@ def test_sol3_generators_run_in_order_and_the_last_result_counts(plugins: tuple[
 
 
 def _two_jobs() -> Cluster:
-    """Two jobs of different kinds for whom there are victims."""
+    """Two jobs of different signatures with possible victims."""
     return new(new(old(old(searching(2), "a"), "b"), name="first"), name="second", cpu=2)
 
 
 @pytest.mark.parametrize("limits", [{"actions": {"preempt": 0}}, {"default_action": 0}])
 def test_sol3_an_action_without_budget_is_not_begun(limits: dict[str, Any]) -> None:
-    """cycle:SOL-3, SOL-5: not_attempted stops the whole action, and the plan tells."""
+    """cycle:SOL-3, SOL-5: not_attempted stops the whole action, and is in the plan."""
     result = budgeted(_two_jobs(), **limits)
     assert result.verdicts("first") == {"preempt": "not_attempted"}
     assert result.verdicts("second") == {}
@@ -523,7 +523,7 @@ def test_sol3_an_action_without_budget_is_not_begun(limits: dict[str, Any]) -> N
 
 
 def test_sol5_each_action_has_its_own_budget() -> None:
-    """cycle:SOL-5: that of reclaim says nothing about preempt."""
+    """cycle:SOL-5: that of reclaim does not apply to preempt."""
     result = budgeted(_two_jobs(), actions={"reclaim": 0})
     assert result.plan.stopped == ()
 
@@ -549,7 +549,7 @@ def test_sol6_the_job_budget_restarts_with_each_job() -> None:
 
 
 def test_sol3_a_job_that_runs_out_of_budget_ends_the_action() -> None:
-    """cycle:SOL-2, SOL-3: time is looked at between sets; the ninth node never gets its turn."""
+    """cycle:SOL-2, SOL-3: the budget is checked between sets; the ninth node is never tried."""
     built = new(_one_per_node(9, 9), name="after", cpu=2)
     result = budgeted(built, job=10)
     assert result.verdicts("new") == {"preempt": "deadline_exhausted"}
@@ -559,7 +559,7 @@ def test_sol3_a_job_that_runs_out_of_budget_ends_the_action() -> None:
 
 
 def test_sol6_a_generator_out_of_budget_leaves_the_rest_to_the_next() -> None:
-    """cycle:SOL-6: the limit of one way does not end the job."""
+    """cycle:SOL-6: the limit of one generator does not end the job."""
     result = budgeted(_two_jobs(), generators={LOCAL: 0})
     assert (result.pipelined("first"), result.pipelined("second")) == (1, 1)
 
@@ -573,7 +573,7 @@ def test_sol6_a_generator_has_one_budget_for_all_tries_of_a_job() -> None:
 
 
 def test_sol5_the_built_in_budgets() -> None:
-    """cycle:SOL-5: five minutes, four minutes, nothing at least; two minutes a way, half a minute for node-local."""
+    """cycle:SOL-5: five minutes, four minutes, no minimum; two minutes a generator, half a minute for node-local."""
     limits = SearchBudgets()
     seconds = [limits.action_units("reclaim"), limits.job, limits.generator_units(LOCAL), limits.generator_units(MULTI)]
     assert [units and units / UNITS_PER_SECOND for units in seconds] == [300, 240, 30, 120]

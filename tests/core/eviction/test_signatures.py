@@ -65,8 +65,8 @@ def cpu(*amounts: str) -> Pods:
     ],
 )
 def test_t39_a_job_is_tried_when_it_is_easier(failed: Pods, new: Pods, skip: bool) -> None:
-    """cycle:SIG-1, SIG-3, T-39: a pod that asks for less than its counterpart, both sorted; another number of pods
-    is another kind."""
+    """cycle:SIG-1, SIG-3, T-39: a pod that requests less than its counterpart, both sorted; another number of pods
+    is another signature."""
     assert covered(failed, new) is skip
 
 
@@ -87,7 +87,7 @@ def test_sig3_every_resource_counts(failed: dict[str, Any], new: dict[str, Any],
 
 
 def test_sig3_only_pods_that_wait_are_compared() -> None:
-    """cycle:SIG-3: the same job with one pod running already asks for less."""
+    """cycle:SIG-3: the same job with one pod running already requests less."""
     built = job(ground(), "failed", cpu("1", "1"))
     assert not skipped(job(built, "job", [{"cpu": "1"}, {"cpu": "1", "on": "node-0"}]), "failed")
 
@@ -98,7 +98,7 @@ def test_nothing_is_skipped_before_anything_has_failed() -> None:
 
 
 def test_the_reason_names_the_gang_that_failed() -> None:
-    """cycle:14: so that people see why a job was not even tried."""
+    """cycle:14: so that users see why a job was not tried."""
     cycle = job(job(ground(), "failed", cpu("1")), "job", cpu("1")).cycle()
     memory = FailedGangs(cycle.state, cycle.gangs, by_queue=True)
     gangs = [cycle.gangs.gang(cycle.context.snapshot.group_entries[f"default/{name}"]) for name in ("failed", "job")]
@@ -106,13 +106,13 @@ def test_the_reason_names_the_gang_that_failed() -> None:
     assert memory.failed_alike(gangs[1]) == "default/failed"
 
 
-# Who stands for a kind
+# Which gang represents a signature
 
 
 @pytest.mark.parametrize(
     ("second", "skip"),
     [
-        (cpu("100m"), True),  # easier: it stands for the kind from now on
+        (cpu("100m"), True),  # easier: it represents the signature from now on
         (cpu("300m"), False),  # harder: the first still does
     ],
 )
@@ -129,7 +129,7 @@ def test_sig3_a_job_that_requests_more_of_one_resource_does_not_replace() -> Non
     assert not skipped(job(built, "job", [{"cpu": "150m", "memory": "1Gi"}]), "first", "second")
 
 
-# Kinds
+# Signatures
 
 
 def test_sig2_queues_are_apart_in_reclaim_and_preempt_and_together_in_consolidation() -> None:
@@ -222,7 +222,7 @@ def test_sig1_the_needed_amount_is_part_of_the_signature(failed: Pods, new: Pods
 
 
 def test_sig1_config_maps_of_another_namespace_are_others() -> None:
-    """cycle:SIG-1: a name means something else there."""
+    """cycle:SIG-1: names are resolved per namespace."""
     container = {"name": "main", "envFrom": [{"configMapRef": {"name": "settings"}}]}
     built = job(ground(), "failed", [{"spec": {"containers": [container]}}])
     built.group("job", queue="q", minMember=1, preemptibility="preemptible", namespace="elsewhere")
@@ -234,7 +234,7 @@ def test_sig1_config_maps_of_another_namespace_are_others() -> None:
 
 
 def test_sig1_subgroups_are_compared_as_a_set() -> None:
-    """cycle:SIG-1: the same pods over other leaves are another kind; the order of the leaves is nothing."""
+    """cycle:SIG-1: the same pods over other leaves are another signature; the order of the leaves does not matter."""
     strict: dict[str, Any] = {"spec": {"nodeSelector": {"zone": "a"}}}
 
     def parted(built: Cluster, name: str, leaves: dict[str, Pods]) -> Cluster:
@@ -366,7 +366,7 @@ def test_sig4_of_two_that_can_start_in_parts_the_one_that_needs_fewer_is_easier(
 
 @pytest.mark.parametrize("level", ["rack", "zone"])
 def test_sig1_topology_constraints_are_part_of_the_signature(level: str) -> None:
-    """cycle:SIG-1: one without, or with another level, is another kind."""
+    """cycle:SIG-1: one without, or with another level, is another signature."""
     tight = {"topologyConstraint": {"topology": "net", "requiredTopologyLevel": "rack"}}
     other = {"topologyConstraint": {"topology": "net", "requiredTopologyLevel": level}} if level != "rack" else {}
     assert not covered(cpu("1"), cpu("1"), failed_group=tight, **other)

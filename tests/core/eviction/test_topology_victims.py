@@ -23,7 +23,7 @@ def preempting(found: Cluster) -> Cluster:
     return found.priority_class("high", 90).priority_class("build", 100).with_actions("preempt")
 
 
-# -- consolidation -----------------------------------------------------------------------------------------------------
+# Consolidation
 
 
 def test_consolidation_makes_room_in_a_rack() -> None:
@@ -76,7 +76,7 @@ def test_all_pods_of_a_victim_may_move_to_another_rack() -> None:
     assert result.node_of("j-0") == "n0"
 
 
-# -- preempt and reclaim -----------------------------------------------------------------------------------------------
+# Preempt and reclaim
 
 
 def test_a_domain_emptied_by_victims_is_a_candidate() -> None:
@@ -125,7 +125,7 @@ def test_a_pinned_gang_whose_domain_cannot_be_emptied_takes_nothing() -> None:
     assert (result.evicted_pods(), result.pipelined("j")) == ([], 0)
 
 
-# -- what cannot suffice -----------------------------------------------------------------------------------------------
+# What cannot suffice
 
 
 def needing(found: Cluster, *parts: tuple[int, str], group_spec: Raw | None = None) -> Cluster:
@@ -142,7 +142,7 @@ def test_subgroups_that_fit_one_by_one_but_not_together_evict_nothing() -> None:
 
 
 def test_a_victim_counts_once() -> None:
-    """topo:TC-42: 4 idle and a victim of 4 are 8, not 10, however often it is looked at."""
+    """topo:TC-42: 4 idle and a victim of 4 are 8, not 10, however often it is counted."""
     found = preempting(low(racks(("rack",), ("r1", 8)), n0=4))
     result = found.gang("j", 10, gpu=1, priority="high", group_spec=inside("rack")).schedule()
     assert result.verdicts("j") == {"preempt": "hopeless"}
@@ -157,7 +157,7 @@ def test_a_rack_that_can_be_emptied_far_enough_is_tried() -> None:
 
 
 def test_levels_are_checked_together() -> None:
-    """topo:TC-44: 6 in a rack and 16 in the zone are 22, and the zone has 16; nobody is evicted for that."""
+    """topo:TC-44: 6 in a rack and 16 in the zone are 22, and the zone has 16; no pod is evicted for that."""
     found = low(racks(("zone", "rack"), ("z1/r1", 8), ("z1/r2", 8)), n0=8, n1=8)
     result = needing(found, (6, "rack"), (8, "zone"), (8, "zone")).schedule()
     assert (result.evicted_pods(), result.pipelined("j")) == ([], 0)
@@ -262,7 +262,7 @@ def test_a_victim_that_blocks_the_zone_by_anti_affinity_is_evicted() -> None:
     assert (result.evicted_pods(), result.pipelined("j")) == (["loud-0"], 1)
 
 
-# -- jobs that are alike -----------------------------------------------------------------------------------------------
+# Jobs that are alike
 
 
 @pytest.mark.parametrize("other", [{}, inside("zone"), inside("", "rack")])

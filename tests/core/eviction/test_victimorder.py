@@ -1,7 +1,7 @@
-"""Whom to take from first: the fair order from its other end (cycle:ORD-4, queues:10.1, Q-231, Q-239).
+"""The order of victims: the fair order reversed (cycle:ORD-4, queues:10.1, Q-231, Q-239).
 
-Gangs are named after nothing; a test reads the order in which their units would be taken.  Queues and gangs that are
-added later are younger.  CPU and memory of a queue are unlimited unless a test says otherwise, and pods ask for GPUs.
+A test reads the order in which the units of gangs would be evicted.  Queues and gangs that are
+added later are younger.  CPU and memory of a queue are unlimited unless a test says otherwise, and pods request GPUs.
 """
 
 from collections.abc import Callable
@@ -224,7 +224,7 @@ def test_q239_departments_are_compared_before_their_teams() -> None:
 
 
 def test_ord4_the_worst_team_of_a_department_gives_first() -> None:
-    """cycle:ORD-4: on every level, whoever is the younger one."""
+    """cycle:ORD-4: on every level, whichever is younger."""
     assert victims(has(has(departments(), "a", "a0", "a1", "a2"), "b", "b0")) == ["a2", "a1", "a0", "b0"]
     assert victims(has(has(departments(), "a", "a0"), "b", "b0", "b1", "b2")) == ["b2", "b1", "b0", "a0"]
 
@@ -253,7 +253,7 @@ def test_q239_a_team_without_victims_leaves_the_order() -> None:
 
 
 def test_every_scenario_reads_the_order_from_its_beginning() -> None:
-    """cycle:13.3: asked again, the same unit stands at the same place."""
+    """cycle:13.3: read again, the same unit has the same position."""
     cycle = has(has(ground().queue("q").queue("r"), "q", "a", "b"), "r", "c").cycle()
     table = cycle.tables.victims()
     order = VictimOrder(cycle.state, cycle.context.rules, table, sorted(table.units_by_leaf_queue), everyone)

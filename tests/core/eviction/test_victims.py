@@ -1,6 +1,6 @@
 """Which tasks of a gang are evicted together, and in which order (cycle:6.3).
 
-Every pod asks for one GPU.  Pods of a subgroup are called <group>-<leaf>-<number>; tests leave the name of the group
+Every pod requests one GPU.  Pods of a subgroup are called <group>-<leaf>-<number>; tests leave the name of the group
 out.  A step is what goes together, the first step is the first to go.
 """
 
@@ -115,7 +115,7 @@ def test_t16_an_inner_set_that_needs_nothing_gives_before_its_required_sibling()
     """Case cycle:T-16"""
     inner = branch("inner", leaf("x", running=1), needs=0)
     assert steps(job(inner, leaf("must", running=1)))[0] == ["x-0"]
-    assert steps(job(leaf("must", running=1), inner))[0] == ["x-0"], "whoever comes first"
+    assert steps(job(leaf("must", running=1), inner))[0] == ["x-0"], "whichever comes first"
 
 
 def test_pg13_surplus_pods_go_before_surplus_subgroups() -> None:
@@ -188,7 +188,7 @@ def test_t23_a_victim_gives_one_pod_of_each_subgroup() -> None:
     assert result.pipelined("urgent") == 1
 
 
-# cycle:PG-14: who is evictable
+# cycle:PG-14: evictable tasks
 
 
 @pytest.mark.parametrize("status", [TaskStatus.RELEASING, TaskStatus.STUCK_IN_RELEASING])
@@ -221,7 +221,7 @@ def test_pg14_a_stray_task_is_not_counted_and_not_evicted() -> None:
 
 
 def test_pg14_a_task_on_an_unknown_node_frees_nothing() -> None:
-    """cycle:PG-14: evicting it would make no room."""
+    """cycle:PG-14: evicting it would free nothing."""
     built = running(1, min=1).pod("job-away", group="job", gpu=1, on="elsewhere")
     assert steps(built) == [["0"]]
 
@@ -339,14 +339,14 @@ def test_pg7_an_elastic_gang_within_its_minimum_runtime_may_shrink(minimum: int,
 
 
 def test_sol7_an_elastic_gang_competes_again_after_each_step() -> None:
-    """cycle:SOL-7; 8.3: above its minimum it stands worse than the younger gang, at its minimum better."""
+    """cycle:SOL-7; 8.3: above its minimum it ranks below the younger gang, at its minimum above it."""
     built = ground().gang("job", 3, min=1, gpu=1, on="node-0").gang("other", gpu=1, on="node-0")
     line = [(unit.gang.group.name, names_of(unit)) for unit in line_of(built.cycle())]
     assert line == [("job", ["2"]), ("job", ["1"]), ("other", ["0"]), ("job", ["0"])]
 
 
 def test_listing_the_units_changes_no_counter() -> None:
-    """cycle:6.3: asking what could go takes nothing."""
+    """cycle:6.3: listing candidates changes nothing."""
     cycle = job(leaf("a", 1, running=3), leaf("b", 2, running=2), needs=1).cycle()
     cycle.tables.victims()
     gang = gang_of(cycle)
@@ -434,7 +434,7 @@ def test_q416_a_semi_preemptible_gang_without_surplus_gives_nothing() -> None:
 
 
 def test_q418_surplus_subgroups_of_a_semi_preemptible_gang_go_whole() -> None:
-    """queues:Q-418: minSubGroup 2 over 4 subgroups of minMember 8 are 16 core pods and 16 elastic ones."""
+    """queues:Q-418: minSubGroup 2 over 4 subgroups of minMember 8 are 16 protected pods and 16 elastic ones."""
     parts = [leaf(name, 8, running=8) for name in "abcd"]
     found = steps(job(*parts, needs=2, group_spec={"preemptibility": "semi-preemptible"}))
     assert [sorted({name[0] for name in step}) for step in found] == [["d"], ["c"]]

@@ -1,4 +1,4 @@
-"""What a claim asks for: equal specs are equal, and what no node can grant is refused at once (gpu:D-9, D-21, D-23)."""
+"""Requests of claims: equal specs are equal, and what no node can grant is refused at once (gpu:D-9, D-21, D-23)."""
 
 from __future__ import annotations
 

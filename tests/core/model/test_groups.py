@@ -185,7 +185,7 @@ BROKEN = {
         [{"name": "a", "parent": "b"}, {"name": "b", "parent": "c"}, {"name": "c", "parent": "a"}],
         'subgroup "a" is its own ancestor',
     ),
-    # The message names one in the circle, not the one that hangs below it.
+    # The message names one in the cycle, not the one below it.
     "below a circle": (
         [{"name": "x", "parent": "a"}, {"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}],
         'subgroup "a" is its own ancestor',

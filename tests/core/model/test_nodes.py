@@ -113,7 +113,7 @@ def test_memory_requests_are_valued_by_the_smallest_gpu_for_fairness() -> None:
 
 
 def test_memory_requests_are_valued_by_the_largest_gpu_for_the_gate_of_the_queue() -> None:
-    """gpu:C-6, cycle:ALC-9: hopeful before a node is known; the node's own value decides there."""
+    """gpu:C-6, cycle:ALC-9: optimistic before a node is known; the node's own value decides there."""
 
     def run(limit: float) -> Result:
         nodes = cluster().node("small", gpus=1, gpu_memory=1000).node("large", gpus=1, gpu_memory=4000)

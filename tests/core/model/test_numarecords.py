@@ -1,4 +1,4 @@
-"""Where running pods lie, by what is written down (gpu:N-15, case T-110)."""
+"""The zones of running pods, by their records (gpu:N-15, case T-110)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_record_may_repeat_zones_in_any_order_and_name_unknown_resources() -> 
 
 @pytest.mark.parametrize("which", [OBSERVED, PREDICTED])
 def test_a_record_fills_no_more_of_the_zones_than_the_pod_requests(which: str) -> None:
-    """A tenant may have written it: two cores stay two cores, however many the record speaks of."""
+    """A tenant may have written it: two cores stay two cores, however many the record names."""
     everything = {f"zone-{number}": amounts_of(cpu=5) for number in range(3)}
     assert left({which: numa_record(everything)}) == [3, 5, 5]
     assert left({which: numa_record({"zone-1": amounts_of(cpu=1), **everything})}) == [5, 3, 5]

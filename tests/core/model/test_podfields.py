@@ -1,4 +1,4 @@
-"""Fields that users write by hand and that mean nothing: which, what they say, and what is used instead."""
+"""Invalid values of fields that users write by hand: the problem, and what is used instead."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_invalid_field_of_a_group_is_a_problem(spec: Raw, field: str, text: s
 
 
 def test_a_negative_preemption_delay_delays_nothing() -> None:
-    """What the warning says is what happens."""
+    """The warning is true."""
 
     def evicted(**spec: str) -> list[str]:
         made = cluster(nodes=1, gpus=1).queue("q").priority_class("high", 90).priority_class("low", 10)

@@ -1,4 +1,4 @@
-"""Semi-preemptible groups: the core is protected and within quota, the rest may be taken back (queues:17.4)."""
+"""Semi-preemptible groups: the protected part is within quota, the rest is preemptible (queues:17.4)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ SEMI: dict[str, Any] = {"preemptibility": "semi-preemptible"}
 
 
 def core(built: Cluster, group: str = "job") -> list[str]:
-    """Pods of a group that may not be taken back, without the name of the group."""
+    """Protected pods of a group, without the name of the group."""
     cycle = built.cycle()
     gang = cycle.gangs.gang(cycle.context.snapshot.group_entries[f"default/{group}"])
     return sorted(key.removeprefix(f"default/{group}-") for key in gang.protected_keys)
@@ -36,12 +36,12 @@ def job(*parts: SubgroupSpec, needs: int | None = None) -> Cluster:
 
 
 def committed(result: Result, queue: str = "q") -> tuple[float, float]:
-    """GPUs a queue has, and those of them that may not be taken back."""
+    """GPUs a queue has, and the non-preemptible ones of them."""
     figures = next(found for found in result.plan.queues if found.name == queue)
     return figures.allocated[2], figures.allocated_non_preemptible[2]
 
 
-# queues:Q-415: the core
+# queues:Q-415: the protected part
 
 
 def test_q415_the_protected_part_is_the_minimum_in_task_order() -> None:
@@ -59,7 +59,7 @@ def test_q417_the_protected_part_is_ranked_by_priority_first() -> None:
 
 
 def test_q415_pods_that_hold_nothing_are_not_protected() -> None:
-    """queues:Q-415: those that wait, end or have ended protect nobody."""
+    """queues:Q-415: waiting, terminating and finished pods do not count."""
     built = ground().group("job", minMember=2, **SEMI).pod("job-waits", group="job", gpu=1)
     built.pod("job-done", group="job", gpu=1, on="node-0", phase="Succeeded")
     built.pod("job-ends", group="job", gpu=1, on="node-0").assume("job-ends", TaskStatus.RELEASING)
@@ -80,7 +80,7 @@ def test_q416_the_ends_of_the_scale() -> None:
 
 
 def test_q418_the_protected_part_of_a_tree_is_the_least_that_satisfies_it() -> None:
-    """queues:Q-418: minSubGroup 2 over 4 subgroups of minMember 8 are 16 core pods, the first two by name."""
+    """queues:Q-418: minSubGroup 2 over 4 subgroups of minMember 8 are 16 protected pods, the first two by name."""
     found = core(job(*(leaf(name, 8, running=9) for name in "dcba"), needs=2))
     assert found == sorted(f"{name}-{index}" for name in "ab" for index in range(8))
 
@@ -113,7 +113,7 @@ def test_q415_other_groups_have_no_protected_part(kind: str) -> None:
     assert core(built) == []
 
 
-# queues:Q-418: books and quota
+# queues:Q-418: ledgers and quota
 
 
 def test_q418_only_the_protected_part_counts_as_non_preemptible() -> None:
@@ -179,7 +179,7 @@ def test_q418_a_quota_that_dropped_below_the_protected_part_evicts_nothing() -> 
 
 
 def moving() -> tuple[Cycle, Callable[[str], None], Callable[[str], None]]:
-    """A running gang of three of which one is the core, and a waiting one of two; how to evict and how to promise."""
+    """A running gang of three of which one is protected, and a waiting one of two; evict and pipeline functions."""
     built = semi(semi(ground(8), "job", 3, min=1, on="node-0"), "next", 2, min=1)
     cycle = built.cycle()
 
@@ -196,13 +196,13 @@ def moving() -> tuple[Cycle, Callable[[str], None], Callable[[str], None]]:
 
 
 def held(cycle: Cycle) -> tuple[float, float]:
-    """GPUs of the queue right now, and those of them that may not be taken back."""
+    """GPUs of the queue right now, and the non-preemptible ones of them."""
     ledger, row = cycle.state.ledger, cycle.context.snapshot.tree.rows["q"]
     return ledger.allocated[row][2] / 100, ledger.allocated_non_preemptible[row][2] / 100
 
 
 def test_q418_evicting_the_surplus_leaves_the_non_preemptible_figures() -> None:
-    """queues:Q-418: only the core counts as non-preemptible."""
+    """queues:Q-418: only the protected part counts as non-preemptible."""
     cycle, evict, _ = moving()
     assert held(cycle) == (3, 1)
     evict("job-2")
@@ -229,7 +229,7 @@ def test_q418_the_first_pods_of_a_new_gang_are_its_protected_part() -> None:
 
 
 def test_q418_a_protected_pod_that_moves_stays_protected() -> None:
-    """queues:Q-418: what was given back is taken on again."""
+    """queues:Q-418: what was released is charged again."""
     cycle, evict, promise = moving()
     evict("job-0")
     promise("job-0")
@@ -246,7 +246,7 @@ def test_q418_reclaim_takes_the_surplus_and_no_more() -> None:
     assert sorted(small.evicted_pods()) == ["job-2", "job-3"]
     assert committed(small) == (2, 2)
     large = built.gang("greedy", 3, gpu=1, queue="r", age=2_000_000).schedule()
-    assert sorted(large.evicted_pods()) == ["job-2", "job-3"], "three pods cannot be had, two can"
+    assert sorted(large.evicted_pods()) == ["job-2", "job-3"], "there are not three evictable pods, but two"
     assert large.pipelined("greedy") == 0
 
 
@@ -291,7 +291,7 @@ def restarted(*nodes: int) -> Cluster:
 
 
 def test_q418_the_ledger_adds_up_while_a_protected_part_grows() -> None:
-    """queues:Q-418: the worker was the core when the cycle began, the master is beyond it."""
+    """queues:Q-418: the worker was protected when the cycle began, the master is beyond the minimum."""
     result = restarted(2, 1).with_actions("allocate").schedule()
     assert result.bound("job") == 1
     assert committed(result) == (2, 1)
@@ -299,14 +299,14 @@ def test_q418_the_ledger_adds_up_while_a_protected_part_grows() -> None:
 
 @pytest.mark.parametrize("nodes", [(2, 1), (2, 1, 1)], ids=["nowhere-to-go", "may-move"])
 def test_q415_the_protected_part_is_not_evicted_when_a_pod_before_it_starts(nodes: tuple[int, ...]) -> None:
-    """queues:Q-415: nor do the books forget it."""
+    """queues:Q-415: the ledgers keep it too."""
     result = restarted(*nodes).schedule()
     assert "job-worker" not in result.evicted_pods()
     assert committed(result)[1] == 1
 
 
 def test_q415_the_protected_part_is_not_evicted_when_a_subgroup_before_it_starts() -> None:
-    """queues:Q-415: whole subgroups beyond those needed go, never the one that was the core."""
+    """queues:Q-415: whole subgroups beyond those needed go, never the protected one."""
     built = cluster().node(gpus=2).node(gpus=1).queue("q", quota=1).priority_class("high", 90)
     there = {"nodeSelector": {"kubernetes.io/hostname": "node-1"}}
     parts = (leaf("a", 1, pending=1, spec=there), leaf("b", 1, running=1))

@@ -1,4 +1,4 @@
-"""What a pod asks for (gpu:G-1 to G-16 without DRA, cycle:TSK-1, TSK-2): pods that ask for the same are one shape."""
+"""Requests of pods (gpu:G-1 to G-16 without DRA, cycle:TSK-1, TSK-2): pods with equal requests are one shape."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ Requests = Mapping[str, str | int | float]
 
 
 def container(requests: Requests | None = None, **fields: Any) -> Raw:
-    """A container that asks for something."""
+    """A container with requests."""
     return {"name": "c", "resources": {"requests": dict(requests or {})}, **fields}
 
 
@@ -63,14 +63,14 @@ def shape(*containers: Raw, **pod_fields: Any) -> Shape:
 
 
 def asked(*containers: Raw, **pod_fields: Any) -> dict[str, int]:
-    """What such a pod asks for by resource name, without its own pod slot."""
+    """The requests of such a pod by resource name, without its own pod slot."""
     requests = dict(shape(*containers, **pod_fields).requests)
     assert requests.pop("pods") == 1
     return requests
 
 
 def same(first: Pod, second: Pod) -> bool:
-    """Whether the engine takes two pods for the same ask."""
+    """Whether two pods have the same shape."""
     register = ShapeRegister()
     return register.shape_of(first) is register.shape_of(second)
 
@@ -433,7 +433,7 @@ def test_a_negative_legacy_mig_annotation_counts_as_zero() -> None:
 
 
 def test_a_pod_whose_resource_claim_does_not_exist_waits() -> None:
-    """gpu:G-8 is not served yet, and guessing would start the pod without its devices."""
+    """gpu:G-8: guessing would start the pod without its devices."""
     claim = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
     result = cluster(nodes=1, gpus=1).queue("q").gang("dra", spec=claim).gang("plain").schedule()
     assert result.bound("plain") == 1

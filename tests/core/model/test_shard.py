@@ -1,4 +1,4 @@
-"""Which objects a scheduler of a shard looks at (cycle:SNP-3, SNP-4, SNP-6)."""
+"""Which objects a scheduler of a shard reads (cycle:SNP-3, SNP-4, SNP-6)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_each_shard_places_its_own_work_on_its_own_nodes() -> None:
 
 
 def test_pods_of_groups_of_another_shard_are_not_orphans() -> None:
-    """cycle:SNP-3: another shard looks after them."""
+    """cycle:SNP-3: they belong to another shard."""
     assert two_pools().schedule().plan.orphans == ()
     lost = two_pools().pod("lost", group="nowhere").schedule().plan.orphans
     assert [orphan.pod for orphan in lost] == ["lost"]

@@ -1,4 +1,4 @@
-"""The books of shared GPUs: what tenants leave of a node (gpu:C-2 to C-4, C-8, C-9, S-1 to S-7, cases T-20 to T-30)."""
+"""The ledger of shared GPUs: what is left of a node (gpu:C-2 to C-4, C-8, C-9, S-1 to S-7, cases T-20 to T-30)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ SLICE = "nvidia.com/mig-1g.5gb"
 
 @dataclass(frozen=True)
 class Books:
-    """What a snapshot says of one node."""
+    """One node of a snapshot."""
 
     snapshot: Snapshot
     row: int = 0
@@ -43,7 +43,7 @@ class Books:
         return 0 if axis is None else int(self.snapshot.columns[plane, axis, self.row])
 
     def idle(self, resource: str = GPU) -> int:
-        """Held by nobody."""
+        """Idle."""
         return self.plane(0, resource)
 
     def releasing(self, resource: str = GPU) -> int:
@@ -82,7 +82,7 @@ class Books:
 
 
 def books(of: Cluster) -> Books:
-    """The books of the only node of a cluster."""
+    """The ledger of the only node of a cluster."""
     return Books(of.tables().snapshot(NOW_NS))
 
 
@@ -174,7 +174,7 @@ def test_the_check_at_the_node_goes_by_what_the_share_costs_there() -> None:
 
 
 def test_what_a_memory_share_received_is_what_its_node_makes_of_it() -> None:
-    """gpu:C-8: count, portion rounded up, and the same in the books of the queue."""
+    """gpu:C-8: count, portion rounded up, and the same in the ledger of the queue."""
     result = cluster().node(gpus=2).queue("q").gang("j", gpu_memory=333, devices=2).schedule()
     [bind] = result.plan.binds
     assert (bind.received_type, bind.gpu_count, bind.gpu_portion) == ("Fraction", 2, "0.34")
@@ -348,7 +348,7 @@ def test_a_reservation_pod_beside_its_tenant_is_one_gpu() -> None:
 
 
 def test_reservation_pods_are_not_load_of_other_schedulers() -> None:
-    """gpu:S-2: pods of other schedulers shrink what queues share, our own helpers do not."""
+    """gpu:S-2: pods of other schedulers shrink what queues share, reservation pods do not."""
 
     def share(app: str) -> float:
         alone = cluster().node(gpus=4).pod("r", on="node-0", gpu=1, scheduler="", labels={"app": app})
@@ -505,5 +505,5 @@ def test_free_memory_on_a_shared_gpu_counts_what_is_being_released(device: Devic
     ],
 )
 def test_idle_memory_on_a_shared_gpu_excludes_what_is_being_released(device: DeviceUse, mib: int, room: bool) -> None:
-    """gpu:F-7: nor does a device born by a pipelined tenant have any."""
+    """gpu:F-7: nor does a device opened by a pipelined tenant have any."""
     assert device.fits_tenant_now(mib, 100) is room

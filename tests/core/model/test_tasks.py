@@ -1,4 +1,4 @@
-"""A pod as the engine sees it: its state, its node, its devices, its place in a group (cycle:1.1, cycle:5)."""
+"""A pod as the engine sees it: its state, its node, its devices, its group (cycle:1.1, cycle:5)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def state_of(**pod: Any) -> TaskStatus:
     return task_of(cluster(nodes=1).pod("pod", **pod)).status
 
 
-# -- states: cycle:1.1 and TSK-3 --------------------------------------------------------------------------------------
+# states: cycle:1.1 and TSK-3
 
 #: state -> alive, activeUsed, activeAllocated, allocated; as the table of cycle:1.1
 STATES = {
@@ -122,7 +122,7 @@ def test_other_phases_are_named_or_unknown(phase: str, state: TaskStatus) -> Non
     assert state_of(on="node-0", phase=phase, deleted=10) is state
 
 
-# -- node and devices: cycle:TSK-4, TSK-6, gpu:G-12 -------------------------------------------------------------------
+# Node and devices: cycle:TSK-4, TSK-6, gpu:G-12
 
 
 def test_the_node_is_that_of_the_pod_else_that_of_its_bind_request() -> None:
@@ -184,7 +184,7 @@ def test_an_accepted_share_is_converted_by_its_node() -> None:
     assert entry.allocated[2] == 40 + 2 * 67 + 25
 
 
-# -- groups and schedulers: cycle:TSK-5, SNP-13 -----------------------------------------------------------------------
+# Groups and schedulers: cycle:TSK-5, SNP-13
 
 
 def test_a_pod_without_a_subgroup_is_in_the_default_one() -> None:
@@ -227,7 +227,7 @@ def test_work_that_is_labelled_as_a_reservation_pays_for_its_gpu() -> None:
     assert built.gang("honest", gpu=1).schedule().bound("honest") == 0
 
 
-# -- small readings ---------------------------------------------------------------------------------------------------
+# Small readings
 
 
 @pytest.mark.parametrize("text", ["", " 7", "7 ", "1_0", "0x1", "1.0", "seven", "9" * 19, "٧"])

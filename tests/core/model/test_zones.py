@@ -1,4 +1,4 @@
-"""A node's zones as its NodeResourceTopology tells them (gpu:N-1 to N-3)."""
+"""A node's zones as in its NodeResourceTopology (gpu:N-1 to N-3)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def mig_node(made: Cluster, name: str = "node", strategy: str = "", **how: Any) 
     return made.node(name, **{"gpus": 2, "extra": {SLICE: 2}, "labels": labels, **how})
 
 
-# -- step 1: the queue may not take what the request costs on this node ------------------------------------------------
+# Step 1: the queue may not take what the request costs on this node
 
 
 def small_and_large(limit: float = -1, quota: float = -1) -> Cluster:
@@ -61,7 +61,7 @@ def test_a_node_on_which_a_non_preemptible_request_costs_more_than_the_quota_is_
 
 
 def test_the_capacity_of_a_node_counts_what_was_placed_in_this_cycle() -> None:
-    """Two pods of 0.3 of a GPU each on small; the limit leaves room for one of them."""
+    """Two pods of 0.3 of a GPU each on small; the limit allows one of them."""
     made = small_and_large(limit=0.4).pod("there", on="large", gpu=1)
     result = made.gang("job", pods=2, min=1, gpu_memory=300).schedule()
     assert result.nodes_used("job") == {"small": 1}
@@ -94,7 +94,7 @@ def test_several_devices_cost_several_portions() -> None:
     assert made.gang("job", gpu_memory=400, devices=2).schedule().bound("job") == 1
 
 
-# -- step 2: legacy MIG ------------------------------------------------------------------------------------------------
+# Step 2: legacy MIG
 
 
 def test_a_legacy_mig_pod_goes_nowhere() -> None:
@@ -106,7 +106,7 @@ def test_a_legacy_mig_pod_goes_nowhere() -> None:
     }
 
 
-# -- step 3: CPU-only pods skip 4 to 7 ---------------------------------------------------------------------------------
+# Step 3: CPU-only pods skip 4 to 7
 
 
 @pytest.mark.parametrize("strategy", ["", "single", "mixed"])
@@ -115,7 +115,7 @@ def test_pods_without_gpus_run_on_mig_nodes(strategy: str) -> None:
     assert mig_node(cluster().queue("q"), strategy=strategy).gang("job").schedule().bound("job") == 1
 
 
-# -- steps 5 to 7: MIG -------------------------------------------------------------------------------------------------
+# Steps 5 to 7: MIG
 
 
 def test_slices_are_given_on_mig_nodes_only() -> None:
@@ -192,7 +192,7 @@ def test_a_strategy_is_ignored_on_a_node_without_mig() -> None:
     assert made.gang("job", gpu=1).schedule().bound("job") == 1
 
 
-# -- step 8: GPU memory not known yet ----------------------------------------------------------------------------------
+# Step 8: GPU memory not known yet
 
 
 def test_a_memory_request_waits_until_the_memory_of_a_node_is_known() -> None:
@@ -212,7 +212,7 @@ def test_other_requests_ignore_the_memory_of_gpus(kind: str) -> None:
     assert made.gang("job", **KINDS[kind]).schedule().bound("job") == 1
 
 
-# -- step 9: pod slots -------------------------------------------------------------------------------------------------
+# Step 9: pod slots
 
 
 def test_a_new_shared_gpu_needs_a_slot_for_its_reservation_pod() -> None:
@@ -253,7 +253,7 @@ def test_slots_of_ending_pods_count() -> None:
     assert held.gang("job", fraction=0.5).schedule().node_reasons("job") == {FULL: 1}
 
 
-# -- step 10: the state of the node ------------------------------------------------------------------------------------
+# Step 10: the state of the node
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_the_first_of_several_bad_conditions_is_the_reason() -> None:
     assert both.schedule().node_reasons("job") == {"node is unschedulable": 1, "node has NotReady condition": 1}
 
 
-# -- step 12: nodes for GPU work and nodes for CPU work ----------------------------------------------------------------
+# Step 12: nodes for GPU work and nodes for CPU work
 
 GPU_WORKER = {"node-role.kubernetes.io/gpu-worker": ""}
 CPU_WORKER = {"node-role.kubernetes.io/cpu-worker": ""}
@@ -341,7 +341,7 @@ def test_worker_labels_are_ignored_without_the_restriction() -> None:
     assert made.gang("gpu", gpu=1).schedule().bound("gpu") == 1
 
 
-# -- order -------------------------------------------------------------------------------------------------------------
+# Order
 
 PORT: Raw = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
 AVOIDS: Raw = {
@@ -357,7 +357,7 @@ UNSYNCED = (
     "node is not a gpu node or the gpu memory count on the node was not synced yet, task: default/job-0, node: node"
 )
 
-#: Reasons in the order of the table in cycle:9.1.  A memory request is the kind that all of them can refuse.
+#: Reasons in the order of the table in cycle:9.1.  A memory request can be refused by all of them.
 IN_ORDER = (
     ("resources", f"{SHORT}CPU cores"),
     ("capacity", "node does not have enough capacity."),
@@ -374,7 +374,7 @@ IN_ORDER = (
 
 
 def troubled(troubles: set[str]) -> Result:
-    """A node that has these things against a pod, and another one that is full (and makes devices look large)."""
+    """A node with these obstacles for a pod, and another one that is full (and makes devices look large)."""
 
     def when(trouble: str, there: Any, otherwise: Any) -> Any:
         return there if trouble in troubles else otherwise
@@ -453,11 +453,11 @@ def test_node_conditions_are_checked_before_the_mig_strategy() -> None:
     assert made.gang("job", extra={SLICE: 1}).schedule().node_reasons("job") == {NOT_MIG: 1}
 
 
-# -- what the reasons are good for -------------------------------------------------------------------------------------
+# What the reasons are good for
 
 
 def test_reasons_of_nodes_are_resolvable() -> None:
-    """cycle:FLT-9: only what holds for every node is beyond the help of evictions."""
+    """cycle:FLT-9: only reasons that hold for every node cannot be resolved by evictions."""
     refusal = troubled({"taints"}).no_place("job")
     assert refusal.base == ""
     assert not refusal.unresolvable

@@ -30,7 +30,7 @@ SPREADING = {
         }
     ]
 }
-#: No plugin rates GPUs: all of them are equal.
+#: No plugin scores GPUs: all of them are equal.
 INDIFFERENT = plugins(*PREDICATES)
 
 
@@ -62,7 +62,7 @@ def new_devices(result: Result, pod: str) -> list[bool]:
     return [is_new(device) for device in result.devices_of(pod)]
 
 
-# Who sits where already.
+# Existing tenants.
 
 
 def bind_request(pod: str, *devices: str, **status: Any) -> Raw:
@@ -233,7 +233,7 @@ def test_memory_of_terminating_tenants_makes_a_gpu_fuller() -> None:
 
 
 def test_memory_of_pipelined_tenants_makes_a_gpu_fuller() -> None:
-    """gpu:F-6: the first share has room on b only, which then has tenants for 1.2 GPUs."""
+    """gpu:F-6: the first share fits on b only, which then has tenants for 1.2 GPUs."""
     both = leaving(running(leaving(running(node(2), "a", 0.6), "a", 0.4), "b", 0.3), "b", 0.4)
     result = both.gang("first", fraction=0.5).gang("second", fraction=0.1).schedule()
     assert result.devices_of("first-0") == ("b",)
@@ -302,7 +302,7 @@ def test_a_whole_gpu_may_not_take_a_pipelined_device() -> None:
 
 
 def test_a_gang_of_fractions_above_the_limit_waits() -> None:
-    """gpu:T-46: the sum is settled before any node is looked at."""
+    """gpu:T-46: the sum is checked before any node."""
     result = cluster().node(gpus=4).queue("q", limit=1).gang("j", pods=3, fraction=0.5).schedule()
     assert result.bound("j") == 0
     assert result.why("j").startswith("OverLimit")

@@ -87,7 +87,7 @@ def test_a_pod_may_name_a_port_twice() -> None:
 
 
 def test_ports_taken_in_the_same_cycle_are_taken() -> None:
-    """Two nodes have room for two pods with the port, however much else they offer."""
+    """Two nodes hold two pods with the port, however much else they offer."""
     result = cluster(nodes=2).queue("q").gang("job", pods=3, min=1, spec=serving(port(80))).schedule()
     assert result.nodes_used("job") == {"node-0": 1, "node-1": 1}
     assert result.node_reasons("job") == {TAKEN: 2}

@@ -1,4 +1,4 @@
-"""What the pods of a node come to; the registers of those who look are not those of the engine."""
+"""The load of the pods of a node; readers have registries of their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pykai.core.placing.nodeload import NodeLoad
 
 
 def pod(number: int) -> Pod:
-    """A pod that reads settings of its own."""
+    """A pod with a config map of its own."""
     settings = [{"configMapRef": {"name": f"settings-{number}"}}]
     container = {"name": "main", "resources": {"requests": {"cpu": "1"}}, "envFrom": settings}
     return decode_as(Pod, {"metadata": {"name": f"p{number}"}, "spec": {"containers": [container]}})

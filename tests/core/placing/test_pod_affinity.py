@@ -1,7 +1,7 @@
 """Required affinity and anti-affinity between pods (cycle:FLT-2, FLT-3, FLT-6; cycle:9.1 step 11).
 
 Nodes are in zones: a0 and a1 in zone a, b0 in zone b, and so on.  Equal scores go to the smaller name, and pods without
-GPUs are packed, so a pod that nothing keeps away goes where others already are, else to a0.
+GPUs are packed, so a pod without anti-affinity goes where others already are, else to a0.
 """
 
 from typing import Any
@@ -64,13 +64,13 @@ def test_without_a_match_for_its_affinity_a_pod_waits() -> None:
 
 
 def test_the_first_pod_with_affinity_to_itself_may_go_anywhere() -> None:
-    """It matches its own terms and nobody else does yet."""
+    """It matches its own terms and no other pod does yet."""
     result = zones(a=1, b=1).gang("job", labels=WEB, spec=near(term())).schedule()
     assert result.bound("job") == 1
 
 
 def test_the_first_may_go_anywhere_only_while_no_other_pod_matches() -> None:
-    """The only match stands in zone b, where there is no room: the pod waits although it matches itself."""
+    """The only match is in zone b, which is full: the pod waits although it matches itself."""
     made = there(zones(a=1).node("b0", cpu=1, labels={"zone": "b"}), "web", on="b0", labels=WEB)
     result = made.gang("job", labels=WEB, spec=near(term())).schedule()
     assert result.node_reasons("job") == {NO_COMPANY: 1, "node(s) didn't have enough resources: CPU cores": 1}
@@ -94,13 +94,13 @@ def test_the_first_must_match_all_of_its_own_terms() -> None:
 
 
 def test_affinity_to_another_namespace_does_not_match_the_pod_itself() -> None:
-    """The terms look into namespace other only; the pod itself is not there, so it does not match itself."""
+    """The terms select pods of namespace other only; the pod itself is not there, so it does not match itself."""
     away = near(term(namespaces=["other"]))
     assert zones(a=1).gang("job", labels=WEB, spec=away).schedule().bound("job") == 0
 
 
 def test_a_pod_counts_only_if_it_matches_all_terms() -> None:
-    """Two pods that match one term each are no company, together or apart."""
+    """Two pods that match one term each do not meet the affinity, together or apart."""
     both = near(term(), term(HOST, labels={"tier": "front"}))
     halves = there(there(zones(a=1), "one", on="a0", labels=WEB), "two", on="a0", labels={"tier": "front"})
     assert halves.gang("job", spec=both).schedule().node_reasons("job") == {NO_COMPANY: 1}
@@ -168,7 +168,7 @@ def test_the_affinity_of_a_running_pod_does_not_bind_other_pods() -> None:
 
 
 def test_a_node_gives_the_reasons_of_affinity_in_order() -> None:
-    """Affinity, then the pod's own anti-affinity, then that of pods there, as Kubernetes looks at them."""
+    """Affinity, then the pod's own anti-affinity, then that of pods there, in the order of Kubernetes."""
     lonely = near(term(labels={"app": "db"}))["affinity"]
     wary = apart(term(labels={"app": "loner"}))["affinity"]
     made = there(zones(a=1), "loner", on="a0", labels={"app": "loner"}, spec=apart(term()))
@@ -231,7 +231,7 @@ def in_namespace(made: Cluster, namespace: str) -> Cluster:
         ({"namespaceSelector": {"matchLabels": {"kind": "prod"}}}, "default", False),
         ({"namespaceSelector": {"matchExpressions": [{"key": "kind", "operator": "DoesNotExist"}]}}, "lab", True),
         ({"namespaceSelector": {"matchExpressions": [{"key": "kind", "operator": "DoesNotExist"}]}}, "team", False),
-        # An empty selector is every namespace, one nobody knows included.
+        # An empty selector is every namespace, unknown ones included.
         ({"namespaceSelector": {}}, "lab", True),
         ({"namespaceSelector": {}}, "unheard-of", True),
         ({"namespaces": ["lab"], "namespaceSelector": {}}, "team", True),
@@ -273,7 +273,7 @@ def test_the_anti_affinity_of_a_running_pod_covers_its_namespaces(
 
 
 def test_equal_terms_in_two_namespaces_are_two_terms() -> None:
-    """Each of two equal pods looks into its own namespace."""
+    """Each of two equal pods selects pods of its own namespace."""
     made = there(zones(a=1, b=1), "web", on="a0", labels=WEB)
     made = there(made, "web", on="b0", labels=WEB, namespace="team")
     made.gang("job", spec=near(term())).gang("job", namespace="team", spec=near(term()))
@@ -327,7 +327,7 @@ def test_pods_that_seek_each_other_gather_within_one_cycle() -> None:
 
 
 def test_a_placement_changes_the_answer_for_its_whole_domain() -> None:
-    """Not just for its own node; the pods ask for nothing, so that no score makes anyone look at all nodes anew."""
+    """Not just for its own node; the pods request nothing, so that no score causes a rescan of all nodes."""
     free: Raw = {"cpu": 0, "memory": 0, "labels": WEB}
     result = zones(a=2, b=2).gang("job", pods=3, min=1, spec=apart(term()), **free).schedule()
     assert result.nodes_used("job") == {"a0": 1, "b0": 1}
@@ -351,9 +351,9 @@ def test_a_pod_placed_this_cycle_repels_pods_matching_its_anti_affinity() -> Non
 
 
 def test_a_filter_that_did_not_concern_a_pod_concerns_its_twin_later() -> None:
-    """cycle:FLT-6, Do better: when the first pod is placed nobody avoids anyone; when its twin comes somebody does.
+    """cycle:FLT-6, Do better: when the first pod is placed there is no anti-affinity; when its twin comes there is.
 
-    Packing draws the twin to a0, where the first pod and the one that avoids its kind are.
+    Packing prefers a0 for the twin, where the first pod and the one with anti-affinity to it are.
     """
     result = (
         zones(a=1, b=1)
@@ -374,7 +374,7 @@ def test_a_pod_placed_this_cycle_meets_affinity() -> None:
 
 
 def test_a_gang_that_was_rolled_back_leaves_no_trace() -> None:
-    """Three pods that avoid each other find two nodes; what they would have kept away is free to come."""
+    """Three pods with mutual anti-affinity find two nodes; after the rollback they repel nothing."""
     result = (
         zones(a=2)
         .gang("gang", pods=3, labels={"app": "loner"}, spec=apart(term(HOST, labels={"app": "loner"}), term(HOST)))
@@ -388,7 +388,7 @@ def test_a_gang_that_was_rolled_back_leaves_no_trace() -> None:
 
 
 def test_after_a_failed_gang_its_twin_is_first_again() -> None:
-    """The special case of the first pod holds for the second gang as it did for the one that was taken back."""
+    """The special case of the first pod holds for the second gang as for the one that was rolled back."""
     nodes = cluster().queue("q").node("a0", cpu=1, labels={"zone": "a"}).node("b0", cpu=1, labels={"zone": "b"})
     result = (
         nodes.gang("pair", pods=2, cpu=1, labels=WEB, spec=near(term()))
@@ -400,7 +400,7 @@ def test_after_a_failed_gang_its_twin_is_first_again() -> None:
 
 
 def test_pods_with_different_labels_have_different_shapes() -> None:
-    """Labels are no part of what a pod asks for, but decide who is kept away."""
+    """Labels are not part of a request, but decide which pods are repelled."""
     made = there(zones(a=1, b=1), "loner", on="a0", spec=apart(term()))
     result = made.gang("web", labels=WEB).gang("db", labels={"app": "db"}).gang("web-too", labels=WEB).schedule()
     assert result.node_of("web-0") == "b0"

@@ -1,5 +1,5 @@
-"""GPUs of which there is nothing but the reservation pod: a moment after the last tenant has ended, its GPU is not
-idle yet, whatever upstream thinks (gpu:S-2; docs/adr/0014-lone-reservations.md).
+"""GPUs of which there is nothing but the reservation pod: shortly after the last tenant has ended, its GPU is not
+idle yet, unlike in upstream (gpu:S-2; docs/adr/0014-lone-reservations.md).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def figures(of: Cluster) -> tuple[int, int]:
     return books(of).gpus()
 
 
-# What it counts as.
+# Accounting.
 
 
 def test_the_gpu_of_a_reservation_without_tenants_is_being_released() -> None:
@@ -103,7 +103,7 @@ def test_a_reservation_without_a_group_holds_its_request() -> None:
 
 
 def test_gpus_beyond_those_of_the_gpu_group_are_not_reserved() -> None:
-    """A second reservation pod of a group, or one that asks for two: the kubelet has given them out."""
+    """A second reservation pod of a group, or one that requests two: the kubelet has allocated them."""
     tenants = node(4).pod("t", on="node-0", fraction=0.5, device="g")
     assert figures(reserved(reserved(tenants, name="a"), name="b")) == (1, 2)
     assert figures(reserved(node(4).pod("t", on="node-0", fraction=0.5, device="g"), gpu=2)) == (1, 2)
@@ -121,11 +121,11 @@ def test_work_of_other_schedulers_that_is_labelled_as_a_reservation_pays_and_can
     assert list(result.evictions) == ["default/held-g"]
 
 
-# Who may have it.
+# Which pods may use it.
 
 
 def test_a_whole_gpu_request_waits_for_an_unused_reservation() -> None:
-    """What a soak found: pods were bound to GPUs the kubelet had given to reservation pods."""
+    """Found by a soak: pods were bound to GPUs the kubelet had given to reservation pods."""
     result = lone(8, "g", "h").gang("job", pods=8, min=1, gpu=1).schedule()
     assert result.bound("job") == 6
     assert lone(8, "g", "h").gang("job", pods=8, gpu=1).schedule().pipelined("job") == 8

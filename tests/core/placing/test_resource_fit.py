@@ -1,4 +1,4 @@
-"""Resource fit: what a pod asks for against what nodes have left (cycle:FLT-1, R-1 to R-6, NOD-2, NOD-3, NOD-6)."""
+"""Resource fit: requests of pods against what nodes have left (cycle:FLT-1, R-1 to R-6, NOD-2, NOD-3, NOD-6)."""
 
 import pytest
 
@@ -160,7 +160,7 @@ def test_an_overdrawn_node_takes_nothing_of_what_it_lacks() -> None:
 
 
 def test_a_resource_no_node_has_fits_nowhere() -> None:
-    """cycle:R-1, R-5: nobody has any of a name first met in a pod, until a node comes that has."""
+    """cycle:R-1, R-5: no node has a resource first named by a pod, until a node offers it."""
     result = cluster(nodes=2).queue("q").gang("job", extra={"example.com/dongle": 1}).schedule()
     assert result.bound("job") == 0
     later = cluster(nodes=1).queue("q").gang("job", extra={"example.com/dongle": 1})
@@ -168,7 +168,7 @@ def test_a_resource_no_node_has_fits_nowhere() -> None:
 
 
 def test_invented_resource_names_cost_other_pods_nothing() -> None:
-    """Each axis is a row over all nodes in every snapshot, and whoever may create pods may invent names."""
+    """Each axis is a row over all nodes in every snapshot, and any user who may create pods may invent names."""
     offered = cluster(nodes=2, gpus=1).queue("q")
     one = offered.tables().snapshot(0).columns.shape
     for number in range(50):
@@ -180,7 +180,7 @@ def test_invented_resource_names_cost_other_pods_nothing() -> None:
 
 
 def test_a_name_that_a_node_comes_to_offer_is_counted_from_then_on() -> None:
-    """cycle:R-5: who asked before gets what the new node has; who asks for what nobody has gets none of it."""
+    """cycle:R-5: an earlier request gets what the new node has; a request for an unknown resource gets nothing."""
     fleet = cluster(nodes=1).queue("q").gang("job", pods=3, min=1, extra={"example.com/dongle": 1})
     fleet.gang("other", extra={"example.com/chimera": 1})
     tables = fleet.tables()
@@ -274,7 +274,7 @@ def test_absurd_requests_fit_nowhere(wanted: str) -> None:
 
 
 def test_absurd_loads_do_not_overflow_into_free_capacity() -> None:
-    """The sum of a node's loads stays far below zero instead of coming round to the other side."""
+    """The sum of a node's loads stays far below zero instead of overflowing."""
     made = cluster(nodes=1, memory="1000Gi").queue("q")
     for index in range(9):
         made.pod(f"monster-{index}", on="node-0", memory="9E", scheduler="other")
@@ -362,7 +362,7 @@ def test_a_node_short_of_resources_and_slots_names_resources() -> None:
 
 
 def test_shared_requests_count_devices_not_sums() -> None:
-    """cycle:NOD-3: whole GPUs left and shared ones with room must be as many as the devices asked for."""
+    """cycle:NOD-3: whole GPUs left and shared ones with free memory must be as many as the devices requested."""
     made = cluster(nodes=1, gpus=2).queue("q").pod("half", on="node-0", fraction=0.5, device="d0", gpu=0)
     two = made.gang("two", fraction=0.5, devices=2).schedule()
     assert len(two.devices_of("two-0")) == 2
@@ -417,7 +417,7 @@ def test_a_node_without_enough_devices_is_not_ranked() -> None:
 
 
 def test_a_gang_with_several_devices_that_fails_leaves_nothing_behind() -> None:
-    """cycle:ALC-4: it is tried with the devices of most room, too, and rolled back."""
+    """cycle:ALC-4: it is tried with the emptiest devices, too, and rolled back."""
     made = cluster(nodes=1, gpus=3).queue("q").gang("pairs", 4, fraction=0.6, devices=2, age=100)
     result = made.gang("single", 3, gpu=1, age=1).schedule()
     assert result.bound("pairs") == 0

@@ -9,25 +9,25 @@ import pytest
 from tests.core.builders import Cluster, Raw, cluster
 from tests.core.topologies import inside, offered, racks, topology
 
-# -- how many pods a domain holds --------------------------------------------------------------------------------------
+# How many pods a domain holds
 
 
 def room_told(found: Cluster, pods: int, **pod: Any) -> str:
-    """What the first rack is said to hold of a gang that is too large for it; a second one would hold it all."""
+    """The reported capacity of the first rack for a gang too large for it; a second one would hold it all."""
     found.gang("j", pods, group_spec=inside("rack"), **pod)
     why = found.schedule().why("j")
     return why.partition("can allocate only ")[2].partition(" required")[0]
 
 
 def test_pods_without_requests_fit_everywhere() -> None:
-    """topo:TC-35, 5.2: as far as domains go; the nodes have the last word."""
+    """topo:TC-35, 5.2: as far as domains go; the nodes decide."""
     found = topology(cluster().queue("q"), "rack").node("n0", pods=2, labels={"rack": "r1"})
     found.gang("j", 4, cpu=0, memory=0, group_spec=inside("rack"))
     assert offered(found, "j") == [["n0"]]
 
 
 def test_the_unused_part_of_shared_gpus_is_capacity() -> None:
-    """topo:TC-36, TD-13: two halves are in use; two pods of 0.4 find a place, a third does not."""
+    """topo:TC-36, TD-13: two halves are in use; two pods of 0.4 fit, a third does not."""
     found = racks(("rack",), ("r1", 2), ("r2", 1))
     for index in range(2):
         found.gang(f"half{index}", fraction="0.5", on="n0", device=f"d{index}")
@@ -86,7 +86,7 @@ def test_a_large_leader_and_small_workers_are_not_nine_leaders() -> None:
 
 
 def test_capacity_for_many_small_pods_may_not_hold_a_large_one() -> None:
-    """topo:TD-5: sixteen nodes of one GPU have as many GPUs as the gang needs, and no place for its leader."""
+    """topo:TD-5: sixteen nodes of one GPU have as many GPUs as the gang needs, but the leader does not fit."""
     found = racks(("rack",), *[("r1", 1)] * 16, ("r2", 8), ("r2", 8)).group("j", minMember=9, **inside("rack"))
     for index in range(9):
         found.pod(f"j-{index}", group="j", gpu=1 if index else 8)
@@ -110,11 +110,11 @@ def test_a_node_that_is_overdrawn_takes_nothing_from_its_neighbours() -> None:
     assert found.schedule().nodes_used("j") == {"n1": 2}
 
 
-# -- nodes that refuse -------------------------------------------------------------------------------------------------
+# Nodes that refuse
 
 
 def refusing(kind: str) -> tuple[Raw, Raw]:
-    """How the nodes of the first rack are, and what the pods ask for."""
+    """The nodes of the first rack, and the requests of the pods."""
     taint = {"key": "dedicated", "effect": "NoSchedule"}
     known: dict[str, tuple[Raw, Raw]] = {
         "tainted": ({"taints": [taint]}, {}),
@@ -148,7 +148,7 @@ def test_when_all_nodes_refuse_their_reasons_are_reported() -> None:
 
 
 def test_only_nodes_that_pass_the_filters_count() -> None:
-    """topo:TD-12: half of the first rack is cordoned, so it is not the right one although it has room on paper."""
+    """topo:TD-12: half of the first rack is cordoned, so it is not chosen although its resources suffice."""
     found = topology(cluster().queue("q"), "rack")
     for index, rack in enumerate(("r1", "r1", "r2", "r2")):
         found.node(f"n{index}", gpus=2, labels={"rack": rack}, unschedulable=index == 0)

@@ -17,7 +17,7 @@ TREE = ("zone", "spine", "rack")
 EIGHT = [(f"z1/s{1 + index // 4}/r{1 + index // 2}", 1) for index in range(8)]
 
 
-# -- required levels ---------------------------------------------------------------------------------------------------
+# Required levels
 
 
 def test_a_required_level_takes_the_domain_that_can_hold_the_gang() -> None:
@@ -107,7 +107,7 @@ def test_whole_and_shared_gpus_are_one_resource() -> None:
 
 
 def test_a_domain_with_nothing_left_of_a_resource_is_the_fullest() -> None:
-    """topo:5.4: a shared GPU has room, no whole one is left; such a rack goes before one with a whole GPU."""
+    """topo:5.4: a shared GPU has free memory, no whole one is left; such a rack goes before one with a whole GPU."""
     found = racks(("rack",), ("r1", 2), ("r2", 1)).gang("half", fraction="0.5", on="n1", device="d1")
     assert found.gang("j", 1, fraction="0.5", group_spec=inside("rack")).schedule().node_of("j-0") == "n1"
 
@@ -139,7 +139,7 @@ def test_what_the_cycle_has_placed_is_no_longer_free() -> None:
     assert (result.nodes_used("a"), result.nodes_used("b")) == ({"n0": 2}, {"n1": 2})
 
 
-# -- preferred levels --------------------------------------------------------------------------------------------------
+# Preferred levels
 
 
 def test_a_preferred_level_is_kept_where_it_can_be() -> None:
@@ -222,7 +222,7 @@ def test_the_emptiest_preferred_domain_is_worth_most(domains: int, tenths: list[
 
 
 def test_more_than_ten_preferred_domains_have_different_scores() -> None:
-    """topo:TD-11: neighbours do not tie, nobody is worth nothing, and all is inside the band."""
+    """topo:TD-11: neighbours do not tie, no score is zero, and all are inside the band."""
     scores = _scores(25)
     assert len(set(scores)) == 25
     assert min(scores) > 0
@@ -230,7 +230,7 @@ def test_more_than_ten_preferred_domains_have_different_scores() -> None:
 
 
 def test_a_node_outside_the_topology_is_worth_nothing() -> None:
-    """topo:TD-18: not less than nothing, which would drop it from every list."""
+    """topo:TD-18: not below zero, which would drop it from every list."""
     found = racks(("rack",), ("r1", 1), ("-", 1)).gang("j", 1, gpu=1, group_spec=inside(preferred="rack"))
     scores = node_sets(found.cycle(), "j")[0].scores
     assert scores is not None
@@ -273,7 +273,7 @@ def test_without_a_preferred_level_nothing_is_added_to_the_scores() -> None:
 )
 def test_levels_are_tried_from_the_finest_up(required: str, preferred: str, sets: list[str]) -> None:
     """topo:TC-39, TC-40, TD-10: all domains of a level, then those of the next, the whole topology last; a preferred
-    level no finer than the required one asks for nothing more."""
+    level no finer than the required one adds nothing."""
     found = racks(("zone", "rack"), ("2/5", 1), ("2/6", 1), ("3/x", 2), ("4/7", 2))
     asked = found.gang("j", 1, gpu=1, group_spec=inside(required, preferred))
     assert [" ".join(names) for names in offered(asked, "j")] == sets
@@ -298,7 +298,7 @@ def test_the_levels_of_a_constraint(required: str, preferred: str, levels: tuple
     assert levels_of(tree, wanted, "") == ConstraintLevels(*levels)
 
 
-# -- the tree ----------------------------------------------------------------------------------------------------------
+# The tree
 
 
 def test_a_node_without_all_labels_is_outside() -> None:
@@ -373,7 +373,7 @@ def test_a_topology_that_changes_makes_a_new_tree() -> None:
     assert (before.levels["near"], after.levels["near"]) == (1, 2)
 
 
-# -- the working domain ------------------------------------------------------------------------------------------------
+# The working domain
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_a_gang_too_large_for_the_cluster() -> None:
     )
 
 
-# -- the plugin --------------------------------------------------------------------------------------------------------
+# The plugin
 
 
 def with_arguments(found: Cluster, **arguments: str) -> Cluster:

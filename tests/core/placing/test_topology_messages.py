@@ -1,4 +1,4 @@
-"""What people read when no domain of a topology can hold a gang (topo:9; T-21, T-22, T-40 to T-43)."""
+"""The messages when no domain of a topology can hold a gang (topo:9; T-21, T-22, T-40 to T-43)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_level_is_named_by_its_label() -> None:
 
 
 def test_only_the_coarsest_level_is_reported() -> None:
-    """topo:5 (step 11): a gang that would prefer racks hears of the zones it needs."""
+    """topo:5 (step 11): the reason of a gang that prefers racks names the zones it needs."""
     found = racks(("zone", "rack"), ("z1/r1", 1), ("z1/r2", 1), ("z2/r3", 2))
     why = found.gang("j", 3, gpu=1, group_spec=inside("zone", "rack")).schedule().why("j")
     assert why.count("can allocate only") == 2
@@ -58,7 +58,7 @@ def test_a_subgroup_is_named() -> None:
 
 
 def test_too_little_in_the_whole_cluster_is_one_reason() -> None:
-    """topo:TC-23, 5 (step 6): exactly one reason stands in front."""
+    """topo:TC-23, 5 (step 6): exactly one reason comes first."""
     found = racks(("rack",), ("r1", 1), ("r2", 1))
     result = found.gang("j", 3, gpu=1, group_spec=inside("rack")).schedule()
     text = f"{NO_DOMAIN}: not enough resources in the cluster to allocate the job."
@@ -189,7 +189,7 @@ def test_the_reason_names_what_pods_of_two_sizes_lack_together() -> None:
 
 
 def test_the_nearest_five_domains_are_listed() -> None:
-    """topo:TD-15: eight are too small; those with most room are listed, the others counted."""
+    """topo:TD-15: eight are too small; the emptiest are listed, the others counted."""
     found = racks(("rack",), *[(f"r{index}", 4) for index in range(8)])
     busy(found, n0=3, n1=1, n2=3, n3=3, n4=2)
     why = found.gang("j", 5, gpu=1, group_spec=inside("rack")).schedule().why("j")
@@ -230,7 +230,7 @@ def test_an_unknown_topology_is_named() -> None:
 )
 @pytest.mark.parametrize(("name", "who"), [("", "workload"), ("w", "sub-group w")])
 def test_an_invalid_constraint_is_reported(required: str, preferred: str, text: str, name: str, who: str) -> None:
-    """topo:T-40, TD-7: upstream logs it and tells the user nothing; the required level is looked at first."""
+    """topo:T-40, TD-7: upstream only logs it; the required level is checked first."""
     found = racks(("rack",), ("r1", 2))
     if name:
         found.tree("j", keeping(leaf(name, 1, pending=1), required, preferred), gpu=1)
@@ -262,7 +262,7 @@ SPENT = "The search for a combination of domains ended after"
 
 
 def test_the_reason_names_a_search_that_was_given_up() -> None:
-    """topo:TD-6: many subgroups, and more combinations of their racks than anyone tries."""
+    """topo:TD-6: many subgroups, and more combinations of their racks than the search tries."""
     found = racks(("rack",), *[(f"r{index:02}", 5) for index in range(10)])
     parts = [keeping(leaf(f"w{index:02}", 1, pending=1), "rack") for index in range(11)]
     result = found.tree("j", *parts, gpu=3).schedule()
@@ -271,7 +271,7 @@ def test_the_reason_names_a_search_that_was_given_up() -> None:
 
 
 def test_a_complete_search_that_fails_does_not_claim_otherwise() -> None:
-    """topo:TD-6: three subgroups for two racks; all is tried, so there is no way."""
+    """topo:TD-6: three subgroups for two racks; all combinations are tried, so none exists."""
     found = racks(("rack",), ("r1", 3), ("r2", 3))
     parts = [keeping(leaf(name, 1, pending=1), "rack") for name in "abc"]
     why = found.tree("j", *parts, gpu=2).schedule().why("j")
@@ -280,7 +280,7 @@ def test_a_complete_search_that_fails_does_not_claim_otherwise() -> None:
 
 
 def test_the_reason_names_a_search_that_cannot_be_complete() -> None:
-    """topo:TD-6: two topologies cut across each other, so who takes which node of a domain matters."""
+    """topo:TD-6: two topologies overlap, so the choice of nodes inside a domain matters."""
     found = topology(racks(("rack",), ("r1", 2), ("r2", 2)), "feed", name="power")
     for raw in found.objects:
         if raw["kind"] == "Node":
@@ -290,7 +290,7 @@ def test_the_reason_names_a_search_that_cannot_be_complete() -> None:
 
 
 def test_the_reason_names_a_search_that_cannot_place_the_strictest_first() -> None:
-    """topo:TD-6: each branch has one who may be anywhere, and who is placed before the strict one of the other."""
+    """topo:TD-6: each branch has a leaf without a constraint, placed before the strict leaf of the other."""
     found = racks(("zone", "rack"), ("z/r1", 2), ("z/r2", 2))
     parts = [
         branch(f"up{n}", keeping(leaf(f"x{n}", 1, pending=1), "rack"), keeping(leaf(f"y{n}", n, pending=n), "zone"))
@@ -300,7 +300,7 @@ def test_the_reason_names_a_search_that_cannot_place_the_strictest_first() -> No
 
 
 def test_the_reason_is_that_of_the_usual_order() -> None:
-    """topo:T-36, TD-6: the larger one was tried first, too, and then the smaller one failed; nobody needs to know."""
+    """topo:T-36, TD-6: the larger one was tried first, too, and then the smaller one failed; that is not reported."""
     found = racks(("rack",), ("r1", 2))
     parts = (keeping(leaf("a", 1, pending=1), "rack"), keeping(leaf("b", 2, pending=2), "rack"))
     why = found.tree("j", *parts, gpu=1).schedule().why("j")
@@ -308,7 +308,7 @@ def test_the_reason_is_that_of_the_usual_order() -> None:
 
 
 def test_a_search_inside_one_rack_is_complete() -> None:
-    """topo:TD-6: what the group requires binds all its subgroups; their own coarser levels are no obstacle."""
+    """topo:TD-6: what the group requires binds all its subgroups; their own coarser levels do not matter."""
     port = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}, "ports": [{"hostPort": 80}]}]}
     found = racks(("zone", "rack"), ("z/r1", 1))
     inner = branch("up", leaf("x", 1, pending=1), keeping(leaf("y", 1, pending=1), "zone"))

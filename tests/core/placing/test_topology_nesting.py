@@ -74,7 +74,7 @@ def test_the_preference_of_a_subgroup_goes_before_that_of_its_group() -> None:
     assert where(result, "j", *order) == ["n2", "n3", "n0", "n6", "n7", "n4"]
 
 
-# -- two topologies ----------------------------------------------------------------------------------------------------
+# Two topologies
 
 
 def crossed(rooms: dict[str, tuple[str, str]], gpus: int = 8) -> Cluster:
@@ -117,7 +117,7 @@ def test_a_parent_in_one_topology_and_children_in_another() -> None:
 
 
 def test_only_nodes_of_the_set_of_the_parent_count() -> None:
-    """topo:TD-12: the first rack has room for the rest in another zone, where the parent is not."""
+    """topo:TD-12: the first rack could hold the rest in another zone, but the parent is not there."""
     found = crossed({"n0": ("a", "x"), "n1": ("a", "y"), "n2": ("b", "x"), "n3": ("b", "x")}, gpus=2)
     found.tree("j", keeping(leaf("c", 3, pending=3), "rack", name="racks"), gpu=1)
     assert offered(found, "j", "c", only=("n0", "n2", "n3")) == [["n2", "n3"]]
@@ -156,11 +156,11 @@ def test_sets_of_two_plugins_are_chained() -> None:
     assert with_plugin(found, Domains({"": "half"})).schedule().nodes_used("j") == {"n2": 1, "n3": 1}
 
 
-# -- backtracking ------------------------------------------------------------------------------------------------------
+# Backtracking
 
 
 def test_the_next_domain_of_the_parent_is_tried_when_a_child_fails() -> None:
-    """topo:T-38: the first zone has room for six pods, but no second rack for three."""
+    """topo:T-38: the first zone could hold six pods, but has no second rack for three."""
     found = racks(ZONES, ("z1/r1", 4), ("z1/r2", 2), ("z2/r3", 3), ("z2/r4", 3))
     parts = [keeping(leaf(x, 3, pending=3), "rack") for x in "ab"]
     result = found.tree("j", *parts, gpu=1, group_spec=inside("zone")).schedule()
@@ -212,7 +212,7 @@ def test_members_go_by_need_then_by_name() -> None:
     assert where(result, "j", "a-0", "b-0") == ["n0", "n1"]
 
 
-# -- the tree of subgroups ---------------------------------------------------------------------------------------------
+# The tree of subgroups
 
 
 def test_a_plain_group_has_its_constraint_on_the_root_only() -> None:

@@ -28,7 +28,7 @@ def test_running_pods_pin_the_domain() -> None:
 
 
 def test_a_full_domain_keeps_the_rest_waiting() -> None:
-    """topo:T-25: room elsewhere does not help."""
+    """topo:T-25: free resources elsewhere do not help."""
     found = busy(racks(("zone",), ("z1", 4), ("z2", 2)), n1=1)
     result = grown(found, inside("zone"), on="n1").schedule()
     assert result.bound("j") == 0
@@ -51,7 +51,7 @@ def test_pods_that_are_about_to_run_pin_as_well(status: TaskStatus) -> None:
 
 
 def test_terminating_pods_do_not_pin() -> None:
-    """topo:T-25: the group starts anew where it fits."""
+    """topo:T-25: the group starts again where it fits."""
     found = racks(("zone",), ("z1", 3), ("z2", 1)).group("j", minMember=3, **inside("zone"))
     found.pod("j-old", group="j", gpu=1, on="n1", deleted=10)
     for index in range(3):
@@ -77,7 +77,7 @@ def test_pods_outside_the_topology_leave_no_domain() -> None:
 
 
 def test_pods_on_a_node_that_is_gone_leave_no_domain() -> None:
-    """topo:T-27: nobody knows where they are."""
+    """topo:T-27: their domain is unknown."""
     found = racks(("zone",), ("z1", 2))
     assert grown(found, inside("zone"), on="elsewhere").schedule().bound("j") == 0
 
@@ -90,14 +90,14 @@ def test_a_preferred_level_does_not_pin() -> None:
 
 @pytest.mark.parametrize(("sticky", "node"), [("false", "n0"), ("true", "n1")])
 def test_a_preferred_level_is_sticky_on_request(sticky: str, node: str) -> None:
-    """topo:TD-4: recorded decisions are otherwise, so it is off unless asked for."""
+    """topo:TD-4: recorded decisions differ, so it is off by default."""
     found = busy(racks(("zone",), ("z1", 4), ("z2", 4)), n0=2)
     found = with_arguments(grown(found, inside(preferred="zone"), on="n1"), sticky=sticky)
     assert found.schedule().node_of("j-1") == node
 
 
 def test_stickiness_gives_way_when_the_domain_is_full() -> None:
-    """topo:TD-4: only a wish."""
+    """topo:TD-4: only a preference."""
     found = racks(("zone",), ("z1", 1), ("z2", 1))
     assert with_arguments(grown(found, inside(preferred="zone"), on="n1"), sticky="true").schedule().bound("j") == 1
 
@@ -121,7 +121,7 @@ def test_elastic_pods_without_a_required_level_are_packed() -> None:
 
 
 def test_a_restarted_subgroup_stays_in_the_domain_of_its_siblings() -> None:
-    """topo:TD-3, T-29: all pods below the subgroup with the constraint pin it, whoever is placed now."""
+    """topo:TD-3, T-29: all pods below the subgroup with the constraint pin it, whichever is placed now."""
     found = busy(racks(("zone",), ("z1", 3), ("z2", 3)), n0=1)
     found.tree("j", leaf("a", 1, running=1), leaf("b", 1, pending=1), on="n1", gpu=1, group_spec=inside("zone"))
     assert found.schedule().node_of("j-b-0") == "n1"

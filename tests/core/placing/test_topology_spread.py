@@ -1,7 +1,7 @@
 """Topology spread constraints (cycle:FLT-4, Do better): hard ones in `predicates`, soft ones in `topologyspread`.
 
 Nodes are in zones: a0 and a1 in zone a, b0 in zone b, and so on.  Equal scores go to the smaller name, and pods without
-GPUs are packed, so a pod that nothing keeps away goes where others already are, else to a0.
+GPUs are packed, so a pod without anti-affinity goes where others already are, else to a0.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def tiers(**arguments: str) -> Raw:
 
 
 def there(made: Cluster, on: str, labels: dict[str, str] | None = None, **how: Any) -> Cluster:
-    """A running pod of another scheduler, app=web unless told."""
+    """A running pod of another scheduler, app=web by default."""
     name = f"there-{len(made.objects)}"
     return made.pod(name, on=on, labels=WEB if labels is None else labels, scheduler="other", **how)
 
@@ -124,7 +124,7 @@ def test_nothing_is_counted_while_no_pod_has_a_hard_constraint() -> None:
 
 
 def test_a_pod_beyond_the_skew_waits_with_a_reason() -> None:
-    """Zone b has room in the count but not for the pod."""
+    """The skew allows zone b, but the pod does not fit there."""
     made = there(zones(a=2).node("b0", cpu="500m", labels={"zone": "b"}), on="a1")
     result = made.gang("job", labels=WEB, spec=over(spread())).schedule()
     assert result.node_reasons("job") == {TOO_MANY: 2, NO_CPU: 1}
@@ -173,7 +173,7 @@ def test_a_pod_that_is_not_selected_adds_nothing() -> None:
 
 
 def test_two_pods_with_one_shape_may_differ_in_whether_they_count_themselves() -> None:
-    """They ask in turns: a0 (counted), then b0 (counted), and pods that are not counted are packed on a0."""
+    """They alternate: a0 (counted), then b0 (counted), and pods that are not counted are packed on a0."""
     made = zones(a=1, b=1)
     for index, labels in enumerate((WEB, {"app": "db"}, WEB, {"app": "db"}, WEB, {"app": "db"})):
         made.gang(f"job-{index}", labels=labels, spec=over(spread()))
@@ -212,7 +212,7 @@ def test_a_pod_that_is_being_bound_counts() -> None:
 
 
 def test_too_few_domains_count_as_an_empty_one() -> None:
-    """One pod in each of two zones: the third is one too many where three zones are wanted."""
+    """One pod in each of two zones: the third exceeds the skew where three zones are required."""
     for wanted, placed in ((1, 1), (2, 1), (3, 0)):
         made = there(there(zones(a=1, b=1), on="a0"), on="b0")
         result = made.gang("job", labels=WEB, spec=over(spread(minDomains=wanted))).schedule()
@@ -335,7 +335,7 @@ def test_pods_of_other_namespaces_placed_earlier_in_the_cycle_do_not_count() -> 
 
 
 def test_a_zone_is_closed_on_all_of_its_nodes_at_once() -> None:
-    """Nothing about a1 changes when a pod comes to a0, not even the range over which packing is measured."""
+    """Nothing about a1 changes when a pod is placed on a0, not even the range of the packing scores."""
     made = zones(a=2, b=2).node("full").pod("load", on="full", cpu=100, scheduler="other")
     assert made.gang("job", pods=2, labels=WEB, spec=over(spread())).schedule().nodes_used("job") == {"a0": 1, "b0": 1}
 
@@ -348,7 +348,7 @@ def test_jobs_of_different_size_share_what_they_count() -> None:
 
 
 def test_an_attempt_that_failed_leaves_no_count_behind() -> None:
-    """The gang needs four places and there are three; the pod after it finds the zones as empty as they were."""
+    """The gang needs four slots and there are three; the pod after it finds the zones unchanged."""
     made = zones(a=1).node("b0", pods=1, labels={"zone": "b"})
     made.gang("big", pods=4, labels=WEB, age=20.0, spec=over(spread()))
     result = made.gang("small", labels=WEB, age=10.0, spec=over(spread())).schedule()
@@ -357,7 +357,7 @@ def test_an_attempt_that_failed_leaves_no_count_behind() -> None:
 
 
 def test_pods_are_evicted_for_a_job_blocked_only_by_the_skew() -> None:
-    """Only zone a has room, and the pod of low priority there, with or without a constraint, is one too many."""
+    """Only zone a has resources, and the low priority pod there, with or without a constraint, exceeds the skew."""
     for spec in (over(), over(spread())):
         made = zones(a=1).node("b0", cpu="500m", labels={"zone": "b"})
         made.priority_class("high", 90).priority_class("low", 10)
@@ -369,7 +369,7 @@ def test_pods_are_evicted_for_a_job_blocked_only_by_the_skew() -> None:
 
 
 def test_a_victim_may_go_where_its_node_does_not_count() -> None:
-    """Both pods of the old job have to leave; outside the pool they are in nobody's way, in the same zone."""
+    """Both pods of the old job have to leave; outside the pool, in the same zone, they do not count."""
     made = pool(zones(), a0="a").node("a9", labels={"zone": "a"})
     made.node("b0", cpu="500m", labels={"zone": "b", "pool": "x"})
     made.priority_class("high", 90).priority_class("low", 10).group("old", minMember=2, priorityClassName="low")
@@ -482,7 +482,7 @@ def test_an_unknown_when_unsatisfiable_constrains_nothing() -> None:
 
 
 def test_pods_without_constraints_share_a_shape_and_an_answer() -> None:
-    """Labels and namespaces tell asks apart only where a constraint looks at them."""
+    """Labels and namespaces distinguish requests only where a constraint reads them."""
     made = zones(a=1)
     for namespace, app in (("one", "web"), ("two", "db")):
         made.gang("plain", namespace=namespace, labels={"app": app})

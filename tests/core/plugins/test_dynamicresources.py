@@ -1,4 +1,4 @@
-"""Pods with ResourceClaims: whose claims they are, which devices they get, what that costs, why they wait (gpu:11)."""
+"""Pods with ResourceClaims: owners of claims, devices, costs and reasons (gpu:11)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def queued(world: Cluster, **queue: Any) -> Cluster:
     return world.queue("q", **queue)
 
 
-# -- what a pod gets (gpu:D-10, D-11, D-21, D-22) ---------------------------------------------------------------------
+# What a pod gets (gpu:D-10, D-11, D-21, D-22)
 
 
 def test_pods_get_devices_of_their_node_one_after_the_other() -> None:
@@ -80,7 +80,7 @@ def test_an_incomplete_pool_is_named_gpu_d19() -> None:
 
 
 def test_a_pod_that_cannot_start_yet_goes_where_it_can_rather_than_where_devices_are_still_held() -> None:
-    """What leavers hold can only be promised, so a node with idle devices is better (cycle:SCO-2)."""
+    """Devices of terminating pods can only be pipelined, so a node with idle devices is better (cycle:SCO-2)."""
     world = queued(devices(nodes=2, each=1)).gang("old", on="node-0", template=1, given=("gpu-0",), deleted=-30)
     result = world.gang("a", template=1).schedule()
     assert result.node_of("a-0") == "node-1"
@@ -100,7 +100,7 @@ def test_gangs_with_claims_are_all_or_nothing() -> None:
 
 
 def test_devices_reached_from_all_nodes_are_given_once_in_the_cluster() -> None:
-    """What one node gives changes what all others can give."""
+    """An allocation on one node changes what all others can allocate."""
     world = queued(cluster(nodes=3).device_class("gpu")).slice("", 2, pool="net", allNodes=True)
     result = world.gang("a", 2, template=1).gang("b", template=1).schedule()
     assert (result.bound("a"), result.bound("b")) == (2, 0)
@@ -108,7 +108,7 @@ def test_devices_reached_from_all_nodes_are_given_once_in_the_cluster() -> None:
 
 
 def test_a_node_whose_devices_are_allocated_is_no_longer_a_candidate() -> None:
-    """The fullest and the emptiest node stay the same, so that only the row that changed is looked at anew."""
+    """The fullest and the emptiest node stay the same, so that only the changed row is scored again."""
     world = queued(devices(nodes=3, each=1)).gang("old", on="node-2", template=1, given=("gpu-0",), cpu=50)
     cycle = world.gang("a", template=1).gang("b", template=1).cycle()
     assert scores_of(cycle, "b-0").keys() == {"node-0", "node-1"}
@@ -123,7 +123,7 @@ def test_network_devices_held_by_terminating_pods_can_only_be_pipelined() -> Non
     assert (result.bound("a"), result.pipelined("a")) == (0, 1)
 
 
-# -- where dynamic resource allocation is switched off (gpu:D-2) ------------------------------------------------------
+# Where dynamic resource allocation is switched off (gpu:D-2)
 
 
 def test_without_the_plugin_pods_with_claims_wait_gpu_d2() -> None:
@@ -135,14 +135,14 @@ def test_without_the_plugin_pods_with_claims_wait_gpu_d2() -> None:
 
 
 def test_without_the_plugin_nodes_serve_only_their_allocatable_gpu_d2() -> None:
-    """A device class behind nvidia.com/gpu must not make its node give more of it than there is."""
+    """A device class behind nvidia.com/gpu must not make its node allocate more of it than exists."""
     world = queued(cluster(nodes=1, gpus=2).device_class("gpu", extendedResourceName="nvidia.com/gpu"))
     world.node("with-devices").slice("with-devices", 4).configured(OFF)
     result = world.gang("a", 3, min=1, gpu=1).schedule()
     assert result.nodes_used("a") == {"node-0": 2}
 
 
-# -- whose claims they are (gpu:D-5) ----------------------------------------------------------------------------------
+# Whose claims they are (gpu:D-5)
 
 TEMPLATE = {"resourceClaims": [{"name": "devices", "resourceClaimTemplateName": "t"}]}
 MADE_AS = {"resource.kubernetes.io/pod-claim-name": "devices"}
@@ -212,7 +212,7 @@ def test_a_node_that_cannot_reach_the_devices_of_a_claim_has_a_reason_gpu_d10() 
     assert "claim default/c node selector does not match node" in result.node_reasons("a")
 
 
-# -- claims that cannot be used (gpu:D-9, T-91, T-92) -----------------------------------------------------------------
+# Claims that cannot be used (gpu:D-9, T-91, T-92)
 
 
 def refusal(world: Cluster) -> str:
@@ -252,7 +252,7 @@ def test_the_label_matters_neither_for_templates_nor_for_other_devices_gpu_t91()
 
 
 def test_two_queues_that_name_one_claim_are_judged_apart_gpu_d9() -> None:
-    """Equal asks share their failures, but only within what decides about them."""
+    """Equal requests share their failures, but only within one queue."""
     world = devices(each=4).queue("p").queue("q").device_claim("c", queue="q")
     result = world.gang("a", shares=("c",), queue="p", age=2e6).gang("b", shares=("c",)).schedule()
     assert (result.bound("a"), result.bound("b")) == (0, 1)
@@ -308,7 +308,7 @@ def test_administrative_access_leaves_devices_free_for_others() -> None:
     assert world.gang("a", template=1).schedule().bound("a") == 1
 
 
-# -- claims that several pods share -----------------------------------------------------------------------------------
+# Claims that several pods share
 
 
 def test_pods_that_share_a_claim_share_its_devices_on_one_node() -> None:
@@ -330,7 +330,7 @@ def test_a_claim_named_twice_is_given_once_and_costs_once() -> None:
 
 @pytest.mark.parametrize("cpu", [2, 1], ids=["starts now", "waits for a leaver"])
 def test_the_devices_of_a_shared_claim_are_not_given_to_the_pods_other_claims(cpu: int) -> None:
-    """Its only user leaves, so they could be promised; but the pod itself goes on using them."""
+    """Its only user terminates, so they could be pipelined; but the pod itself keeps using them."""
     world = queued(devices(each=2, cpu=cpu)).device_claim(
         "c", queue="q", given=("gpu-0",), on="node-0", users=("old-0",)
     )
@@ -356,12 +356,12 @@ def test_devices_of_a_shared_claim_cost_every_queue_but_the_node_only_once_cycle
     assert state.columns[:, axis, 0].tolist() == [2, 0, 2, 1]
 
 
-# -- what claims cost (gpu:D-7) ---------------------------------------------------------------------------------------
+# What claims cost (gpu:D-7)
 
 
 @pytest.mark.parametrize(("limit", "bound"), [(1, 0), (2, 1)])
 def test_a_claim_that_calls_itself_synthetic_costs_what_it_requests_gpu_d4(limit: int, bound: int) -> None:
-    """A tenant writes annotations of its claims; a claim that a pod names is the pod's own ask."""
+    """A tenant writes annotations of its claims; a claim that a pod names is a request of the pod."""
     notes = {"resource.kubernetes.io/extended-resource-claim": "true"}
     world = queued(devices(each=3), quota=limit, limit=limit).device_claim("c", count=2, queue="q", annotations=notes)
     assert world.gang("a", shares=("c",)).schedule().bound("a") == bound
@@ -389,7 +389,7 @@ def test_gpus_of_slices_are_shared_fairly_gpu_d7() -> None:
 
 
 def test_more_gpus_than_any_node_has_are_reported_at_once_gpu_d7() -> None:
-    """No eviction helps, so nobody looks for victims (cycle:FLT-7)."""
+    """No eviction helps, so no victims are searched (cycle:FLT-7)."""
     result = queued(devices(nodes=2, each=2)).gang("a", template=3).with_actions("allocate", "preempt").schedule()
     refusal = result.no_place("a")
     assert refusal.unresolvable
@@ -409,7 +409,7 @@ def test_devices_that_may_come_from_elsewhere_are_not_too_many_for_a_node_gpu_d7
     assert world.gang("a", template=4).schedule().bound("a") == 1
 
 
-# -- what BindRequests promise (gpu:D-8, T-96) ------------------------------------------------------------------------
+# What BindRequests promise (gpu:D-8, T-96)
 
 
 def binding(devices_of: tuple[str, ...], **more: object) -> Cluster:
@@ -480,7 +480,7 @@ def test_a_stuck_pod_releases_nothing() -> None:
     assert result.node_of("a-0") == ""
 
 
-# -- clusters that are not as they should be --------------------------------------------------------------------------
+# Clusters that are not as they should be
 
 
 def test_a_device_already_in_two_claims_is_given_to_no_third_and_is_harmless() -> None:

@@ -142,7 +142,7 @@ def test_sidecars_need_devices_of_their_own_gpu_d15() -> None:
     assert backed(each=2).gang("a", gpu=1, spec={"initContainers": [side]}).schedule().bound("a") == 1
 
 
-# -- what is given already (gpu:D-8, D-16, D-17) ----------------------------------------------------------------------
+# What is given already (gpu:D-8, D-16, D-17)
 
 
 def with_synthetic(world: Cluster, pod: str, device: str, *, named: bool = True) -> Cluster:

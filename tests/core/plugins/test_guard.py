@@ -1,4 +1,4 @@
-"""Plugins of others: whatever they raise, the cycle goes on and says whose fault it was."""
+"""Third-party plugins that raise: the cycle goes on and names the plugin."""
 
 from __future__ import annotations
 

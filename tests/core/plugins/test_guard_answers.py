@@ -1,4 +1,4 @@
-"""Plugins of others that answer nonsense: every hook, every kind of nonsense, and the cycle goes on."""
+"""Third-party plugins with invalid answers: for every hook the cycle goes on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Theirs:
 
 
 def lab() -> Cluster:
-    """Two queues and a shared GPU, so that every hook is asked."""
+    """Two queues and a shared GPU, so that every hook is called."""
     return (
         cluster(nodes=2, gpus=4)
         .queue("a")
@@ -42,7 +42,7 @@ def lab() -> Cluster:
 
 
 def run_with(hooks: Any, *, alone: bool = True) -> Result:
-    """A cycle with their plugin, without the built-in ones unless told: then the first hook of a kind is theirs."""
+    """A cycle with their plugin, by default without the built-in ones, so that their hooks come first."""
     base = lab()
     named = NamedPlugin("theirs", Theirs(hooks), third_party=True)
     plugins = (named,) if alone else (*base.policy().plugins, named)
@@ -131,7 +131,7 @@ def test_an_observer_that_raises_is_still_notified() -> None:
 
 
 class Seats:
-    """Books of theirs: so many seats a node, one for each pod."""
+    """A third-party ledger: so many `seats` a node, one for each pod."""
 
     def __init__(self, seats: int, broken: str = "") -> None:
         self.left = [seats, seats]
@@ -163,7 +163,7 @@ def test_a_node_whose_ledger_has_nothing_left_is_skipped() -> None:
     result = run_with(Hooks(discrete_ledger=seats))
     assert result.bound("one") == 2
     assert result.nodes_used("one") == {"node-0": 1, "node-1": 1}
-    assert result.bound("two") == 0, "no seat is left, and a gang is all or nothing"
+    assert result.bound("two") == 0, "none is left, and a gang is all or nothing"
     assert seats.left == [0, 0]
 
 
@@ -225,7 +225,7 @@ def test_a_check_without_a_usable_key_runs_for_every_pod(key: Callable[..., Any]
     assert "node_checks[c].key" in complaints(result)[0]
 
 
-# -- rules about victims ----------------------------------------------------------------------------------------------
+# Rules about victims
 
 
 def under_pressure() -> Cluster:
@@ -253,7 +253,7 @@ def pressed_with(action: str, hooks: Any, *, foreign: bool = True) -> Result:
 
 
 WRONG_FUNCTIONS: tuple[Any, ...] = (None, 7, answering(np.array([True, False])), raising)
-#: Hook -> the action that asks it, and answers that are none.
+#: Hook -> the action that calls it, and invalid answers.
 ABOUT_VICTIMS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "may_reclaim": ("reclaim", ("no", True, ("reclaim", "fair_share"))),
     "reclaim_from": ("reclaim", WRONG_FUNCTIONS),

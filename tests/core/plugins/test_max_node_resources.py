@@ -1,4 +1,4 @@
-"""A pod that asks for more than any node has is refused before nodes are looked at (cycle:FLT-7, gpu:P-6)."""
+"""A pod that requests more than any node has is refused before nodes are checked (cycle:FLT-7, gpu:P-6)."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def fleet(**more: Any) -> Cluster:
 
 
 def text(result: Result) -> str:
-    """What is said about the request, without the head every pre-check has."""
+    """The message about the request, without the head every pre-check has."""
     base = result.no_place("job").base.replace("{pod}", result.no_place("job").pod)
     head = "Scheduling conditions were not met for pod default/job-0:\nMaxNodePoolResources: "
     assert base.startswith(head)
@@ -135,7 +135,7 @@ def test_the_largest_of_each_resource_counts_wherever_it_is() -> None:
 
 
 def test_what_is_in_use_or_blocked_still_counts_as_there() -> None:
-    """It is about what nodes have, whoever uses it now and whatever keeps pods away at the moment."""
+    """The capacity of nodes counts, whether or not it is in use or blocked at the moment."""
     made = fleet(unschedulable=True).pod("there", on="b", gpu=4)
     result = made.gang("job", gpu=4).schedule()
     assert result.no_place("job").base == ""
@@ -163,7 +163,7 @@ def test_nodes_of_other_pools_do_not_count() -> None:
 
 
 def test_several_devices_are_measured_by_their_sum() -> None:
-    """Six halves are three GPUs, which node b has; that it has only four devices is for the node to say."""
+    """Six halves are three GPUs, which node b has; that it has only four devices is a reason of the node."""
     result = fleet().gang("job", cpu=0, fraction=0.5, devices=6).schedule()
     assert result.node_reasons("job") == {"node(s) didn't have enough resources: GPUs": 2}
 

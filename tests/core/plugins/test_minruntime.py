@@ -1,4 +1,4 @@
-"""minruntime: work that has only just started is left alone for a while (queues:12, cases 19.8; cycle:RCL-4)."""
+"""minruntime: work that has just started is protected for a while (queues:12, cases 19.8; cycle:RCL-4)."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_m1_the_nearest_queue_that_has_a_time_protects_from_preemption(victim: s
     ("victim", "seconds"), [("prod-team2", 35), ("dev-team2", 10), ("bare-team", 11), ("bare", 77)]
 )
 def test_m2_by_queue_the_nearest_queue_of_the_victim_counts(victim: str, seconds: int) -> None:
-    """queues:Q-303, M2: whoever reclaims."""
+    """queues:Q-303, M2: whichever queue reclaims."""
     for reclaimer in ("dev-team1", "prod-team1", "research"):
         assert _reclaim_s(COMPANY, QUEUE, reclaimer, victim) == seconds
 
@@ -154,7 +154,7 @@ START = "kai.scheduler/last-start-timestamp"
 
 
 def started(ago_s: float | None) -> dict[str, Any]:
-    """What a group says that began so many seconds ago."""
+    """Fields of a group that started so many seconds ago."""
     return {} if ago_s is None else {"annotations": {START: timestamp_before(ago_s)}}
 
 
@@ -215,7 +215,7 @@ def test_each_action_has_its_own_time() -> None:
 
 
 def test_q306_a_protected_job_that_is_not_elastic_is_not_a_candidate() -> None:
-    """queues:Q-306: nobody is tried."""
+    """queues:Q-306: no victim is tried."""
     assert preempted(1).verdicts("new") == {"preempt": "hopeless"}
 
 

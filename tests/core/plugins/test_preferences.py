@@ -135,7 +135,7 @@ def test_a_toleration_of_another_effect_does_not_help() -> None:
 
 
 def test_more_soft_taints_are_worse_and_the_most_tainted_candidate_sets_the_scale() -> None:
-    """Node d has the most, but nobody without a toleration gets in."""
+    """Node d has the most, but the pod does not tolerate its hard taint."""
     walled = [HINT, ANOTHER, {**HINT, "key": "old"}, WALL]
     made = cluster().queue("q").configured(KUBERNETES).node("a", taints=[HINT, ANOTHER]).node("b", taints=[HINT])
     made.node("c").node("d", taints=walled).gang("job")

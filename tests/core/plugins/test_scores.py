@@ -332,7 +332,7 @@ def test_a_mig_request_is_packed_by_whole_gpus_and_there_are_none() -> None:
 
 
 def test_packing_counts_what_is_being_released_as_free() -> None:
-    """cycle:SCO-3: a node full of leaving pods is an empty one."""
+    """cycle:SCO-3: a node full of terminating pods counts as empty."""
     nodes = cluster().node("a", gpus=4).pod("x", on="a", gpu=3, deleted=0).node("b", gpus=4).pod("y", on="b", gpu=1)
     assert node_of(nodes.node("c", gpus=4), gpu=1) == "b"
 
@@ -447,7 +447,7 @@ def test_the_devices_of_the_best_node_are_chosen_not_the_best_devices_of_all() -
 
 
 def near_a_shared_gpu(configuration: Raw | None = None) -> Cluster:
-    """A CPU node, and a GPU node with a shared GPU that has room."""
+    """A CPU node, and a GPU node with a shared GPU that is not full."""
     nodes = cluster().node("cpu").node("gpu", gpus=2, extra={SLICE: 1}).pod("x", on="gpu", fraction=0.5, device="g")
     return nodes if configuration is None else nodes.configured(configuration)
 
@@ -496,7 +496,7 @@ def test_a_whole_gpu_pod_is_not_attracted_by_a_node_with_a_shared_gpu() -> None:
 
 
 def test_scores_decide_the_same_with_and_without_signatures() -> None:
-    """design: what is remembered within a cycle never changes a decision."""
+    """design: caches within a cycle never change a decision."""
 
     def plan(*, reuse_failures: bool) -> Result:
         nodes = cluster(nodes=3, gpus=2).queue("q").with_policy(reuse_failures=reuse_failures)

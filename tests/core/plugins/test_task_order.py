@@ -94,7 +94,7 @@ def test_an_unreadable_task_priority_loses_to_a_readable_one(text: str) -> None:
 
 
 def test_an_unreadable_task_priority_is_still_present() -> None:
-    """cycle:8.5 clause 3: present before absent is asked first, and only two present ones are read."""
+    """cycle:8.5 clause 3: presence is compared first, and values only if both are present."""
     assert order({}, {PRIORITY: "high"}) == "za"
 
 
@@ -140,7 +140,7 @@ def test_later_clauses_decide_among_equals_of_the_earlier() -> None:
 
 
 def test_clauses_come_in_the_order_of_the_plugins() -> None:
-    """cycle:7.2: the first that tells two tasks apart wins, in configured order."""
+    """cycle:7.2: the first plugin that distinguishes two tasks wins, in configured order."""
     names = ("predicates", "proportion", "taskorder", "kubeflow")
     configuration = {"tiers": [{"plugins": [{"name": name} for name in names]}]}
     assert order({PRIORITY: "1"}, {ROLE: "master"}, configuration=configuration) == "az"

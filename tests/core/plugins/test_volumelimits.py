@@ -16,7 +16,7 @@ ZONE_LABEL, OLD_ZONE_LABEL = "topology.kubernetes.io/zone", "failure-domain.beta
 
 
 def limited(nodes: int = 1, **node: Any) -> Cluster:
-    """A cluster whose scheduler minds volume limits."""
+    """A cluster whose scheduler checks volume limits."""
     plugins = [{"name": name, "arguments": dict(arguments)} for name, arguments in DEFAULT_PLUGINS]
     configuration = {"actions": "allocate", "tiers": [{"plugins": [*plugins, {"name": "volumelimits"}]}]}
     return cluster(nodes=nodes, **node).queue("q").storage_class(provisioner="d").configured(configuration)
@@ -170,7 +170,7 @@ def test_a_claim_of_the_usual_kind_has_many_pods() -> None:
 
 
 def test_a_pod_that_keeps_its_claim_for_one_pod_may_stay() -> None:
-    """A trial evicts it and finds that it need not go."""
+    """A trial evicts it and finds that it can be kept."""
     world = (
         once(1)
         .node("big", gpus=2)

@@ -1,4 +1,4 @@
-"""Pods with persistent volume claims: which nodes can serve them, and who gets what (cycle:FLT-2 VolumeBinding)."""
+"""Pods with persistent volume claims: nodes that serve them, and volumes they get (cycle:FLT-2 VolumeBinding)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def storage(nodes: int = 2, **node: Any) -> Cluster:
 
 
 def made(nodes: int = 2, **node: Any) -> Cluster:
-    """The same with a driver that makes volumes and tells how much room it has."""
+    """The same with a driver that provisions volumes and publishes its capacity."""
     return cluster(nodes=nodes, **node).queue("q").storage_class(provisioner=DRIVER).csi_driver(DRIVER)
 
 
@@ -122,7 +122,7 @@ def test_the_eviction_precheck_covers_claims_then_config_maps_then_size() -> Non
 
 
 def test_nothing_is_evicted_for_a_pod_whose_claim_is_missing() -> None:
-    """cycle:T-46: the search is not entered, pod and job say why."""
+    """cycle:T-46: the search is not entered, pod and job have the reason."""
     world = (
         cluster(nodes=1, gpus=1)
         .queue("rich", quota=0)
@@ -177,7 +177,7 @@ def test_a_missing_volume_is_the_reason_of_every_node() -> None:
     assert world.schedule().node_reasons("job") == {LOST: 2}
 
 
-# Volumes that are there for claims that wait.
+# Existing volumes for pending claims.
 
 
 def test_a_waiting_claim_takes_its_pod_to_a_volume() -> None:
@@ -369,7 +369,7 @@ def test_the_capacity_for_a_shared_claim_is_spent_once() -> None:
     assert world.gang("job", 3, claims=("data",)).schedule().bound("job") == 3
 
 
-# Volumes that are made.
+# Provisioned volumes.
 
 
 def test_a_class_without_a_provisioner_provisions_nothing() -> None:
@@ -434,7 +434,7 @@ def test_a_capacity_of_another_class_does_not_count() -> None:
 
 
 def test_one_of_several_capacities_suffices() -> None:
-    """cycle:SNP-15 takes all from a node that sees two; Kubernetes asks for one that is large enough."""
+    """cycle:SNP-15 takes all from a node that sees two; Kubernetes requires one that is large enough."""
     world = made(1).storage_capacity("a", room="1Gi").storage_capacity("b", room="9Gi").claim("data", size="5Gi")
     assert world.gang("job", claims=("data",)).schedule().bound("job") == 1
 
@@ -484,7 +484,7 @@ def test_a_volume_being_provisioned_for_a_missing_node_does_not_count() -> None:
     assert world.schedule().node_reasons("job") == {NO_VOLUME: 2}
 
 
-# Leavers.
+# Terminating pods.
 
 
 def leaving(own: str, room: str) -> Cluster:
@@ -551,11 +551,11 @@ def test_a_pod_with_claims_is_kept_when_its_eviction_is_not_needed() -> None:
     assert result.pipelined("job") == 1
 
 
-# Kinds of jobs.
+# Signatures of jobs.
 
 
 def test_jobs_with_other_claims_have_other_signatures() -> None:
-    """cycle:TSK-8: that one job found nothing says nothing about a job with another claim."""
+    """cycle:TSK-8: the failure of one job does not count for a job with another claim."""
     world = (
         cluster(nodes=2, gpus=1)
         .queue("rich", quota=0)

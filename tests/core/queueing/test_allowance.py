@@ -66,7 +66,7 @@ def test_what_exceeds_the_allowance_is_put_off_and_others_are_served() -> None:
 
 
 def test_the_rest_goes_first_in_the_next_cycle() -> None:
-    """The pods that were placed are taken to come back: those that were put off are served all the same."""
+    """The placed pods are pending again in the next cycle: the ones put off are served nevertheless."""
     resume: dict[str, str] = {}
     turns = []
     for _ in range(4):
@@ -79,7 +79,7 @@ def test_the_rest_goes_first_in_the_next_cycle() -> None:
 
 @pytest.mark.parametrize("gone", [False, True], ids=["its victim leaves", "its victim has gone"])
 def test_a_group_with_a_nomination_is_not_put_off(gone: bool) -> None:
-    """Others would get the place that was emptied for it, and it would evict them in its next turn, without end."""
+    """Others would take the node freed for it, and it would evict them in its next turn, endlessly."""
 
     def contest(*, policy: dict[str, Any], **victim: Any) -> Result:
         made = cluster(nodes=1, gpus=1).with_actions("allocate", "preempt").queue("q")
@@ -109,7 +109,7 @@ def test_a_single_namespace_may_use_the_whole_cycle() -> None:
 
 
 def test_one_group_always_takes_part() -> None:
-    """Otherwise one that costs more than the allowance would wait without end."""
+    """Otherwise one that costs more than the allowance would wait forever."""
     made = crowd(two_nodes(), 2, terms=50).gang("mine", namespace="honest").with_policy(namespace_units=13)
     assert started(made.schedule()) == {"c0"}
 

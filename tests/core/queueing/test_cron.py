@@ -1,4 +1,4 @@
-"""Cron expressions of usage windows: what they mean, when they last came, and what is none (queues:Q-341)."""
+"""Cron expressions of usage windows: meaning, last occurrence and errors (queues:Q-341)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pykai.core.queueing.cron import CronError, parse_cron
 
 
 def last(expression: str, now: str) -> str:
-    """When an expression came last before a moment, "" when it never did."""
+    """The last occurrence of an expression before an instant, "" when there is none."""
     found = parse_cron(expression).last_before(parse_timestamp(now))
     return "" if found is None else format_timestamp(found)
 

@@ -26,7 +26,7 @@ def running(built: Cluster, gpu: int, *, queue: str = "q", preemptible: bool = T
     return built.pod("old", group="old", gpu=gpu, cpu=cpu, on="node-0")
 
 
-# -- the cases of section 19.4 ----------------------------------------------------------------------------------------
+# The cases of section 19.4
 
 
 @pytest.mark.parametrize("limited", ["q", "mid", "top"])
@@ -101,7 +101,7 @@ def test_c8_a_limit_that_is_not_set_lets_nothing_run() -> None:
     assert (refusal.rule, refusal.resource, refusal.bound) == ("limit", "CPU", 0.0)
 
 
-# -- queues:Q-200, Q-201: the two checks ------------------------------------------------------------------------------
+# queues:Q-200, Q-201: the two checks
 
 
 def ask(built: Cluster, amounts: QueueAmounts, *, committed: bool = False) -> CapacityRefusal | None:
@@ -148,7 +148,7 @@ def test_q200_a_limit_holds_for_preemptible_and_non_preemptible_work() -> None:
 
 
 def test_q200_the_quota_counts_only_non_preemptible_work() -> None:
-    """Two GPUs of the quota are used by work that can be taken back."""
+    """Two GPUs of the quota are used by preemptible work."""
     built = running(cluster(nodes=1, gpus=8).queue("q", quota=2), gpu=2)
     assert built.gang("job", gpu=2, preemptible=False).schedule().bound("job") == 1
 
@@ -188,7 +188,7 @@ def test_q201_a_requested_resource_blocks() -> None:
     assert (refusal.rule, refusal.resource, refusal.bound, refusal.requested) == ("limit", "Memory", 1e9, 2e9)
 
 
-# -- queues:Q-202, Q-203: the check of a job --------------------------------------------------------------------------
+# queues:Q-202, Q-203: the check of a job
 
 
 def test_q202_the_missing_minimum_is_checked_as_a_sum() -> None:
@@ -217,7 +217,7 @@ def test_q203_the_refusal_is_recorded_once_and_the_job_is_not_tried_further() ->
     assert result.plan.work == 1
 
 
-# -- queues:Q-205: the check of a node --------------------------------------------------------------------------------
+# queues:Q-205: the check of a node
 
 
 def test_q205_a_shared_request_is_kept_off_nodes_where_it_costs_too_much() -> None:
@@ -253,14 +253,14 @@ def test_q205_the_quota_is_checked_after_the_limit() -> None:
 
 
 def test_q205_the_refusal_of_one_queue_does_not_bind_another() -> None:
-    """Equal pods of two queues, tried one after the other: what is too much for one is not too much for the other."""
+    """Equal pods of two queues, tried one after the other: the limit of one does not bind the other."""
     built = cluster().node("a", gpus=2, gpu_memory=1000).node("large", gpus=1, gpu_memory=4000, unschedulable=True)
     built.queue("poor", limit=0.2, priority=200).queue("rich", limit=2)
     result = built.gang("p", queue="poor", gpu_memory=500).gang("r", queue="rich", gpu_memory=500).schedule()
     assert (result.bound("p"), result.bound("r")) == (0, 1)
 
 
-# -- queues:Q-206 to Q-209: what people are told ----------------------------------------------------------------------
+# queues:Q-206 to Q-209: what people are told
 
 
 def test_q206_the_reasons_are_over_limit_and_non_preemptible_over_quota() -> None:
@@ -320,7 +320,7 @@ def test_q208_cpu_and_memory_have_their_own_words() -> None:
     )
 
 
-# -- queues:Q-210: the whole subtree ----------------------------------------------------------------------------------
+# queues:Q-210: the whole subtree
 
 
 def two_children(quota: float = -1, limit: float = -1) -> Cluster:
@@ -342,7 +342,7 @@ def test_q210_the_quota_of_a_parent_caps_the_non_preemptible_work_below_it() -> 
     assert refusal_of(result, "b").queue == "parent"
 
 
-# -- queues:Q-80 to Q-86: priority and preemptibility -----------------------------------------------------------------
+# queues:Q-80 to Q-86: priority and preemptibility
 
 
 def facts(built: Cluster, group: str = "job") -> tuple[int, bool]:

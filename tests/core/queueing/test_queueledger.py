@@ -1,4 +1,4 @@
-"""The books when a cycle begins (queues:7), which queues it knows (queues:5), and the derived values of 19.3."""
+"""The ledger when a cycle begins (queues:7), which queues it has (queues:5), and the derived values of 19.3."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def small_node(built: Cluster, **how: Any) -> Cluster:
     return built.node(cpu=8, memory="10G", **how)
 
 
-# -- the cases of section 19.3 ----------------------------------------------------------------------------------------
+# The cases of section 19.3
 
 
-# -- queues:T1 to T8 ------------------------------------------------------------------------------------------------
+# queues:T1 to T8
 
 
 def test_t1_the_load_of_other_schedulers_is_taken_off() -> None:
@@ -96,7 +96,7 @@ def ledger_of(
     allocated: tuple[float, float, float] = (0, 0, 0),
     whole: tuple[float, float, float] = (0, 0, 0),
 ) -> QueueLedger:
-    """Books of one queue in ledger units (GPU hundredths), with a CPU share and memory of no concern."""
+    """The ledger of one queue in ledger units (GPU hundredths), with a CPU share and memory of no concern."""
     built = cluster().queue("q", cpu=cpu, quota=gpu[0], limit=gpu[1], weight=gpu[2])
     tree = built.tables().snapshot(0).tree
     return QueueLedger(tree, list(whole), [list(allocated)], [[0.0] * 3], [[0.0] * 3], [[share, 0.0, 0.0]])
@@ -118,7 +118,7 @@ def test_t8_an_unlimited_quota_is_measured_against_the_cluster() -> None:
     assert dominant_share(books) == 0.35
 
 
-# -- queues:Q-100 to Q-102: totals ------------------------------------------------------------------------------------
+# queues:Q-100 to Q-102: totals
 
 
 def test_q100_the_total_is_the_sum_of_the_nodes() -> None:
@@ -187,7 +187,7 @@ def test_q102_an_overloaded_node_takes_nothing_off_the_others() -> None:
     assert total(built)[2] == 2
 
 
-# -- queues:Q-103 to Q-107: what queues have and want -----------------------------------------------------------------
+# queues:Q-103 to Q-107: what queues have and want
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_q107_without_a_gpu_of_known_memory_nothing_is_wanted() -> None:
     assert opened(cluster(nodes=1, gpus=1, gpu_memory=None).queue("q").gang("job", gpu_memory=500)).request[2] == 0
 
 
-# -- queues:Q-108: during the cycle -----------------------------------------------------------------------------------
+# queues:Q-108: during the cycle
 
 
 def test_q108_placements_count_along_the_chain_and_nothing_else_moves() -> None:
@@ -325,7 +325,7 @@ def test_q108_a_shared_request_counts_what_it_costs_on_its_node() -> None:
     assert books(built.schedule()).allocated[2] == 0.34
 
 
-# -- queues:5: which queues there are ---------------------------------------------------------------------------------
+# queues:5: which queues there are
 
 POOL = "kai.scheduler/node-pool"
 

@@ -46,13 +46,13 @@ def numbers(quota: float = 0, limit: float = -1, weight: float = 1) -> QueueReso
 
 
 def queue_with(resource: str, figures: QueueResource) -> Queue:
-    """A queue "a" that says something about one resource only."""
+    """A queue "a" with values for one resource only."""
     resources = structs.replace(QueueResources(), **{resource: figures})
     return Queue(metadata=ObjectMeta(name="a"), spec=QueueSpec(resources=resources))
 
 
 def tree_of(*queues: Queue) -> QueueTree:
-    """The forest of queues with which nothing is wrong."""
+    """The forest of valid queues."""
     problems: list[Problem] = []
     tree = build_tree(queues, report=problems.append)
     assert problems == []
@@ -360,7 +360,7 @@ def departments(
     weights: tuple[float, float] = (1, 1),
     priorities: tuple[int, int] = (100, 100),
 ) -> list[float]:
-    """The shares of d1, q1, d2, q2 (queues:19.2, H1 to H6); each queue asks for 100."""
+    """The shares of d1, q1, d2, q2 (queues:19.2, H1 to H6); each queue requests 100."""
     tree = tree_of(
         queue("d1", gpu=numbers(quotas[0], weight=weights[0]), priority=priorities[0]),
         queue("q1", "d1", gpu=numbers(quotas[1])),

@@ -1,4 +1,4 @@
-"""When one queue may take from another: the three gates over the books (queues:11, cases 19.6).
+"""When one queue may reclaim from another: the three gates over the ledgers (queues:11, cases 19.6).
 
 Figures of a queue are GPUs unless a test says otherwise: quota `d`, fair share `f`, allocated `a`, as the cases of the
 specification call them.  CPU and memory are unlimited and unused, so they decide only where a test fills them.
@@ -81,7 +81,7 @@ def complaint(
     committed: bool = False,
     multiplier: float = 1.0,
 ) -> str | None:
-    """What the third gate says."""
+    """The result of the third gate."""
     rows = ledger.tree.rows
     claim = ReclaimRequest(rows[reclaimer], ask, committed, ledger.allocated, ledger.allocated_non_preemptible)
     return objection(ledger, claim, {rows[leaf]: parts for leaf, parts in losses.items()}, multiplier)
@@ -252,7 +252,7 @@ def test_r3_the_limit_caps_what_a_queue_may_have() -> None:
 def test_a_reclaimer_within_quota_takes_from_queues_over_quota(
     case: str, mine: Row, theirs: Row, expected: bool
 ) -> None:
-    """queues:Q-270, R4 to R8: the reclaimer asks for 2; both sides end below their shares."""
+    """queues:Q-270, R4 to R8: the reclaimer requests 2; both sides end below their shares."""
     assert fair(books(mine, theirs), "mine", {"theirs": [2]}, ask=2) is expected, case
 
 
@@ -464,17 +464,17 @@ def test_q272_requested_resources_are_compared_though_no_victim_loses_them() -> 
     ],
 )
 def test_q272_shares_without_a_bound_or_of_nothing(mine: Row, theirs: Row, expected: bool) -> None:
-    """queues:11.3: an unlimited share is never saturated, one of nothing is by anything; a side that has no share is
-    no measure."""
+    """queues:11.3: an unlimited share is never saturated, a share of zero always; a side without a share is
+    not compared."""
     assert fair(books(mine, theirs), "mine", {"theirs": [1]}) is expected
 
 
 def test_q272_a_side_without_a_share_may_lose_everything() -> None:
-    """queues:11.3: nothing left of no share is no measure."""
+    """queues:11.3: a side without a share and without resources is not compared."""
     assert fair(books(Row("mine", f=1, a=9), Row("theirs", f=0, a=3)), "mine", {"theirs": [3]})
 
 
-# Gate 3: work that cannot be taken back
+# Gate 3: non-preemptible work
 
 
 def test_r13_committed_work_must_be_within_quota_at_every_level() -> None:
@@ -501,7 +501,7 @@ def test_an_empty_victim_set_is_always_fair() -> None:
 
 
 def test_the_ledgers_are_only_read() -> None:
-    """queues:11.3: judging changes nothing."""
+    """queues:11.3: the check changes nothing."""
     ledger = _mids(0.5)
     before = [row.copy() for row in ledger.allocated]
     complaint(ledger, "leaf1", gpus(1), {"leaf3": [gpus(1.5)], "leaf2": [gpus(0.5)]})

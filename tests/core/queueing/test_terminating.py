@@ -47,18 +47,18 @@ def leaving(
 
 
 def marked(preemptor_uid: str, preemptor: str = "default/job") -> Raw:
-    """The condition that the scheduler gives to its victims."""
+    """The condition that the scheduler writes on its victims."""
     message = f"{preemptor}/{preemptor_uid}" if preemptor_uid else ""
     return {"type": "kai.scheduler/EvictedFor", "status": "True", "reason": "preempt", "message": message}
 
 
 def limited(limit: float = 2, nodes: int = 2) -> Cluster:
-    """Room enough, and a queue that may have so many GPUs of it."""
+    """A large node, and a queue with this GPU limit."""
     return cluster(nodes=nodes, gpus=8).queue("q", limit=limit)
 
 
 def outcome(result: Result, group: str = "job") -> str:
-    """What became of a group."""
+    """The outcome of a group."""
     if result.bound(group):
         return "starts"
     return "promised" if result.pipelined(group) else "waits"
@@ -101,7 +101,7 @@ def test_terminating_pods_of_another_queue_do_not_count() -> None:
         ({"grace_s": 121, "in_s": 100}, "waits"),
         ({"in_s": -120}, "promised"),
         ({"in_s": -121}, "waits"),
-        # A pod that never came to run is not called stuck, and holds its node as long.
+        # A pod that never ran is not stuck, and holds its node as long.
         ({"in_s": -120, "phase": "Pending"}, "promised"),
         ({"in_s": -121, "phase": "Pending"}, "waits"),
     ],
@@ -131,7 +131,7 @@ def test_terminating_preemptible_work_does_not_count_for_the_quota() -> None:
 
 
 def test_the_protected_part_of_a_terminating_semi_preemptible_group_is_charged_to_the_quota() -> None:
-    """queues:Q-418: of three pods that leave, the two of the core."""
+    """queues:Q-418: of three terminating pods, the two protected ones."""
     for quota, becomes in ((4, "starts"), (3, "promised")):
         built = cluster(nodes=2, gpus=8).queue("q", quota=quota)
         built.group("old", minMember=2, preemptibility="semi-preemptible")
@@ -205,11 +205,11 @@ def replace_names(item: Any) -> tuple[Any, ...]:
     return (item.name, item.request, item.fair_share, item.allocated, item.allocated_non_preemptible)
 
 
-# -- over time --------------------------------------------------------------------------------------------------------
+# Over time
 
 
 class Days:
-    """A cluster that lives on: what is bound runs, what is evicted leaves when its grace is over."""
+    """A cluster over several cycles: bound pods run, evicted ones end with their grace period."""
 
     def __init__(self, built: Cluster, *actions: str) -> None:
         self.tables = built.tables()
@@ -220,7 +220,7 @@ class Days:
         self.evictions: list[Evict] = []
 
     def cycle(self) -> Plan:
-        """Decide, with a memory and without one, and do what was decided."""
+        """Decide, with and without plan reuse, and carry the decisions out."""
         at_ns = NOW_NS + int(self.now_s * 1e9)
         plan = schedule(self.tables.snapshot(at_ns), self.policy, self.memory)
         assert plan.encoded() == schedule(self.tables.snapshot(at_ns), self.policy).encoded()
@@ -242,7 +242,7 @@ class Days:
         self.tables.apply(decode_object(self.raws[pod]))
 
     def gone(self, pod: str) -> None:
-        """A pod has gone at last."""
+        """A pod is gone."""
         del self.raws[pod]
         self.tables.remove("Pod", "default", pod)
 
@@ -257,7 +257,7 @@ def one_after_the_other(plan: Plan) -> tuple[list[str], list[str], list[str]]:
 
 @pytest.mark.parametrize(("nodes", "others"), [(1, 0), (1, 2), (2, 2)])
 def test_a_victim_with_ten_minutes_of_grace_costs_one_eviction(nodes: int, others: int) -> None:
-    """In its own queue, at its limit, whether or not there are others to take from and room elsewhere."""
+    """In its own queue, at its limit, whether or not there are other victims and free resources elsewhere."""
     built = cluster(nodes=nodes, gpus=2 + others).queue("q", limit=2 + others)
     built.priority_class("low", 10).priority_class("high", 20)
     slow = {"terminationGracePeriodSeconds": 600}
@@ -276,7 +276,7 @@ def test_a_victim_with_ten_minutes_of_grace_costs_one_eviction(nodes: int, other
         if plan.binds and started_s is None:
             started_s = days.now_s
     assert [eviction.pod for eviction in days.evictions] == ["victim-0"]
-    # Where there is no other place, the job starts when its victim has gone.
+    # Without another node, the job starts when its victim is gone.
     assert started_s == (610 if nodes == 1 else 10)
 
 
@@ -299,7 +299,7 @@ def test_a_victim_of_another_queue_costs_one_eviction_below_a_limited_parent() -
 
 @pytest.mark.parametrize("phase", ["Running", "Pending"])
 def test_a_pod_that_becomes_stuck_ends_a_reused_plan(phase: str) -> None:
-    """Of a pod that never ran, nothing but this charge changes."""
+    """For a pod that never ran, only this charge changes."""
     days = Days(limited().gang("old", gpu=2, on="node-0", phase=phase).gang("job", gpu=2), "allocate")
     days.delete("old-0", 30)
     days.now_s = 149

@@ -26,7 +26,7 @@ def begin(window: UsageWindow, now: str) -> str:
     return format_timestamp(window.begin_ns(parse_timestamp(now)))
 
 
-# -- windows ----------------------------------------------------------------------------------------------------------
+# Windows
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_sliding_window_is_the_last_week_by_default() -> None:
     assert UsageWindow().size_ns == WEEK
 
 
-# -- half-life --------------------------------------------------------------------------------------------------------
+# Half-life
 
 
 def test_u10_a_second_one_half_life_ago_counts_half() -> None:
@@ -101,7 +101,7 @@ def test_the_weight_of_a_span_is_that_of_its_parts(first: int, second: int, thir
     assert window.weight(a, c, NOW) == pytest.approx(parts, rel=1e-9, abs=1e-9)
 
 
-# -- usage ------------------------------------------------------------------------------------------------------------
+# Usage
 
 
 def history(
@@ -174,7 +174,7 @@ def test_usage_at_a_past_instant_ignores_later_records() -> None:
     assert made.usage(NOW - 3 * HOUR)["q"][2] == pytest.approx(0.5)
 
 
-# -- keeping it -------------------------------------------------------------------------------------------------------
+# Keeping it
 
 
 def test_what_does_not_change_is_recorded_once() -> None:
@@ -234,11 +234,11 @@ def test_dropping_records_changes_no_later_result(
     assert short.usage(later).get("q", (0.0, 0.0, 0.0)) == pytest.approx(whole.usage(later).get("q", (0.0, 0.0, 0.0)))
 
 
-# -- its effect -------------------------------------------------------------------------------------------------------
+# Its effect
 
 
 def heavy_and_light(used: UsageAmounts) -> Cluster:
-    """Queue a has all the weight and runs everything; queue b asks for one GPU."""
+    """Queue a has all the weight and runs everything; queue b requests one GPU."""
     plugins = [
         {"name": "predicates"},
         {"name": "proportion", "arguments": {"kValue": "10000"}},

@@ -272,7 +272,7 @@ class TestRemainders:
         assert divide(3.5, [queue("a"), queue("b")], k=0) == [2, 1.5]
 
     def test_q136_higher_priority_first(self) -> None:
-        # 0.5 each in either bucket, so nobody gets anything before the remainders.
+        # 0.5 each in either bucket, so no queue gets anything before the remainders.
         claims = [queue("c", priority=1), queue("d", priority=1), queue("a", priority=2), queue("b", priority=2)]
         assert divide(1, claims, k=0) == [0, 0, 1, 0]
 
@@ -341,7 +341,7 @@ class TestUsage:
         assert divide(8, [queue("a", weight=1, usage=5), queue("b", weight=3, usage=5)]) == [2, 6]
 
     def test_q144_only_that_round_ignores_usage(self) -> None:
-        # Round 1: everyone's weight is bent to 0, so 4 each; a needs 1.  Round 2 (pot 3): only c's weight is above 0.
+        # Round 1: every weight is reduced to 0, so 4 each; a needs 1.  Round 2 (pot 3): only c's weight is above 0.
         claims = [queue("a", request=1, usage=9), queue("b", usage=1.2), queue("c", usage=0.7)]
         assert divide(12, claims, k=1) == [1, 4, 7]
 

@@ -1,4 +1,4 @@
-"""The exact texts people read (cycle:17.1, 17.2, EXP-8, EXP-10, ALC-8, RCL-2, POL-4; queues:Q-208, Q-209, Q-323)."""
+"""The exact messages (cycle:17.1, 17.2, EXP-8, EXP-10, ALC-8, RCL-2, POL-4; queues:Q-208, Q-209, Q-323)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def over(
     return OverCapacity(rule, "q", "Team Q", resource, bound, used, requested, (0, 0, 0), preemptible=rule == "limit")
 
 
-# -- cycle:EXP-1, EXP-2: why a task found no node ---------------------------------------------------------------------
+# cycle:EXP-1, EXP-2: why a task found no node
 
 
 def test_exp1_without_reasons_the_text_is_that_no_node_was_found() -> None:
@@ -121,7 +121,7 @@ def test_exp2_a_node_without_pod_slots_has_that_reason() -> None:
     assert "1 node(s) pod number exceeded." in built.schedule().why("job")
 
 
-# -- cycle:EXP-3: what a node is short of -----------------------------------------------------------------------------
+# cycle:EXP-3: what a node is short of
 
 
 def test_exp3_each_resource_has_its_word() -> None:
@@ -173,7 +173,7 @@ def test_exp3_the_overhead_is_not_named_where_more_is_lacking() -> None:
     assert "1 node(s) didn't have enough resources: memory." in why
 
 
-# -- cycle:ALC-8 as text ----------------------------------------------------------------------------------------------
+# cycle:ALC-8 as text
 
 
 def test_alc8_the_three_forms() -> None:
@@ -188,7 +188,7 @@ def test_alc8_the_three_forms() -> None:
     )
 
 
-# -- cycle:EXP-5: why a group waits -----------------------------------------------------------------------------------
+# cycle:EXP-5: why a group waits
 
 
 def test_exp5_without_errors_the_text_is_the_usual_one() -> None:
@@ -215,7 +215,7 @@ def test_exp5_detailed_form() -> None:
     )
 
 
-# -- cycle:EXP-6; queues:Q-208, Q-209: capacity -----------------------------------------------------------------------
+# cycle:EXP-6; queues:Q-208, Q-209: capacity
 
 
 def test_exp6_each_refusal_has_its_reason() -> None:
@@ -299,7 +299,7 @@ def test_q209_the_gpus_of_a_quota_message_are_printed_raw(value: float, text: st
     assert f"Workload requested {text} GPUs" in refusal_text(over("quota", "GPU", requested=value))
 
 
-# -- cycle:EXP-10: groups that are not ready --------------------------------------------------------------------------
+# cycle:EXP-10: groups that are not ready
 
 
 def test_exp10_the_reason_of_a_plain_group_counts_its_missing_pods() -> None:
@@ -331,7 +331,7 @@ def test_exp10_gated_pods_exist_but_do_not_count() -> None:
     )
 
 
-# -- the other refusals -----------------------------------------------------------------------------------------------
+# The other refusals
 
 
 def test_the_reason_of_an_orphan_names_what_is_missing() -> None:
@@ -362,7 +362,7 @@ def test_amounts_are_written_in_the_unit_of_their_resource() -> None:
     assert amount_text("example.com/thing", 2000) == "2"
 
 
-# -- why nothing is taken back ----------------------------------------------------------------------------------------
+# Why nothing is taken back
 
 
 @pytest.mark.parametrize(
@@ -420,7 +420,7 @@ def test_each_verdict_is_a_sentence(verdict: NoEviction, text: str) -> None:
 
 
 def test_sol3_verdicts_are_those_the_actions_give() -> None:
-    """cycle:SOL-3: every action that takes nothing back says why, in its order."""
+    """cycle:SOL-3: every action that evicts nothing has a verdict, in order."""
     built = cluster(nodes=1, gpus=2).queue("q", quota=1).with_actions("allocate", "consolidation", "reclaim", "preempt")
     result = built.gang("running", 2, gpu=1, on="node-0", preemptible=False).gang("job", gpu=1).schedule()
     record = result.unscheduled("job")
@@ -432,7 +432,7 @@ def test_sol3_verdicts_are_those_the_actions_give() -> None:
     ]
 
 
-# -- cycle:RCL-2: those who lose something ----------------------------------------------------------------------------
+# cycle:RCL-2: those who lose something
 
 
 def figures(**changes: tuple[float, float, float]) -> QueueFigures:
@@ -474,7 +474,7 @@ def test_rcl2_queues_of_different_parents_are_named_by_their_parents() -> None:
     assert [line.split()[0] for line in told[1:]] == ["product", "lab"]
 
 
-# -- cycle:POL-4, POL-7: who may not trigger evictions ----------------------------------------------------------------
+# cycle:POL-4, POL-7: who may not trigger evictions
 
 
 @pytest.mark.parametrize(
@@ -511,7 +511,7 @@ def test_q323_the_delay_is_given_once_beside_the_other_reasons() -> None:
     )
 
 
-# -- cycle:EXP-8: gangs that are incomplete ---------------------------------------------------------------------------
+# cycle:EXP-8: gangs that are incomplete
 
 
 def test_exp8_the_reason_of_a_stale_gang_counts_what_is_left() -> None:

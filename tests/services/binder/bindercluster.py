@@ -49,9 +49,9 @@ class FaultyBinderTransport:
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self.writes: list[str] = []
-        #: asked before each request; an answer or an error replaces the server's
+        #: called before each request; an answer or an error replaces the server's
         self.fault: Fault = lambda request: None
-        #: asked after each request that the server has carried out
+        #: called after each request that the server has carried out
         self.fault_after: Fault = lambda request: None
         #: what becomes of the bytes of a watch
         self.garble: Callable[[bytes], bytes] = lambda chunk: chunk
@@ -147,7 +147,7 @@ class BinderCluster:
         self.client = Client(server.transport())
         self.caches = Caches(self.client)
         self.pods = self.caches.store(PODS, Pod)
-        #: whether the reservation program tells its GPU
+        #: whether the reservation program reports its GPU
         self.answers = True
         self.gpus = 0
         #: what the kubelet is about
@@ -239,7 +239,7 @@ class BinderCluster:
         owners_version: str = "v1",
         **spec: Any,
     ) -> JsonObject:
-        """What the scheduler decides about a pod; with groups it gets the part of each GPU that it asks for."""
+        """What the scheduler decides about a pod; with groups it gets the part of each GPU that it requests."""
         metadata = pod["metadata"]
         wanted: JsonObject = {"podName": metadata["name"], "selectedNode": node}
         if groups:
@@ -344,7 +344,7 @@ class BinderCluster:
         return Running(service, wire, caches, task, stop, registry)
 
     async def binder_that_dies(self, after: int) -> None:
-        """A binder that is killed at its next write after so many: nothing is finished, nothing is told."""
+        """A binder that is killed at its next write after so many: nothing is finished, nothing is reported."""
         before = asyncio.all_tasks()
         dying = DyingTransport(self.server.transport("binder"), after)
         await self.binder(transport=dying)

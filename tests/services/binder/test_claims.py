@@ -58,7 +58,7 @@ async def claim(it: BinderCluster, name: str = "claim", **status_: Any) -> None:
 
 
 async def greedy_pod(it: BinderCluster) -> JsonObject:
-    """A pod that asks for two GPUs as an extended resource."""
+    """A pod that requests two GPUs as an extended resource."""
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
     return await it.pod(containers=[container])
 

@@ -41,7 +41,7 @@ async def tenant(it: BinderCluster, name: str, phase: str, *, group: str = GROUP
 
 
 async def looked(it: BinderCluster) -> None:
-    """Wait until the binder has certainly looked at everything before: it binds one more pod."""
+    """Wait until the binder has processed everything before: it binds one more pod."""
     await it.request(await it.pod("witness"))
     await it.until_phase("Succeeded", "witness")
 
@@ -391,7 +391,7 @@ async def test_a_group_that_lost_its_gpu_gets_no_other_while_pods_run_on_the_fir
 
 @pytest.mark.parametrize("when", ["before", "while"])
 async def test_a_reservation_that_failed_while_unused_is_deleted(when: str) -> None:
-    """The pods that everybody watches leave failed ones out; nobody else would ever remove it."""
+    """Watches of other services leave failed pods out; only the binder removes it."""
     async with binder_cluster() as it:
         it.answers = False
         await reservation(it, gpu="")

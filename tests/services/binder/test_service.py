@@ -172,7 +172,7 @@ async def test_a_new_leader_takes_no_gpu_from_a_pod_it_has_not_seen_yet() -> Non
         await it.request(await it.pod(fraction="0.5"), groups=("g",))
         await it.until_reservations(1)
         await second.service._pods.wait_until(lambda store: len(store) == 2)
-        # He knows the reservation, and neither its pod nor the request.
+        # The new leader knows the reservation, and neither its pod nor the request.
         wire.current["pods"].clear()
         (reservation,) = await it.reservations()
         await it.annotate_reservation(reservation["metadata"]["name"], "GPU-1")

@@ -1,4 +1,4 @@
-"""What the container of a shared GPU is told: gpu:8.5, 8.6, T-73."""
+"""The environment of a container with a shared GPU: gpu:8.5, 8.6, T-73."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pod grouper as tests start it, the workloads it meets, and what tests ask about pods afterwards."""
+"""The pod grouper as tests start it, the workloads it meets, and queries about pods."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def definition(group: str, version: str, plural: str, kind: str) -> Document:
 
 
 def permission(group: str, plural: str) -> list[Document]:
-    """What an administrator installs so that the pod grouper may read a kind that nobody has told it about."""
+    """What an administrator installs so that the pod grouper may read an unknown kind."""
     name, rbac = f"{plural}-for-kai", "rbac.authorization.k8s.io"
     return [
         {
@@ -109,7 +109,7 @@ def permission(group: str, plural: str) -> list[Document]:
 
 
 async def sweep(place: ServiceCluster) -> Document:
-    """An object of a kind that nobody knows, which the grouper may read."""
+    """An object of an unknown kind, which the grouper may read."""
     group, plural = "example.com", "sweeps"
     await place.ensure(definition(group, "v1", plural, "Sweep"), *permission(group, plural))
     return await place.create(Resource(group, "v1", plural, "Sweep", True), "s")

@@ -35,7 +35,7 @@ def job(succeeded: int) -> dict[str, Any]:
 
 
 async def progress(*pods: dict[str, Any]) -> tuple[int, bool]:
-    """What one more pod that has ended costs, and whether anybody is looked at."""
+    """The cost of one more finished pod, and whether other pods are read."""
     client = Client(FakeServer())
     service = make_podgrouper(Runtime(client, Caches(client), Clock()))
     jobs = next(store for store in service._owners.stores if store.resource == JOBS)

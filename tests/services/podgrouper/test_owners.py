@@ -1,4 +1,4 @@
-"""The owners of pods as the pod grouper meets them: chains, kinds it was not told about, kinds of third parties."""
+"""The owners of pods as the pod grouper meets them: chains, unknown kinds, third-party kinds."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_an_owner_of_another_uid_is_reported_and_retried(place: ServiceClu
     uid = job["metadata"]["uid"]
     await place.pod("a", by=job)
     wire = place.wire()
-    # Kubernetes deletes a pod whose owner is another object now; here only the service is told so, and the pod stays.
+    # Kubernetes deletes a pod whose owner is another object now; here only the service sees that, and the pod stays.
     wire.reword = lambda request, body: body.replace(uid.encode(), b"other") if "/jobs" in request.path else body
     async with place.running(grouper(), transport=wire):
         message = await place.wait_for_warning("a", WARNING)

@@ -219,7 +219,7 @@ async def test_a_group_that_came_before_ours_is_merged_silently(place: ServiceCl
     raced: list[str] = []
 
     class Raced(RecordingTransport):
-        """Somebody else's group is there a moment before ours."""
+        """The group of another writer appears a moment before ours."""
 
         async def send(self, request: Request) -> Response:
             if request.method == "POST" and request.path.endswith("/podgroups") and not raced:

@@ -78,7 +78,7 @@ async def test_a_gang_of_hundreds_is_a_handful_of_writes(place: ServiceCluster) 
     async with place.running(writer(settle_s=0.3), transport=wire):
         for number in range(200):
             await place.pod(f"p{number}", group="g")
-            # Everybody gets a turn, as between requests of a real client.
+            # Other tasks get a turn, as between requests of a real client.
             await place.pods.wait_until(lambda pods, key=f"default/p{number}": key in pods)  # type: ignore[misc]
         await place.groups.wait_until(sums("g", requested={"cpu": "200"}))
         await place.groups.wait_until(stands("g", "Ready", "True"))
@@ -93,7 +93,7 @@ async def test_a_new_service_writes_nothing_twice(place: ServiceCluster) -> None
     wire = place.wire()
     async with place.running(writer(), transport=wire) as service:
         await place.settled(service)
-        # Something that must be written shows that everything before it was looked at.
+        # A write that must happen shows that everything before it was processed.
         await place.pod("b", group="g")
         await place.groups.wait_until(sums("g", requested={"cpu": "2"}))
     assert len(wire.writes) == 1

@@ -1,4 +1,4 @@
-"""What should stand in the status of a PodGroup (workloads:PC-7, PR-2, PR-3)."""
+"""The desired status of a PodGroup (workloads:PC-7, PR-2, PR-3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def group(status: Any = None, **spec: Any) -> PodGroup:
 
 
 def pod(**changes: Any) -> GroupMember:
-    """A pod that waits and asks for a CPU."""
+    """A waiting pod that requests a CPU."""
     waiting = GroupMember(
         uid="u",
         subgroup="default",

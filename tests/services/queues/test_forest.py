@@ -120,7 +120,7 @@ CHANGES = st.lists(
 
 @given(CHANGES)
 def test_step_by_step_equals_all_at_once(changes: list[tuple[str, str, str]]) -> None:
-    """What is remembered is never old: after any changes all sums are those of a forest built anew."""
+    """Cached sums are never stale: after any changes they equal those of a new forest."""
     steps = QueueForest()
     parents: dict[str, str] = {}
     groups: dict[str, str] = {}

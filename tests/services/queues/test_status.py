@@ -1,4 +1,4 @@
-"""What should stand in the status of a queue, and its gauges (queues:2.2, 15.1)."""
+"""The desired status of a queue, and its gauges (queues:2.2, 15.1)."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class FaultRule:
 
 @dataclass
 class FaultyTransport:
-    """A transport that lets requests fail as told, and writes down all writes."""
+    """A transport with injected faults that records all writes."""
 
     inner: Transport
     rules: list[FaultRule] = field(default_factory=list)
@@ -144,7 +144,7 @@ class SchedulerCluster:
         self.maps: Store[dict[str, Any]] = self.caches.store(resources.CONFIG_MAPS, dict)
         self.faults = FaultyTransport(server.transport("scheduler"))
 
-    # -- objects ----------------------------------------------------------------------------------------------------
+    # Objects
 
     async def create(self, resource: Resource, obj: Raw, *, status: Raw | None = None) -> Raw:
         """Create an object, then its status where one is given."""
@@ -190,7 +190,7 @@ class SchedulerCluster:
         ready = {"type": "Ready", "status": "True"}
         status = {"allocatable": allocatable, "capacity": allocatable, "conditions": [ready]}
         await self.create(resources.NODES, {"metadata": {"name": name, "labels": marks}}, status=status)
-        # Nobody here plays the controller that opens a new node once it is ready.
+        # There is no controller here that removes the taint of a new node once it is ready.
         return await self.client.patch(resources.NODES, name, {"spec": {"taints": None}})
 
     async def queue(self, name: str, *, parent: str = "", quota: float = -1, limit: float = -1) -> Raw:
@@ -237,7 +237,7 @@ class SchedulerCluster:
         for index in range(pods):
             await self.pod(f"{name}-{index}", name, **pod)
 
-    # -- the scheduler ----------------------------------------------------------------------------------------------
+    # The scheduler
 
     def make_scheduler(self, *, fast_bind: bool = True, **flags: Any) -> Scheduler:
         """A scheduler that talks to the server through the faults."""
@@ -249,12 +249,12 @@ class SchedulerCluster:
 
     @asynccontextmanager
     async def scheduler(self, **options: Any) -> AsyncIterator[Scheduler]:
-        """A running scheduler, told to stop at the end."""
+        """A running scheduler, stopped at the end."""
         scheduler = self.make_scheduler(**options)
         async with running(scheduler):
             yield scheduler
 
-    # -- what became of it ------------------------------------------------------------------------------------------
+    # What became of it
 
     def placed(self, group: str) -> dict[str, str]:
         """Pod -> node of the pods of a group that are bound."""
@@ -322,7 +322,7 @@ class SchedulerCluster:
 
 @asynccontextmanager
 async def running(scheduler: Scheduler) -> AsyncIterator[None]:
-    """Run a scheduler; at the end it is told to stop and awaited, and what it raised is raised."""
+    """Run a scheduler; at the end it is stopped and awaited, and what it raised is raised."""
     stop = asyncio.Event()
     task = asyncio.create_task(scheduler.run(stop))
     try:

@@ -1,4 +1,4 @@
-"""Objects that make no sense: somebody says so, and everybody else is served."""
+"""Invalid objects are reported, and other work is served."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.services.scheduler.schedulercluster import SchedulerCluster, schedule
 
 
 async def served(lab: SchedulerCluster) -> None:
-    """Somebody else gets a place."""
+    """Another gang is bound."""
     await lab.node("sound", gpus=1)
     await lab.gang("other", pods=1, gpu=1)
     await lab.until_bound("other", 1)

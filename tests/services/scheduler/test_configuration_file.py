@@ -1,4 +1,4 @@
-"""A configuration file of which a part is not in use says so: in the log, as an event, as a metric, on `/readyz`."""
+"""A configuration file that is not fully in use is reported: in the log, as an event, as a metric, on `/readyz`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evictions: who is told, what is deleted, what is only withdrawn, and nobody is evicted twice."""
+"""Evictions: events, deletions, withdrawn binds, and that no pod is evicted twice."""
 
 from __future__ import annotations
 

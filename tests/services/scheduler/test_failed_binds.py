@@ -53,7 +53,7 @@ class Jobs:
         self.made[job] += 1
 
     async def tend(self, **pod: Any) -> None:
-        """One look at all pods."""
+        """A list of all pods."""
         for found in list(self.lab.pods.values()):
             name = found.metadata.name
             job = name.partition("-")[0]
@@ -88,7 +88,7 @@ async def contention(speed: float = 300) -> AsyncIterator[tuple[SchedulerCluster
 
 
 async def until_confined(lab: SchedulerCluster, jobs: Jobs, scheduler: Scheduler) -> None:
-    """Let the job fail until it may evict no one, and the honest one be back for good."""
+    """Let the job fail until it may evict nothing, and the honest one run for good."""
     async with asyncio.timeout(30):
         while not scheduler.intake.group_intake.confined or not lab.event_messages("BindsFailed", "never"):
             await jobs.tend()

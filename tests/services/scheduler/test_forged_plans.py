@@ -1,7 +1,7 @@
 """Plans that a tenant writes on its PodGroup do nothing, and a record that is wrong is refused entry by entry.
 
 Three attacks, each by an annotation and by a record as if its text had been changed: pods over the limit of their
-queue and against their selector, a share of a GPU that has no room for it, a claim of a device that another holds.
+queue and against their selector, a share of a full GPU, a claim of a device that another holds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.services.scheduler.schedulercluster import SchedulerCluster, schedule
 
 REQUESTS = r"/bindrequests$"
 BINDING = r"/pods/[^/]+/binding$"
-#: where the forged text stands, and when it comes
+#: where the forged text is, and when it is written
 WAYS = ["annotation before", "annotation after", "record"]
 
 

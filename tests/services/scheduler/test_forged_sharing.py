@@ -99,7 +99,7 @@ async def test_pods_of_ours_lock_no_gpus_by_labels_without_a_reservation() -> No
 
 
 async def test_a_pod_that_looks_like_a_reservation_pays_for_its_gpu() -> None:
-    """A true one without tenants is about to go, and its GPU may be promised; this one stays."""
+    """A real one without tenants is about to end, and its GPU may be pipelined; this one stays."""
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1, memory_mib=40_000)
         await reservation(lab, "g", namespace="default")
@@ -112,7 +112,7 @@ async def test_a_pod_that_looks_like_a_reservation_pays_for_its_gpu() -> None:
 
 @pytest.mark.parametrize("late", [False, True], ids=["found", "seen"])
 async def test_a_forged_request_holds_no_devices_and_is_deleted(late: bool) -> None:
-    """One pod with half a GPU asks for eight groups; so might one that was planted while no scheduler led."""
+    """One pod with half a GPU requests eight groups; as could one created while no scheduler led."""
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=GPUS, memory_mib=40_000)
         await lab.node("b", gpus=GPUS, memory_mib=40_000, labels={"kubernetes.io/hostname": "b"})

@@ -1,4 +1,4 @@
-"""Gangs are whole, whatever dies: the plan comes before the first bind; whoever leads next finishes or undoes it."""
+"""Gangs are whole, whatever dies: the plan comes before the first bind; the next leader finishes or undoes it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def killed_at(lab: SchedulerCluster, write: int, *, after: bool, fast_bind
 
 
 async def _all_done(lab: SchedulerCluster) -> None:
-    """Everything about the gang is written: bound, told, no plan left."""
+    """Everything about the gang is written: binds, events, no plan left."""
     await lab.until_bound("train", 3)
     await lab.until_no_records()
     await lab.events.wait_until(lambda _: len(lab.event_messages("Scheduled")) == 3, 10)

@@ -25,7 +25,7 @@ from tests.kube.lagging import HangingTransport
 
 
 class Scene:
-    """A server, a way to it that hangs in the namespace `slow`, and those who are stuck there."""
+    """A server, a transport that hangs in the namespace `slow`, and the requests stuck there."""
 
     def __init__(self) -> None:
         self.server = FakeServer()
@@ -76,7 +76,7 @@ async def test_statuses() -> None:
     with scene() as it:
         writes = StatusWrites(it.client, workers=5)
         it.tasks.append(asyncio.create_task(writes.run(asyncio.Event())))
-        # Kinds of news about one namespace share what it may have.
+        # All kinds of writes about one namespace share its limit.
         for number in range(10):
             what = ("pod status", "pod labels", "group status")[number % 3]
             writes.put(f"{what} slow/p{number}", lambda: StatusPatch(resources.PODS, "slow", "p", {}))

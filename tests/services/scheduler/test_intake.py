@@ -1,4 +1,4 @@
-"""Intake: what is taken in, what is assumed until the watch shows it, and which news of the past change nothing."""
+"""Intake: what is taken in, what is assumed until the watch shows it, and which old events change nothing."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ async def test_a_timestamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
     assert feed.intake.group_intake.overlay(key, "annotations", annotations=stamp)
     assert feed.wakes == 0
     feed.digest()
-    # Old news, then the answer, then the echo.
+    # An old event, then the answer, then the watch event of the write.
     feed.group(annotations={"x": "y"})
     feed.digest()
     assert _stale(feed) is not None

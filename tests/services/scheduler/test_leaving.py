@@ -120,7 +120,7 @@ async def two_slow_jobs(lab: SchedulerCluster) -> None:
 
 
 async def test_a_victim_that_takes_ten_minutes_names_its_preemptor_and_costs_one_eviction() -> None:
-    """There is room on the node; it was the limit that stood in the way, and the victim does not count against it."""
+    """The node has free resources; only the limit blocked the job, and the victim does not count against it."""
     async with scheduler_cluster() as lab:
         await two_slow_jobs(lab)
         job = await lab.group("job", queue="small", priorityClassName="urgent")

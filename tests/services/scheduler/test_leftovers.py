@@ -1,4 +1,4 @@
-"""What goes while something is decided or written about it leaves nothing behind: no book may grow with every name."""
+"""What goes while something is decided or written about it leaves nothing behind: no table may grow with every name."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_a_standby_keeps_nothing_of_groups_that_have_gone() -> None:
 
 
 async def _known(scheduler: Scheduler, group: str) -> None:
-    """Wait until the tables know this group and its pod, and everything that was told."""
+    """Wait until the tables know this group and its pod, and all events."""
     async with asyncio.timeout(10):
         while True:
             async with scheduler.loop.engine_lock:

@@ -70,7 +70,7 @@ class Lagging(FaultyTransport):
 
     def __init__(self, inner: Transport) -> None:
         super().__init__(inner)
-        #: whether news of pods come through
+        #: whether events of pods come through
         self.current = asyncio.Event()
         self.current.set()
 
@@ -93,7 +93,7 @@ def under_way() -> list[asyncio.Task[object]]:
 
 
 async def classes(lab: SchedulerCluster) -> None:
-    """Work that nobody may take from, and work that goes before it."""
+    """Work that cannot be evicted, and work that goes before it."""
     for name, value in (("steady", 100), ("urgent", 125)):
         await lab.create(resources.PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
 
@@ -254,7 +254,7 @@ async def test_a_stopped_scheduler_leaves_gangs_to_the_next_leader() -> None:
         await scheduler.intake.pods.wait_until(
             lambda store: (found := store.get("default/train-0")) is not None and bool(found.spec.node_name), 10
         )
-        # The next leader takes the request away to decide anew.
+        # The next leader deletes the request to decide again.
         await lab.client.delete(resources.BIND_REQUESTS, "train-1", "default")
         await scheduler.intake.requests.wait_until(lambda store: "default/train-1" not in store, 10)
         await scheduler.dispatcher.drain()

@@ -62,7 +62,7 @@ async def test_a_repeated_refusal_is_counted() -> None:
             enough = asyncio.Event()
 
             async def note(_: Request) -> None:
-                # When the next but one begins, the next was told.
+                # When the next but one begins, the next was reported.
                 if len(lab.faults.written("POST", BINDING)) > attempts + 1:
                     enough.set()
 

@@ -175,7 +175,7 @@ def going(lab: SchedulerCluster, name: str) -> bool:
 
 
 async def lose_one_place(lab: SchedulerCluster, scheduler: Scheduler) -> None:
-    """One pod of a gang is bound; the other loses its node to somebody else before it is."""
+    """One pod of a gang is bound; the other loses its node to another pod before it is."""
     lost: list[str] = []
 
     async def others_come(request: Request) -> None:

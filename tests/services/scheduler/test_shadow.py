@@ -1,4 +1,4 @@
-"""A shadow decides, says so once, writes nothing, and takes what others do for the truth."""
+"""A shadow decides, logs each decision once, writes nothing, and follows what others do."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ async def test_decisions_that_are_not_carried_out_expire(said: pytest.LogCapture
         await lab.gang("job", pods=1, gpu=1)
         async with shadow(lab, patience_s=0.0) as scheduler:
             await until_said(said, "would bind default/job-0 to a")
-            # Given up and decided again many times, and told once.
+            # Given up and decided again many times, and logged once.
             await cycles(scheduler, 10)
             await until_counted(scheduler, kind="bind", outcome="expired")
             assert len(lines(said, "would bind")) == 1

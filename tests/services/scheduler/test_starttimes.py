@@ -28,7 +28,7 @@ class Diary(Feed):
     def starts(
         self, pod: str, at: str | None, *, subgroup: str = "", deleted: str = "", phase: str = "Running"
     ) -> None:
-        """A pod is as its kubelet tells."""
+        """A pod with the status of its kubelet."""
         meta: dict[str, Any] = {"name": pod, "uid": pod, "annotations": {names.POD_GROUP_ANNOTATION: "g"}}
         if subgroup:
             meta["labels"] = {names.SUBGROUP_LABEL: subgroup}
@@ -192,7 +192,7 @@ async def test_subgroups_count_in_the_minimum(diary: Diary, tree: Mapping[str, A
     assert group is not None
     begun = minimum_running_since_ns(group, starts_by_subgroup(diary.intake.pods_of_group("default/g")))
     assert begun == (parse_timestamp(moment) if moment else None)
-    # Where the minimum does not run, the first pod tells: a group is stamped before any of its pods starts.
+    # Where the minimum does not run, the first pod decides: a group is stamped before any of its pods starts.
     assert diary.start == (moment or TEN)
 
 
@@ -206,11 +206,11 @@ async def test_a_snapshot_holds_the_start_that_counts(diary: Diary) -> None:
     assert group.last_start_ns == parse_timestamp(TEN)
 
 
-# -- on a server ------------------------------------------------------------------------------------------------------
+# On a server
 
 
 async def a_protected_cluster(lab: SchedulerCluster) -> None:
-    """One GPU, held by a team beyond its quota, and a minimum run time for everybody."""
+    """One GPU, held by a team beyond its quota, and a minimum run time for all queues."""
     await lab.node("a", gpus=1)
     for name, quota in (("rich", 0), ("poor", 1)):
         await lab.queue(name, parent="department", quota=quota)

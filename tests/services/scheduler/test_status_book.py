@@ -1,4 +1,4 @@
-"""What is news: changed texts, new pods, a heartbeat; and what is not."""
+"""What is a change of status: texts, new pods, a heartbeat; and what is not."""
 
 from __future__ import annotations
 

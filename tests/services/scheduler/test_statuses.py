@@ -1,4 +1,4 @@
-"""What waiting work is told, on real objects: conditions, events and stamps, and nothing twice."""
+"""The status of waiting work on real objects: conditions, events and timestamps, each written once."""
 
 from __future__ import annotations
 

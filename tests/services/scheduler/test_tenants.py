@@ -1,4 +1,4 @@
-"""What pods say of shared GPUs is believed only where a reservation pod of node and group holds that GPU."""
+"""Labels of pods about shared GPUs count only where a reservation pod of node and group holds that GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RESERVATIONS = names.RESERVATION_NAMESPACE
 
 
 class House:
-    """Pods, and who must be judged again."""
+    """Pods, and those to be checked again."""
 
     def __init__(self, client: Client, store: Store[Pod]) -> None:
         self._client = client
@@ -71,7 +71,7 @@ class House:
         return self.tenants.sanitise(pod)[0]
 
     def judged(self, name: str) -> tuple[dict[str, str], str]:
-        """The labels that are believed, and what is wrong."""
+        """The labels that count, and the problems."""
         pod = self.store.get(f"default/{name}")
         assert pod is not None
         seen, problems = self.tenants.sanitise(pod)

@@ -1,6 +1,6 @@
 """A scheduler of this version takes over from one that kept plans of gangs in annotations.
 
-The annotation is neither read nor removed: any tenant may have written it, and what it would tell the engine finds out
+The annotation is neither read nor removed: any tenant may have written it, and the engine finds out
 by itself.  A gang that was left half bound is completed by an ordinary cycle, or given back as a stale one.
 """
 

@@ -1,4 +1,4 @@
-"""GPUs of ResourceSlices as a column of their node (gpu:D-6, T-94, cycle:SNP-5): counted anew with every change."""
+"""GPUs of ResourceSlices as a column of their node (gpu:D-6, T-94, cycle:SNP-5): counted again with every change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GPUS = "resource.k8s.io/gpu"
 
 
 def gpus_of(tables: Tables) -> dict[str, int]:
-    """Node -> GPUs of its slices, as the columns, the facts and the totals say; they must agree."""
+    """Node -> GPUs of its slices, as in the columns, the facts and the totals, which must agree."""
     snapshot = tables.snapshot(NOW_NS)
     axis = snapshot.axes.index.get(GPUS)
     counted = {}
@@ -77,7 +77,7 @@ def raw_of(world: Cluster, kind: str) -> Raw:
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_nodes_and_slices_may_come_in_any_order_gpu_d6(order: tuple[int, ...]) -> None:
-    """With a look at the cluster after each."""
+    """With a snapshot after each."""
     objects = cluster(nodes=2).slice("node-0", 3).objects
     tables = Tables()
     for number in order:
@@ -187,11 +187,11 @@ def test_a_class_that_changes_changes_what_claims_mean() -> None:
     )
 
 
-# -- objects in any order ---------------------------------------------------------------------------------------------
+# Objects in any order
 
 
 def shape_after(objects: list[Raw], order: tuple[int, ...]) -> Any:
-    """What the last snapshot says of the pod a-0 when objects come in this order, with a look after each."""
+    """The pod a-0 in the last snapshot when objects arrive in this order, with a snapshot after each."""
     tables = Tables()
     for number in order:
         tables.apply(decode_object(objects[number]))

@@ -1,4 +1,4 @@
-"""An allocation as the claim's status tells it: gpu:D-22."""
+"""An allocation as the claim's status has it: gpu:D-22."""
 
 from __future__ import annotations
 

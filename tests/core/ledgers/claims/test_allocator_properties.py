@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
 @st.composite
 def devices(draw: st.DrawFn, name: str) -> Raw:
-    """Mostly a plain device with its facts, now and then one with a flaw."""
+    """Mostly a plain device with its attributes, sometimes one with a defect."""
     facts: Raw = {"size": draw(st.integers(1, 2)), "numa": draw(st.integers(0, 1))}
     facts["speed"] = draw(st.sampled_from(["fast", "slow"]))
     more: Raw = {}
@@ -208,7 +208,7 @@ def test_d10_many_nodes_at_once_give_the_same_result_as_each_alone(case: Case, s
     ]
     plan = feasibility_plan(inventory, claims)
     assert [fits_at(inventory, plan, taken, row) for row in range(4)] == alone
-    # What is remembered must not answer for other devices in use.
+    # The cache must not answer for other devices in use.
     none = np.zeros(len(inventory), dtype=np.bool_)
     free = [not isinstance(allocate(inventory, row, claims, none), ClaimRefusal) for row in range(4)]
     assert fits_claims(inventory, claims, none).tolist() == free

@@ -179,7 +179,7 @@ def test_partitions_are_decided_by_their_counters() -> None:
 
 def test_partitions_of_two_pools_do_not_share_counters() -> None:
     def split(row: int, *pools: int) -> list[ResourceSlice]:
-        """Pools with so many devices of size 1; each pool has room for one."""
+        """Pools with so many devices of size 1; the counters of each pool suffice for one."""
         return [
             pool(
                 f"n{row}p{number}",

@@ -169,7 +169,7 @@ def test_t111_a_victim_whose_zone_is_still_free_stays_unchanged() -> None:
 
 
 def test_n17_a_victim_keeps_its_recorded_zones_even_if_a_new_allocation_would_differ() -> None:
-    """It lies in both zones by its record; asked anew it would be given zone 0."""
+    """It is in both zones by its record; a new allocation would be zone 0."""
     found = zoned(*FOUR).gang(
         "v", on="n", cpu=2, qos="Guaranteed", numa={"zone-0": amounts_of(cpu=1), "zone-1": amounts_of(cpu=1)}
     )

@@ -1,4 +1,4 @@
-"""The books of volumes, asked directly: what a leaver may keep, what a promise takes, that nothing is asked twice."""
+"""The ledger of volumes: what an evicted pod may keep, what pipelining takes, and that nothing is checked twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def books_of(cycle: Cycle) -> VolumeLedger:
 
 
 def with_leaver(room: str, own: str, asked: str) -> Cluster:
-    """A pod with a claim of its own, and one that waits for room."""
+    """A pod with a claim of its own, and one that waits for capacity."""
     return (
         cluster(nodes=1)
         .queue("q")
@@ -87,7 +87,7 @@ def test_pipelined_storage_is_not_given_to_a_pod_that_starts_now() -> None:
 
 
 def test_a_volume_chosen_for_an_evicted_pod_is_pipelined_and_not_allocated() -> None:
-    """The leaver is on its way to the node and its claim still waits."""
+    """The evicted pod is being bound and its claim is still pending."""
     world = cluster(nodes=1).queue("q").storage_class().volume("pv").claim("a").claim("b")
     world.gang("first", claims=("a",)).bind_request("first-0", "node-0").gang("job", claims=("b",))
     cycle = world.cycle()
@@ -124,7 +124,7 @@ def test_an_evicted_pod_may_keep_its_chosen_volume() -> None:
 
 
 def test_a_pod_whose_claim_is_being_deleted_may_stay_and_not_move() -> None:
-    """cycle:FLT-9: it runs in spite of it, and a trial that evicts it need not mean it."""
+    """cycle:FLT-9: it runs nevertheless, and a trial that evicts it may keep it."""
     world = cluster(nodes=3).queue("q").volume("pv", claim="a").claim("a", bound_to="pv", deleted=True)
     cycle = world.gang("old", claims=("a",), on="node-1", cpu=60).cycle()
     old = placement_request_of(cycle, "old-0")

@@ -1,4 +1,4 @@
-"""Where places are: terms over labels and names of nodes, however many nodes they name."""
+"""Where volumes are reachable: terms over labels and names of any number of nodes."""
 
 from __future__ import annotations
 
