@@ -165,7 +165,7 @@ def test_a_group_beyond_the_limits_is_skipped_with_a_reason(parts: list[Raw], pr
     assert problem in (told[0] if told else "")
 
 
-def test_at_least_what_is_promised_is_allowed() -> None:
+def test_at_least_the_documented_limits_are_allowed() -> None:
     assert MOST_SUBGROUPS >= 1024
     assert DEEPEST_SUBGROUP >= 16
 

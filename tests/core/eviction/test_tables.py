@@ -20,7 +20,7 @@ def test_tables_hold_while_the_state_is_the_same() -> None:
     assert tables.candidates(dict) is made
 
 
-def test_tables_are_made_anew_when_the_state_has_changed() -> None:
+def test_tables_are_rebuilt_when_the_state_has_changed() -> None:
     cycle = busy()
     tables = cycle.tables
     victims, lines = tables.victims(), tables.waiting_lines()

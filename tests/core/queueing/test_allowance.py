@@ -251,7 +251,7 @@ def test_the_openb_trace_is_not_cut(trace: str) -> None:
     assert not select_groups(tables.snapshot(NOW_NS), NAMESPACE_UNITS, {}).postponed
 
 
-def test_costs_that_are_kept_with_a_group_are_those_counted_anew() -> None:
+def test_cached_costs_of_a_group_equal_recomputed_ones() -> None:
     """docs/caches.md: `GroupEntry.load`."""
     tables = crowd(two_nodes(), 5).gang("mine", namespace="honest").tables()
     first, again = (select_groups(tables.snapshot(NOW_NS), 13, {}) for _ in range(2))
