@@ -1,7 +1,7 @@
 """A scheduler of this version takes over from one that kept plans of gangs in annotations.
 
-The annotation is neither read nor removed: any tenant may have written it, and the engine finds out
-by itself.  A gang that was left half bound is completed by an ordinary cycle, or given back as a stale one.
+The annotation is neither read nor removed: any tenant may have written it, and the engine derives
+its content by itself.  A gang that was left half bound is completed by an ordinary cycle, or given back as a stale one.
 """
 
 from __future__ import annotations
