@@ -1,4 +1,4 @@
-"""How much is done, in calls and in turns of the event loop: for what must not grow with the size of the cluster."""
+"""Counts calls and turns of the event loop, for work that must not grow with the size of the cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def count_calls(work: Callable[[], object]) -> int:
 
 
 async def count_loop_turns(work: Awaitable[object]) -> int:
-    """How often others get their turn before this ends."""
+    """How many turns other tasks get before this ends."""
     count = 0
 
     async def others() -> None:

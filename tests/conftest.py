@@ -15,7 +15,7 @@ from tests import patience, servers
 #: of the tests on a server, so many in a hundred may need the embedded one
 EMBEDDED_ONLY_LIMIT = 15
 
-# How long an example takes says how busy the machine is, and nothing about the code.
+# The duration of an example depends on the load of the machine.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 # Nor do the limits of asyncio run while others have the processors.
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class _IllegalTransitions(logging.Handler):
-    """Keeps what the state machine of assumptions complains about."""
+    """Keeps the warnings of the state machine of assumptions."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -1,4 +1,4 @@
-"""How long tests wait: never by the time of the wall while their own work goes on.
+"""Timeouts of tests: never by the wall clock while their own work goes on.
 
 The event loop of tests has a time of its own (`install`, from conftest.py): the wall's, less all time in which a thread
 of this process wanted to run and other programs had the processors.  Every limit of asyncio follows it, so "10 seconds"

@@ -1,4 +1,4 @@
-"""What a hostile tenant can do: every attack once, with what happened and what others felt.
+"""What a hostile tenant can do: every attack once, with its outcome and the effect on others.
 
     python -m tests.attack                 all of them
     python -m tests.attack --only 4 5      some, by their number

@@ -61,9 +61,9 @@ ATTACKS = (
 
 
 async def run_attack(attack: Attack) -> tuple[AttackOutcome, Impact, Impact]:
-    """One attack on a cluster of its own, and what others felt before and during."""
+    """One attack on a cluster of its own, and the effect on others before and during it."""
     async with attack.cluster() as cluster:
-        # The first cycles import and compile; they say nothing about attacks.
+        # The first cycles import and compile, so they are not measured.
         await cluster.probe()
         before = await cluster.probe()
         outcome = await attack.run(cluster)
@@ -76,7 +76,7 @@ async def run_attack(attack: Attack) -> tuple[AttackOutcome, Impact, Impact]:
 def run_attack_in_process(point: str, policies: bool) -> tuple[AttackOutcome, Impact, Impact]:
     """One attack, in a process of its own."""
     set_up_logging(0)
-    # The services warn of what they refuse; here the report says it.
+    # The services warn of what they refuse; the report has it already.
     logging.disable(logging.WARNING)
     POLICIES.set(policies)
     return asyncio.run(run_attack(next(each for each in ATTACKS if each.point == point)))

@@ -1,4 +1,4 @@
-"""Attacks by sheer amount: terms, subgroups, names and shares at 1,000 nodes (point 7)."""
+"""Attacks by volume: terms, subgroups, names and shares at 1,000 nodes (point 7)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def shares() -> Iterator[Document]:
 
 
 async def crowd(cluster: Target, objects: Iterator[Document]) -> AttackOutcome:
-    """Submit everything, 32 at a time, then see what others feel."""
+    """Submit everything, 32 at a time, then measure the effect on others."""
     before = await cluster.probe()
 
     async def worker() -> None:

@@ -1,4 +1,4 @@
-"""The cluster under attack: honest users, one tenant, and the meter that shows what the honest users feel.
+"""The cluster under attack: honest users, one tenant, and the meter of the effect on honest users.
 
     async with target(nodes=20) as cluster:
         await cluster.tenant.create(pod("miner", gpus=1))
@@ -53,7 +53,7 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What honest users felt during a probe."""
+    """What honest users experienced during a probe."""
 
     #: processor milliseconds of each cycle
     cycles: Sequence[float]
@@ -67,7 +67,7 @@ class Impact:
 
     @property
     def bind_ms(self) -> float:
-        """A pod waits this long for its node, in the middle."""
+        """The median time a pod waits for its node."""
         return statistics.median(self.binds) if self.binds else 0.0
 
 
@@ -137,7 +137,7 @@ def pod_group(
 
 @dataclass
 class ActorClient:
-    """A client that reads like what its owner does."""
+    """A client with methods named after user actions."""
 
     client: Client
     #: what the API server refused, in its words
@@ -192,7 +192,7 @@ class Target:
         return sorted(key for key in self.bound if key.startswith(f"{TENANT}/{prefix}"))
 
     def record_engine_time(self) -> None:
-        """Take down what the engine's thread has worked since the last time."""
+        """Record the processor time of the engine's thread since the last call."""
         worked_ms = sum(
             1000.0 * time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
             for thread in threading.enumerate()
@@ -228,7 +228,7 @@ class Target:
         await asyncio.sleep(cluster_s / self.speed)
 
     async def until(self, seen: Callable[[Store[Pod]], bool], patience_s: float = PATIENCE_S) -> bool:
-        """Wait until the pods look so; False when they do not within the patience."""
+        """Wait until the pods are as wanted; False after the timeout."""
         try:
             await self.pods.wait_until(seen, patience_s)
         except TimeoutError:
@@ -236,7 +236,7 @@ class Target:
         return True
 
     async def holds_for(self, cluster_s: float, wrong: Callable[[], bool]) -> bool:
-        """Whether something wrong never shows while so much cluster time passes."""
+        """Whether something wrong never happens while so much cluster time passes."""
         until_s = time.monotonic() + cluster_s / self.speed
         while time.monotonic() < until_s:
             if wrong():
@@ -258,7 +258,7 @@ class Target:
         return [f"{each['reason']}: {each['message']}" for each in found]
 
     async def probe(self, pods: int = 5) -> Impact:
-        """Honest users submit pods, one after the other; what they feel."""
+        """Honest users submit pods, one after the other; what they experience."""
         self._probes += 1
         first = len(self.cycles)
         binds = []

@@ -1,4 +1,4 @@
-"""`make cluster`: a real control plane with our definitions, to try things on; Ctrl-C ends it without a trace.
+"""`make cluster`: a real control plane with our definitions, for experiments; Ctrl-C ends it and leaves nothing behind.
 
     python -m tests.cluster [--folder DIR] [--no-controllers]
 

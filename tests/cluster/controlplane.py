@@ -4,8 +4,8 @@
         client = Client(connect(plane.kubeconfig))
 
 The programs are built by `tools/kubernetes.py`.  Everything listens on 127.0.0.1 on free ports, everything written is
-below `folder`, and whatever was started is ended with the block; it also ends when this process dies.  `kill` and
-`start` do to single programs what operators and accidents do.
+below `folder`, and everything started ends with the block, also when this process dies.  `kill` and
+`start` act on single programs, as operators and accidents do.
 
 RBAC decides about permissions.  The administrator has a token of its own; `token_of` gives those of service
 accounts, as the API server itself issues them.  Every request is in the audit log (`requests`).
@@ -42,7 +42,7 @@ ETCD, API_SERVER, CONTROLLERS, SCHEDULER = "etcd", "kube-apiserver", "kube-contr
 _START_TIMEOUT_S = 90.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
-#: the audit logs of all control planes that this process has started; what became of them is for the reader to see
+#: the audit logs of all control planes that this process has started; for inspection
 AUDIT_LOGS: list[Path] = []
 
 #: each request once, when it is answered, without its body; watches when they begin
@@ -144,7 +144,7 @@ class ControlPlane:
         self._await(program)
 
     def kill(self, program: str) -> None:
-        """End a program in the middle of whatever it does."""
+        """Kill a program."""
         process = self._processes.pop(program)
         process.kill()
         process.wait()
@@ -170,7 +170,7 @@ class ControlPlane:
         return self._processes[program].pid
 
     def compact(self) -> None:
-        """Forget all history: a watch that goes on from before is answered 410."""
+        """Compact all history: a watch that resumes from before is answered 410."""
         etcd = f"http://127.0.0.1:{self._ports[ETCD]}"
         key = base64.b64encode(b"x").decode()
         revision = _post(f"{etcd}/v3/kv/range", {"key": key})["header"]["revision"]
@@ -310,7 +310,7 @@ class ControlPlane:
             return False
 
     def _ask(self, path: str, content: Mapping[str, Any] | None = None) -> bytes:
-        """One request of the administrator, where a client would be too much."""
+        """One request of the administrator, without a client."""
         request = urllib.request.Request(
             f"{self.server}{path}",
             data=json.dumps(content).encode() if content is not None else None,

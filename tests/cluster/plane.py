@@ -1,7 +1,7 @@
 """The control plane that the tests of a run share: definitions, accounts and roles installed, admission at work.
 
 Only the garbage collector, the namespace controller and the one that fills the roles `admin`, `edit` and `view` run
-beside it, as in the embedded server: the tests of single services play all other parts themselves.
+beside it, as in the embedded server: the tests of single services play the other controllers themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real control plane that lives: all our services under their own accounts, and kubelets played by the simulator.
+"""A real control plane with workloads: all our services under their own accounts, and kubelets played by the simulator.
 
     async with living_cluster(folder, [MachineKind(count=2, gpus=8)]) as cluster:
         await cluster.create(JOBS, job("train", pods=4))
@@ -83,7 +83,7 @@ class RealCluster:
         self.services: list[Service] = []
 
     def all(self, resource: Resource, namespace: str = "") -> list[Document]:
-        """What is there of a kind, by name."""
+        """The objects of a kind, by name."""
         found = [
             each
             for each in self.stores[resource].values()
@@ -119,7 +119,7 @@ class RealCluster:
         await self.stores[resource].wait_until(lambda _: holds(), TIMEOUT_S)
 
     async def until(self, resource: Resource, name: str, namespace: str, holds: Callable[[Document], bool]) -> Document:
-        """Wait until one object is as wanted."""
+        """Wait until one object satisfies a condition."""
         store, key = self.stores[resource], resource.key(namespace, name)
         try:
             await store.wait_until(lambda _: (found := store.get(key)) is not None and holds(found), TIMEOUT_S)
@@ -213,13 +213,13 @@ def _unwrapped(transport: Transport) -> Transport:
 
 
 async def _ended(stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
-    """Services end of themselves; one that failed fails the test."""
+    """Services end by themselves; one that failed fails the test."""
     stop.set()
     await asyncio.gather(*tasks)
 
 
 def scheduler_of(cluster: RealCluster) -> Scheduler:
-    """Our scheduler, to look into."""
+    """Our scheduler, for inspection."""
     (found,) = (service for service in cluster.services if isinstance(service, Scheduler))
     return found
 

@@ -3,7 +3,7 @@
 `forbidden` gives the requests of our accounts that no role allows.  `unused` gives what the table allows and no request
 has used.  Both read audit documents, one per request, and nothing else.
 
-Subtle: a 403 may also come from admission or from a quota, which says nothing about roles; what authorization decided
+Subtle: a 403 may also come from admission or from a quota, which is not about roles; the decision of authorization
 is an annotation of the document.  And a kube-apiserver that was restarted answers before it has read its roles: for a
 moment it refuses what it allows otherwise.  Roles do not change during a run, so what was allowed at another time is no
 fault of theirs.  Discovery (`/apis`, `/version`) is open to every user and has no object to compare.

@@ -1,7 +1,7 @@
 """The real kube-scheduler places its pods on the nodes where we place ours, at the same time.
 
 Nothing keeps two schedulers from choosing the last free GPU at the same moment: the kubelet then admits the pod whose
-binding it saw first and rejects the other.  What we owe is that it is never our fault: no bind goes out that does not
+binding it saw first and rejects the other.  It must never be our fault: no bind goes out that does not
 fit beside the pods that our scheduler has already received.  `Witness` sits between the scheduler and the server
 and adds that up for every bind, from the scheduler's own cache.
 """

@@ -1,5 +1,4 @@
-"""The real kubectl: it installs what `kai manifests` prints into a real cluster, and cannot tell the embedded server
-from that one.
+"""The real kubectl installs what `kai manifests` prints, and prints the same with a real and the embedded API server.
 
 The second test runs one list of commands on both servers and compares every word they print, up to what differs by
 nature: ages, moments, uids, revisions.  Objects stay between commands, so their order matters.
@@ -160,7 +159,7 @@ COMMANDS: list[tuple[str, str | None]] = [
 
 
 def manifests(*arguments: str) -> str:
-    """What the command prints."""
+    """The output of a command."""
     done = subprocess.run(
         [sys.executable, "-m", "pykai", "manifests", *arguments], capture_output=True, text=True, check=True
     )
@@ -182,7 +181,7 @@ def said(kubectl: Kubectl, *arguments: str, given: str) -> list[str]:
 
 
 def outcomes(lines: list[str]) -> set[str]:
-    """What became of the objects: `created`, `unchanged`, ..."""
+    """The outcome of objects: `created`, `unchanged`, ..."""
     return {line.rpartition(" ")[2] for line in lines}
 
 
@@ -233,14 +232,14 @@ _BY_NATURE = (
     (re.compile(r"/tmp/\S+(\s+[0-9-]{10} [0-9:.]+ [+-]\d{4})?"), "FILE"),
     # The whole object comes before the reason.
     (re.compile(r'Invalid value: "\{.*\}": (strict decoding error)'), r"Invalid value: \1"),
-    # Accounts of pods are not looked after in this cluster.
+    # No controller manages service accounts in this cluster.
     (re.compile(r"(?m)^ *(Service Account|serviceAccount(Name)?): +default\n"), ""),
     (re.compile(r" +"), " "),
 )
 
 
 def shown(done: CommandResult) -> list[str]:
-    """What a command said, without what differs by nature."""
+    """The output of a command, without what differs by nature."""
     text = f"{done.code}\n{done.out}\n{done.err}"
     for pattern, word in _BY_NATURE:
         text = pattern.sub(word, text)

@@ -1,4 +1,4 @@
-"""Where the recorded decisions of KAI Scheduler are, and how to say that they are missing."""
+"""Where the recorded decisions of KAI Scheduler are, and the notice when they are missing."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Says loudly, at the end of the run, that recorded cases were not there to be tested."""
+"""Reports at the end of the run that recorded cases were missing."""
 
 import pytest
 

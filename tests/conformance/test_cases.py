@@ -78,4 +78,4 @@ else:
 
     @pytest.mark.skip(reason=MISSING)
     def test_recorded_decisions() -> None:
-        """Stands for all cases while there are none."""
+        """Skipped in place of the cases while there are none."""

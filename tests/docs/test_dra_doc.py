@@ -1,4 +1,4 @@
-"""docs/dra.md says what is true: its claim is one the engine takes, its texts are those of the engine."""
+"""docs/dra.md is right: its claim is one the engine takes, its texts are those of the engine."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_every_option_has_a_flag() -> None:
 
 
 def unlisted_kinds(doc: str) -> set[str]:
-    """Kinds of the table that the page does not say how it groups, or that it reads."""
+    """Kinds of the table without their grouping on the page, or not listed as read."""
     grouped_rows, read_rows = (
         doc.partition(f"| {heading} |")[2].partition("\n\n")[0] for heading in ("kind", "API group")
     )

@@ -1,4 +1,4 @@
-"""docs/lab.md says what is true: every annotation is listed with its default, the example is a Job that runs."""
+"""docs/lab.md is right: every annotation is listed with its default, the example is a Job that runs."""
 
 from __future__ import annotations
 

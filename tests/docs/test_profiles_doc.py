@@ -1,4 +1,4 @@
-"""docs/profiles.md says what is true: every profile is listed, the ready-made file loads and means what it says."""
+"""docs/profiles.md is right: every profile is listed, and the ready-made file loads."""
 
 from __future__ import annotations
 

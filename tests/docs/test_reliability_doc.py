@@ -28,7 +28,7 @@ def test_every_row_of_a_table_of_faults_names_a_test() -> None:
 
 
 def test_every_test_of_faults_is_named() -> None:
-    """What is injected is written down."""
+    """Every injected fault is documented."""
     found = {
         (f"tests/faults/{path.name}", name)
         for path in (ROOT / "tests" / "faults").glob("test_*.py")

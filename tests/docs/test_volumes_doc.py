@@ -1,4 +1,4 @@
-"""docs/volumes.md says what is true: its configuration loads, its texts are those of the engine."""
+"""docs/volumes.md is right: its configuration loads, its texts are those of the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small cluster that lives through one story under faults, in fake time, and what was seen of it.
+"""A small cluster that runs one story under faults, in fake time, and the recording of it.
 
     seen = tell(fault=..., twist=...)
     assert seen.problems() == []
@@ -6,9 +6,9 @@
 All five services run as processes of their own would (own transport, own caches, a lease each) on the embedded API
 server; kubelets and controllers are the simulator's and never fail.  The story has one of everything: a gang, an
 elastic job that is reclaimed, shared GPUs, device claims, a volume to be provisioned and one that exists, a pod
-without an owner, and a job that fits nowhere.  It ends when all of it has run to its end and everything is deleted.
+without an owner, and a job that fits nowhere.  It ends when all work has completed and everything is deleted.
 
-What is judged is a recording of watches, by the checker of the soak (`pykai.dev.soak.invariants`).  Time is that of
+The checker of the soak judges a recording of watches (`pykai.dev.soak.invariants`).  Time is that of
 the event loop and passes only when nothing is left to do, so minutes of pauses cost nothing, a run is the same each
 time, and no limit depends on how busy the machine is.  The engine, which has a thread of its own in production, is
 called directly.
@@ -168,13 +168,13 @@ class Told:
     #: calls of our services, and those of them that were spoilt
     calls: Counter[Call] = field(default_factory=Counter)
     hit: Counter[Call] = field(default_factory=Counter)
-    #: service -> how often it had to be started again
+    #: service -> how often it was restarted
     restarts: Counter[str] = field(default_factory=Counter)
     submitted: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
-    #: cluster seconds that it took
+    #: cluster seconds it took
     took_s: float = 0.0
-    #: where the story stopped, if it did not come to its end
+    #: where the story stopped, if it did not complete
     stuck: str = ""
 
     def problems(self, *, of_kubelets: bool = False) -> list[str]:
@@ -185,7 +185,7 @@ class Told:
 
 
 def _taken(seen: RecordedChange) -> RecordedChange:
-    """What was seen, the nodes of pods left out that their kubelets have not taken."""
+    """The recording without nodes of pods that their kubelets have not taken."""
     pod = seen.object
     if seen.resource != "pods" or pod is None or pod["status"].get("phase") != "Pending":
         return seen
@@ -227,7 +227,7 @@ class StoryCluster:
     async def _live(self, service: str) -> None:
         """One service, started again by its kubelet whenever it has lost its lease."""
         while not self._stop.is_set():
-            # A process that fails stops itself, and no other.
+            # A failing process stops only itself.
             stop = asyncio.Event()
             passing_on = asyncio.create_task(_forward_stop(self._stop, stop))
             trouble, told = self.trouble, self.told
@@ -329,7 +329,7 @@ def tell(
     clock: Callable[[], Clock] = LoopClock.of_2026,
     **trouble: Any,
 ) -> Told:
-    """Tell a story from beginning to end, under trouble (the fields of `InjectedFaults`); `clock` is that of the
+    """Run a story from beginning to end, with faults (the fields of `InjectedFaults`); `clock` is that of the
     cluster."""
     random.seed(1)
     told = Told()

@@ -1,4 +1,4 @@
-"""Faults besides the wire: clocks that jump, nodes and kubelets that fail, objects that go or come again meanwhile."""
+"""Faults besides the wire: clocks that jump, nodes and kubelets that fail, objects deleted or recreated meanwhile."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_node_that_shrinks_between_the_decision_and_the_bind_gets_no_more_than
         await it.clear()
 
     told = tell(story, fault=meanwhile("scheduler create pods/binding", shrink))
-    # Binds on their way when the node shrank are the kubelet's to refuse.
+    # The kubelet refuses binds that were under way when the node shrank.
     assert told.problems(of_kubelets=True) == []
 
 
@@ -357,7 +357,7 @@ def test_finalizers_that_are_never_removed_cost_their_own_gpus_and_nothing_else(
 
 
 def test_the_whole_story_with_everything_wrong_at_once() -> None:
-    """Late clocks, refusing kubelets and an answer lost here and there, together."""
+    """Late clocks, refusing kubelets and some lost answers, together."""
 
     def now_and_then(call: Call, number: int) -> FaultOutcome | None:
         return FaultOutcome(carried_out=number % 2 == 0) if number % 9 == 4 and "leases" not in call.resource else None

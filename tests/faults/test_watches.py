@@ -1,4 +1,4 @@
-"""Watches that are late, say things twice, in the wrong order, or not at all: caches recover, and nothing breaks."""
+"""Watches with late, repeated, reordered or lost events: caches recover, and nothing breaks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lines(chunk: bytes) -> list[bytes]:
 
 
 async def late(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Everything comes seven seconds after it happened."""
+    """Every event is seven seconds late."""
     coming: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
@@ -39,7 +39,7 @@ async def late(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]
 
 
 async def twice(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Every event comes at once and again, with others in between."""
+    """Every event comes twice, with others in between."""
     last = b""
     async for chunk in chunks:
         yield chunk + last + chunk
@@ -56,7 +56,7 @@ async def shuffled(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[by
 
 
 async def held_back(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Every third event comes after the next one only."""
+    """Every third event comes after the next one."""
     waiting = b""
     number = 0
     async for chunk in chunks:
@@ -82,7 +82,7 @@ async def cut(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def leaving_out(nth: int) -> WatchDistortion:
-    """Every n-th event of the first watch of a kind never comes, and the watch goes on."""
+    """Every n-th event of the first watch of a kind is lost, and the watch goes on."""
 
     async def twist(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         number = 0

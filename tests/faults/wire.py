@@ -1,8 +1,8 @@
-"""A transport between one service and the API server that fails as a test says, and writes down every call.
+"""A transport between one service and the API server that injects faults, and records every call.
 
 A `Fault` inspects each call and decides its outcome: nothing (None), an answer in the server's place, no answer at
 all before or after the server has carried the request out, or silence until the caller's own limit.  Watches fail in
-the same ways when they are opened; `WatchDistortion` spoils what they say once they are open.
+the same ways when they are opened; `WatchDistortion` changes their events once they are open.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ REASONS = {
 
 @dataclass(frozen=True)
 class FaultOutcome:
-    """What becomes of a request."""
+    """The outcome of a request."""
 
     #: the answer of the server, if it gives one
     answer: Response | None = None
     #: whether the server carries the request out before the answer is lost
     carried_out: bool = False
-    #: whether the caller waits to the end of its patience
+    #: whether the caller waits until its own timeout
     silent: bool = False
     #: what happens in the cluster before the request, which does not fail itself, arrives
     meanwhile: Callable[[Request], Awaitable[None]] | None = None
 
 
-#: the n-th request of a call, from 0 -> what becomes of it, None: all is well
+#: the n-th request of a call, from 0 -> its outcome, None for no fault
 Fault = Callable[[Call, int], FaultOutcome | None]
 
 
@@ -61,22 +61,22 @@ SILENCE = FaultOutcome(silent=True)
 
 
 class WatchDistortion(Protocol):
-    """Spoils what an open watch says."""
+    """Changes the events of an open watch."""
 
     def __call__(self, call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]: ...
 
 
-#: what a service reads in place of what the server says, in answers and in watches
+#: what a service reads instead of the server's bytes, in answers and in watches
 BodyRewrite = Callable[[Call, bytes], bytes]
 
 
 def unchanged_body(call: Call, body: bytes) -> bytes:
-    """What the server says."""
+    """The bytes of the server."""
     return body
 
 
 async def undistorted(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Says what the server said."""
+    """Passes the bytes of the server on."""
     async for chunk in chunks:
         yield chunk
 

@@ -19,7 +19,7 @@ def _plain(value: Any) -> str:
 
 
 def simulator_names() -> list[str]:
-    """What pods and nodes say to simulated machines."""
+    """Annotations of pods and nodes for simulated machines."""
     texts = [value for value in vars(program.names).values() if isinstance(value, str)]
     return [text for text in texts if text.startswith("simulator.kai.scheduler/")]
 

@@ -1,4 +1,4 @@
-"""What people and programs call: flags, commands with their JSON, benchmarks, make targets, HTTP paths, metrics."""
+"""What users and programs call: flags, commands with their JSON, benchmarks, make targets, HTTP paths, metrics."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _parameter(parameter: click.Parameter) -> str:
 
 
 def outputs() -> list[str]:
-    """Keys of what `kai ... --json` and the scheduler's pages say; `plan.txt` has the plan."""
+    """Keys of the output of `kai ... --json` and of the scheduler's pages; `plan.txt` has the plan."""
     lines = []
     run = CliRunner()
     with tempfile.TemporaryDirectory() as folder:

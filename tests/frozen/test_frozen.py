@@ -1,4 +1,4 @@
-"""Names that others rely on stay as they are: each list of this folder is what the running program has."""
+"""Names that others rely on are frozen: each list of this folder equals what the running program has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics: names as others know them, figures that change together, series that end."""
+"""Metrics: public names, figures that change together, series that end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the recorded work of KAI's pod grouper is, and how to say that it is missing."""
+"""Where the recorded groups of KAI's pod grouper are, and the notice when they are missing."""
 
 import os
 from pathlib import Path

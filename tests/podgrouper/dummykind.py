@@ -1,4 +1,4 @@
-"""A kind as small as one can be: its grouper."""
+"""A minimal kind: its grouper."""
 
 from __future__ import annotations
 

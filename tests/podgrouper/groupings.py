@@ -1,4 +1,4 @@
-"""Workloads and pods that read like sentences, and the service's steps as one function without a server."""
+"""Builders for workloads and pods, and the service's steps as one function without a server."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class FakeReaders:
 def grouped(
     one: Pod, *owners: Owner, readers: FakeReaders | None = None, settings: GroupingSettings | None = None
 ) -> Metadata:
-    """The grouper's answer for a pod and its owners, nearest first."""
+    """The grouper's result for a pod and its owners, nearest first."""
     top = owners[-1] if owners else Owner.of_pod(one)
     grouper = grouper_for(built_in_groupers(), (top.group, top.version, top.kind))
     return grouper(top, one, tuple(owners), settings or GroupingSettings(), readers or FakeReaders())

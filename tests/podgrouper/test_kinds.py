@@ -1,4 +1,4 @@
-"""One group for what belongs together, kind by kind (workloads:5.1)."""
+"""Grouping, kind by kind (workloads:5.1)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_minimum_of_a_job_is_its_annotation_or_parallelism(text: str, least:
 def test_a_job_waits_for_no_more_pods_than_it_has_left_to_run(
     succeeded: int, completions: int | None, least: int
 ) -> None:
-    """Those that have succeeded never come back; before the first has, the annotation says it all, as in KAI."""
+    """Those that have succeeded never come back; before the first has, the annotation decides, as in KAI."""
     top = replace(
         owner("Job", annotations={MIN_MEMBER: "4"}),
         body={"spec": {"completions": completions}, "status": {"succeeded": succeeded}},

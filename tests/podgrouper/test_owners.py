@@ -1,4 +1,4 @@
-"""The climb from a pod to the workload at the top (workloads:OW-1 to OW-6)."""
+"""The walk from a pod to its top owner (workloads:OW-1 to OW-6)."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ else:
 
     @pytest.mark.skip(reason=MISSING)
     def test_recorded_groups() -> None:
-        """Stands for all cases while there are none."""
+        """Skipped in place of the cases while there are none."""
 
 
 def golden() -> Raw:

@@ -81,7 +81,7 @@ else:
 
     @pytest.mark.skip(reason=f"{FOLDER} has no case of a kind with segments" if FOLDER.is_dir() else MISSING)
     def test_recorded_subgroups() -> None:
-        """Stands for all cases while there are none."""
+        """Skipped in place of the cases while there are none."""
 
 
 def golden_pytorch() -> Raw:

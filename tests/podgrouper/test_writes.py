@@ -17,13 +17,13 @@ QUEUE, POOL = "kai.scheduler/queue", "kai.scheduler/node-pool"
 
 
 def answer(**changes: Any) -> Metadata:
-    """What a grouper says of a Job in queue q1."""
+    """A grouper's result for a Job in queue q1."""
     top = owner("Job", "j", "U", labels={QUEUE: "q1"})
     return replace(grouped(pod(by=top), top), **changes)
 
 
 def stored(meta: Metadata, **spec: Any) -> PodGroup:
-    """The group as it was created from an answer, with fields that others wrote since."""
+    """The group as it was created from a result, with fields that others wrote since."""
     raw = new_group(meta)
     raw["metadata"]["resourceVersion"] = "5"
     raw["spec"].update(spec)

@@ -75,7 +75,7 @@ class PodRequest:
         return int(float(self.fraction or 0) * node.gpu_mib)
 
     def hundredths(self, node: NodeModel) -> int:
-        """What the queue pays in hundredths of a GPU on a node."""
+        """What the queue is charged in hundredths of a GPU on a node."""
         if not self.shared:
             return 100 * self.gpu
         if self.fraction is not None:
@@ -135,7 +135,7 @@ class NodeModel:
             self.ports[request.port] += 1
 
     def fits(self, request: PodRequest, devices: tuple[str, ...] = ()) -> bool:
-        """Whether a pod could be seated (on these devices)."""
+        """Whether a pod could be placed (on these devices)."""
         after = replace(self, devices=dict(self.devices), ports=self.ports.copy())
         after.place(request, devices)
         # A resource that is not requested does not keep a pod away.
@@ -319,7 +319,7 @@ PRIORITIES = {"low": 10, "": 50, "build": 100, "high": 125}
 
 
 def _tight_queue(dice: Random) -> dict[str, Any]:
-    """Numbers that are soon exceeded."""
+    """Numbers that are exceeded early."""
     times = {
         "preemptMinRuntime": dice.choice((*[None] * 6, "50s", "0s")),
         "reclaimMinRuntime": dice.choice((*[None] * 6, "50s", "5s")),
@@ -449,7 +449,7 @@ def _fill(dice: Random, built: Cluster, room: NodeModel, queues: list[str]) -> N
 
 @st.composite
 def tight_clusters(draw: st.DrawFn, *, most_nodes: int = 3, most_running: int = 5, most_waiting: int = 4) -> Cluster:
-    """A small cluster where more is wanted than there is; its cycle runs all actions and is validated.
+    """A small cluster with more demand than capacity; its cycle runs all actions and is validated.
 
     Queues of up to four levels hold more than their quota, most nodes are full, and what waits has a claim, or a higher
     priority, or would fit if others moved together.
@@ -484,7 +484,7 @@ def tight_clusters(draw: st.DrawFn, *, most_nodes: int = 3, most_running: int = 
 
 @dataclass(frozen=True)
 class ModelPod:
-    """A pod as the raw object says."""
+    """A pod by its raw object."""
 
     key: str
     group: str
@@ -500,13 +500,13 @@ class ModelPod:
 
     @property
     def active(self) -> bool:
-        """Runs and will go on running."""
+        """Runs and keeps running."""
         return self.state == "running"
 
 
 @dataclass(frozen=True)
 class ModelQueue:
-    """A queue as the raw object says; -1 is unlimited."""
+    """A queue by its raw object; -1 is unlimited."""
 
     parent: str
     #: CPU milli, GPU hundredths
@@ -574,7 +574,7 @@ class Model:
     def nodes_after(
         self, placed: Iterable[Bind | Nominate], *, with_leaving: bool, without: Container[str] = ()
     ) -> dict[str, NodeModel]:
-        """All nodes with what runs there and what is placed; pods on their way out may be left out, and so may those
+        """All nodes with what runs there and what is placed; terminating pods may be left out, and so may those
         that are named."""
         rooms = self.empty_nodes()
         reserved = {device for pod in self.pods.values() for device in pod.devices}
@@ -594,7 +594,7 @@ class Model:
         return found
 
     def preemptible(self, group: str) -> bool:
-        """Whether a group may be taken back."""
+        """Whether a group is preemptible."""
         spec = self.groups[group]["spec"]
         said = spec.get("preemptibility")
         return bool(said == "preemptible" if said else self.priority(group) < 100)
@@ -613,7 +613,7 @@ class Model:
         return sorted(found, key=lambda pod: pod.place)
 
     def protected(self, group: str) -> set[str]:
-        """Pods of a group that may not be taken back."""
+        """Pods of a group that are not preemptible."""
         if self.preemptible(group):
             return set()
         running = self.active(group)

@@ -1,4 +1,4 @@
-"""Says at the end of a run which kinds of clusters and plans the property tests have met."""
+"""Reports at the end of a run which kinds of clusters and plans the property tests have drawn."""
 
 import pytest
 

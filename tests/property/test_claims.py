@@ -1,4 +1,4 @@
-"""Claims of devices in random clusters that move on: nothing is given twice, undo is exact, history does not matter."""
+"""Claims of devices in random clusters over cycles: nothing is given twice, undo is exact, history does not matter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RANDOM = st.randoms(use_true_random=True)
 
 
 def a_run(world: Cluster) -> CaseRun:
-    """A cluster that moves on, every step validated."""
+    """A cluster over several cycles, every step validated."""
     case = Case("claims", format_timestamp(NOW_NS), world.objects, {}, actions=list(ACTIONS), settings={})
     return CaseRun(case, validate=True)
 
@@ -91,7 +91,7 @@ def check_books(cycle: Cycle) -> None:
 @settings(max_examples=60, deadline=None)
 @given(random=RANDOM)
 def test_undo_restores_the_ledgers(random: Random) -> None:
-    """Place, evict, look ahead, place again: every step is undone exactly (gpu:D-11, T-93)."""
+    """Place, evict, try, place again: every step is undone exactly (gpu:D-11, T-93)."""
     running = a_run(a_cluster(random))
     running.step()
     later(running, random, 0)

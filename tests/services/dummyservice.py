@@ -1,4 +1,4 @@
-"""A service as small as one can be: flags, and a factory."""
+"""A minimal service: flags, and a factory."""
 
 from __future__ import annotations
 

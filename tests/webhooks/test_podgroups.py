@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_refused() -> None:
 
 
 def test_more_subgroups_than_the_scheduler_takes_are_refused_and_stay_updatable() -> None:
-    """A group that exists, from before there was a bound, must stay possible to change."""
+    """An existing group, older than the limit, must stay updatable."""
     parts = [part(f"s{number}", 1) for number in range(MOST_SUBGROUPS + 1)]
     text = f"spec.subGroups: {MOST_SUBGROUPS + 1} subgroups, at most {MOST_SUBGROUPS} are allowed"
     assert judged(*parts) == ValidationResult((text,))

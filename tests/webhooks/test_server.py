@@ -42,7 +42,7 @@ JANE = "system:serviceaccount:default:jane"
 
 
 def write_certificate(folder: Path, name: str = "localhost") -> tuple[Path, Path]:
-    """A certificate signed by itself, and its key."""
+    """A self-signed certificate, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)

@@ -1,5 +1,5 @@
 """A small cluster for tests of the binder: an API server, nodes, pods, requests, and a kubelet that plays the
-reservation program.  Methods are what people and the scheduler would do; `until_*` wait for what the binder does."""
+reservation program.  Methods are actions of users and the scheduler; `until_*` wait for the binder."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ Fault = Callable[[Request], Response | Exception | None]
 
 
 def status(code: int, reason: str, message: str = "injected") -> Response:
-    """An answer that refuses."""
+    """An error answer."""
     return Response(code, msgspec.json.encode({"kind": "Status", "code": code, "reason": reason, "message": message}))
 
 
 class FaultyBinderTransport:
-    """A transport that notes the writes, and answers in the server's place where a fault says so."""
+    """A transport that records writes, and answers instead of the server where a fault is set."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
@@ -53,7 +53,7 @@ class FaultyBinderTransport:
         self.fault: Fault = lambda request: None
         #: called after each request that the server has carried out
         self.fault_after: Fault = lambda request: None
-        #: what becomes of the bytes of a watch
+        #: how the bytes of a watch are changed
         self.garble: Callable[[bytes], bytes] = lambda chunk: chunk
 
     async def send(self, request: Request) -> Response:
@@ -150,7 +150,7 @@ class BinderCluster:
         #: whether the reservation program reports its GPU
         self.answers = True
         self.gpus = 0
-        #: what the kubelet is about
+        #: work of the kubelet in progress
         self.tasks: set[asyncio.Task[None]] = set()
         self._given: set[str] = set()
         self._changed = asyncio.Event()
@@ -262,7 +262,7 @@ class BinderCluster:
         return await self.client.create(BIND_REQUESTS, document)
 
     async def set_phase(self, pod: str, phase: str, namespace: str = "ns") -> None:
-        """What the kubelet says of a pod."""
+        """The status of a pod by its kubelet."""
         await self.client.patch(PODS, pod, {"status": {"phase": phase}}, namespace, subresource="status")
 
     async def get(self, resource: Resource, name: str, namespace: str = "ns") -> JsonObject | None:

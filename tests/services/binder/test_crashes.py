@@ -1,4 +1,4 @@
-"""A binder that dies at any write, and a server that fails at any: nothing is bound twice, nothing is left over."""
+"""A binder that dies, or a server that fails, at any write: nothing is bound twice, nothing is left over."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALLOCATION = {
         "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
     },
 }
-#: Reservation pods are waited for as long as it takes where the clock runs fast.
+#: Reservation pods have no timeout where the clock runs fast.
 PATIENT = replace(BinderOptions(), reservation_timeout_s=100_000)
 #: two reservation pods, labels, claim, two ConfigMaps, binding, condition, phase
 WRITES = 9
@@ -136,7 +136,7 @@ async def test_without_read_permission_an_unanswered_bind_is_not_given_up() -> N
             return ConnectionLost("injected") if binds == 1 else None
 
         def forbidden(request: Request) -> Response | None:
-            """So answers a server that has just started: the roles come a moment later."""
+            """As a server that has just started answers: its roles are loaded a moment later."""
             nonlocal looks
             if request.method != "GET" or not request.path.endswith("/pods/p") or not binds:
                 return None

@@ -1,4 +1,4 @@
-"""BindRequests that a tenant wrote: whatever they say, no node and no device is filled beyond its capacity."""
+"""BindRequests written by a tenant never fill a node or device beyond its capacity."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def _settled(it: BinderCluster, count: int) -> list[str]:
 
 
 def _without_nodes(chunk: bytes) -> bytes:
-    """News of user pods that have a node do not come."""
+    """Events of user pods that have a node are held back."""
     lines = chunk.split(b"\n")
     kept = [line for line in lines if not (b'"namespace":"ns"' in line and b'"nodeName":"n1"' in line)]
     return b"\n".join(kept)
@@ -265,7 +265,7 @@ def attempt(number: int, hundredths: int, groups: list[str]) -> BindAttempt:
     )
 )
 def test_no_order_of_attempts_fills_a_gpu_beyond_its_memory(steps: list[tuple[int, list[str], bool]]) -> None:
-    """Whatever is let through, and whatever leaves again, the shares of each group stay within one GPU."""
+    """Whichever binds pass, and whichever pods end, the shares of each group stay within one GPU."""
     pods: Store[Pod] = Store(PODS, Pod)
     pods.index(GROUP_INDEX, lambda pod: gpu_groups(pod.metadata.labels))
     room = BindAdmission(pods, BinderOptions())

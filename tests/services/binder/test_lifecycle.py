@@ -1,4 +1,4 @@
-"""The machine of a BindRequest: gpu:BR-6, BR-7, B-4, T-60, T-62."""
+"""The state machine of a BindRequest: gpu:BR-6, BR-7, B-4, T-60, T-62."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Slow(FaultyBinderTransport):
         self.held, self.let_go, self.done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def send(self, request: Request) -> Response:
-        """Like the inner transport, a little later."""
+        """Like the inner transport, delayed."""
         if request.method != "PATCH" or LABEL_GOES not in (request.body or b""):
             return await super().send(request)
         self.held.set()

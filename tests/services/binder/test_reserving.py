@@ -1,4 +1,4 @@
-"""Reserving a GPU by itself, without the service that tidies up around it: gpu:RV-2 to RV-7."""
+"""Reserving a GPU, without the service and its cleanup: gpu:RV-2 to RV-7."""
 
 from __future__ import annotations
 

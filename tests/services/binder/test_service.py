@@ -200,7 +200,7 @@ async def test_an_attempt_that_outlives_the_lease_writes_nothing() -> None:
         binder = await it.binder(replace(ELECTED, reservation_timeout_s=4000))
         await it.request(await it.pod(fraction="0.5"), groups=("g",))
         await it.until_reservations(1)
-        # As if the process had stood still until the lease was over.
+        # As if the process had been suspended until the lease expired.
         binder.service._fence.until_s = asyncio.get_running_loop().time()
         binder.transport.writes.clear()
         (reservation,) = await it.reservations()
@@ -208,7 +208,7 @@ async def test_an_attempt_that_outlives_the_lease_writes_nothing() -> None:
         while binder.count("bind_attempts_total") < 2:
             await asyncio.sleep(0.002)
         assert not binder.transport.writes
-        # A renewal opens the way again.
+        # A renewal allows writes again.
         await it.until_phase("Succeeded")
         await binder.end()
 

@@ -74,7 +74,7 @@ async def test_t73_an_init_container_may_get_the_fraction_and_a_failed_bind_take
 
 
 async def untreated(it: BinderCluster, **annotations: str) -> JsonObject:
-    """A pod to which admission has added nothing, because it asks for its share since it is there."""
+    """A pod to which admission has added nothing, because it requests its share only since its creation."""
     await it.pod()
     asks = {"metadata": {"annotations": {names.GPU_FRACTION_ANNOTATION: "0.5", **annotations}}}
     return await it.client.patch(PODS, "p", asks, "ns")
@@ -114,7 +114,7 @@ def the_map(*owners: JsonObject) -> JsonObject:
 
 @pytest.mark.parametrize("controller", [True, None])
 async def test_a_map_of_this_pod_gets_our_keys_and_keeps_its_others(controller: bool | None) -> None:
-    """Also one that KAI's binder made: its reference to the pod is the only one and says nothing of a controller."""
+    """Also one that KAI's binder made: its reference to the pod is the only one and not a controller reference."""
     async with binder_cluster() as it:
         pod = await it.pod(fraction="0.5")
         says = {"controller": True} if controller else {}
@@ -146,7 +146,7 @@ async def test_a_new_map_is_controlled_by_its_pod() -> None:
 
 @pytest.mark.parametrize("whose", ["nobody", "another pod", "another beside this pod"])
 async def test_a_map_that_is_not_this_pods_own_is_neither_written_nor_deleted(whose: str) -> None:
-    """The annotation that names it is the tenant's word; gpu:E-3 would overwrite it."""
+    """The annotation that names it is written by the tenant; gpu:E-3 would overwrite it."""
     async with binder_cluster() as it:
         pod, keeper = await it.pod(fraction="0.5"), await it.pod("keeper")
         owners = {

@@ -161,7 +161,7 @@ async def test_an_unreadable_annotation_of_a_job_is_reported_and_others_are_serv
         message = await place.wait_for_warning("a", WARNING)
         await place.pods.wait_until(assigned("b"))
         await place.client.patch(resources.PODS, "a", {"metadata": {"labels": {"touched": "x"}}}, "default")
-        # What comes later is seen later.
+        # Events are seen in order.
         await place.pod("c")
         await place.pods.wait_until(assigned("c"))
     assert await place.count("a", WARNING) >= 2

@@ -127,7 +127,7 @@ def test_the_reason_of_another_pool_does_not_count_for_this_one() -> None:
     ],
 )
 def test_a_scheduler_that_was_seen_at_work_in_the_pool_serves_it(before: Pod, after: Pod) -> None:
-    """A pod may wait for long without a word, for a victim that takes its time."""
+    """A pod may wait long without an event, for a victim with a long grace period."""
     scene = Scene()
     scene.look()
     scene.clock.at_s = 200.0

@@ -198,7 +198,7 @@ async def test_an_object_broken_again_is_reported_again(place: ServiceCluster) -
         await place.client.patch(resources.POD_GROUPS, "bad", {"spec": {"minMember": 8}}, "default")
         await place.groups.wait_until(stands("bad", "Ready", "False"))
         await place.client.patch(resources.POD_GROUPS, "bad", {"spec": {"minMember": 7}}, "default")
-        # What comes later is seen later.
+        # Events are seen in order.
         await place.group("last")
         await place.groups.wait_until(stands("last", "Ready", "False"))
     assert await place.count("bad", "Unreadable") == 2

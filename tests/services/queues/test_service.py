@@ -143,7 +143,7 @@ async def test_an_object_broken_again_is_reported_again(place: ServiceCluster) -
         await place.client.patch(resources.QUEUES, "bad", {"spec": {"priority": 8}})
         await place.queues.wait_until(stands("bad", "Orphan", "False"))
         await place.client.patch(resources.QUEUES, "bad", {"spec": {"priority": 7}})
-        # What comes later is seen later.
+        # Events are seen in order.
         await place.queue("last")
         await place.queues.wait_until(stands("last", "Orphan", "False"))
     assert await place.count("bad", "Unreadable") == 2

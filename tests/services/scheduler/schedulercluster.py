@@ -1,4 +1,4 @@
-"""A cluster for tests of the scheduler service: an API server, and sentences about what is in it.
+"""A cluster for tests of the scheduler service: an API server, and a fluent builder for its objects.
 
     async with cluster() as lab:
         await lab.node("a", gpus=8)
@@ -51,7 +51,7 @@ def refusal(code: int, reason: str, message: str = "") -> Response:
 
 @dataclass
 class FaultRule:
-    """What happens to requests that match, so many times."""
+    """The outcome of matching requests, so many times."""
 
     method: str
     path: str
@@ -91,7 +91,7 @@ class FaultyTransport:
             self.rules.append(FaultRule(method, path, before=refuse, times=times))
 
     def heal(self) -> None:
-        """From now on everything passes."""
+        """Remove all faults."""
         self.rules.clear()
 
     def written(self, method: str, path: str) -> list[Request]:
@@ -290,7 +290,7 @@ class SchedulerCluster:
         return "", "", ""
 
     def records(self, kind: str = "bind-plan") -> list[dict[str, str]]:
-        """What the records of schedulers say, those of one kind."""
+        """The contents of the records of schedulers, of one kind."""
         return [
             item["data"]
             for item in self.maps.values()

@@ -125,7 +125,7 @@ async def test_a_pod_whose_group_never_appears_is_reported_after_a_while() -> No
 
 
 async def test_invalid_fields_are_reported_with_what_is_used_instead() -> None:
-    """ADR 27: a typo is no reason to wait, and none to be silent."""
+    """ADR 27: a typo does not block a group, but is reported."""
     async with scheduler_cluster() as lab:
         await lab.client.patch(resources.QUEUES, "team", {"spec": {"preemptMinRuntime": "soon"}})
         await lab.group("late", preemptionDelay="soon")

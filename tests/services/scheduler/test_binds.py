@@ -1,4 +1,4 @@
-"""Binds: the two ways to a node, what rides along, and what happens when the API server says no or nothing at all."""
+"""Binds: both ways to bind, what a bind carries, and what happens when the API server refuses or does not answer."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def test_without_read_permission_an_unanswered_bind_keeps_its_node(fast_bi
         await lab.node("a", gpus=1)
         written, seen = (BINDING, r"/pods/job-0$") if fast_bind else (r"/bindrequests$", r"/bindrequests/job-0$")
         lab.faults.lose("POST", written, ConnectionLost("no answer"), carried_out=True)
-        # So answers a server that has just started: the roles come a moment later.
+        # As a server that has just started answers: its roles are loaded a moment later.
         lab.faults.refuse("GET", seen, refusal(403, "Forbidden", "not yet"), times=3)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler(fast_bind=fast_bind):

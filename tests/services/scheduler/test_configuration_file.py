@@ -18,7 +18,7 @@ NEWER = "tiers: [{plugins: [{name: predicates}, {name: proportion}, {name: quant
 
 
 async def pages(scheduler: Scheduler) -> tuple[str, str]:
-    """What `/readyz` and `/metrics` say, of a scheduler that is ready."""
+    """The bodies of `/readyz` and `/metrics` of a ready scheduler."""
     endpoint = scheduler.metrics_endpoint("127.0.0.1:0")
     port = await endpoint.start()
     try:

@@ -1,4 +1,4 @@
-"""docs/scheduler.md says what is true: every metric, every flag of our own, every link."""
+"""docs/scheduler.md is right: every metric, every flag of our own, every link."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ async def test_no_pod_is_evicted_twice_while_the_watch_is_behind() -> None:
         await an_unfair_cluster(lab)
         async with lab.scheduler() as scheduler:
             await lab.pods.wait_until(lambda _: len(going(lab)) == 1, 10)
-            # The deletion is known here, and as far as the scheduler goes it is assumed or seen.
+            # The test sees the deletion; the scheduler assumes or sees it.
             for _ in range(3):
                 await scheduler.loop.cycle()
             await scheduler.dispatcher.drain()

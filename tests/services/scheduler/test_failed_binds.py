@@ -38,7 +38,7 @@ def refuse_binds(lab: SchedulerCluster, job: str) -> None:
 
 
 class Jobs:
-    """Plays the controller of two jobs of one pod: what is evicted, or cannot be bound, comes back as another pod."""
+    """Plays the controller of two jobs of one pod: evicted and unbindable pods are recreated."""
 
     def __init__(self, lab: SchedulerCluster) -> None:
         self.lab = lab
@@ -94,7 +94,7 @@ async def until_confined(lab: SchedulerCluster, jobs: Jobs, scheduler: Scheduler
             await jobs.tend()
             await scheduler.loop.cycle()
             await asyncio.sleep(0)
-        # An eviction that was decided before may still be on its way.
+        # An eviction that was decided before may still be under way.
         await scheduler.dispatcher.drain()
         while not jobs.settled("honest"):
             await jobs.tend()

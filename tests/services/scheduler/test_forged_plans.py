@@ -38,7 +38,7 @@ async def annotate(lab: SchedulerCluster, group: str, node: str, more: list[Any]
 async def attacked(
     lab: SchedulerCluster, way: str, group: str, node: str, pods: list[str], more: list[Any] | None = None
 ) -> None:
-    """Let a scheduler meet the forged plan, and do what it does about it."""
+    """Run a scheduler against the forged plan."""
     if way == "annotation before":
         await annotate(lab, group, node, more or [])
     elif way == "record":

@@ -1,4 +1,4 @@
-"""What a tenant writes about shared GPUs, BindRequests and nodes takes nothing from others, and nothing is free."""
+"""What a tenant writes about shared GPUs, BindRequests and nodes takes nothing from others and is charged."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ async def test_a_request_of_ours_that_was_changed_no_longer_counts() -> None:
 
 @pytest.mark.parametrize("devices", ["", "0"])
 async def test_a_request_that_the_last_leader_wrote_is_carried_on(devices: str) -> None:
-    """Also where the pod words its wish in a way that only the engine reads."""
+    """Also where the pod requests its share in a form that only the engine reads."""
     asked = {**HALF, names.GPU_NUM_DEVICES_ANNOTATION: devices} if devices else HALF
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1, memory_mib=40_000)
@@ -224,7 +224,7 @@ async def test_pods_whose_group_was_deleted_stay_charged() -> None:
     ids=["another node pool", "a queue that does not exist"],
 )
 async def test_pods_stay_charged_where_their_group_stops_paying(change: Raw) -> None:
-    """A tenant may write its own PodGroup, but not away from the account of what runs."""
+    """A tenant may write its own PodGroup, but running pods stay charged."""
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=GPUS)
         await lab.queue("small", parent="department", quota=2, limit=2)

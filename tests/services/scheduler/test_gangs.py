@@ -1,4 +1,4 @@
-"""Gangs are whole, whatever dies: the plan comes before the first bind; the next leader finishes or undoes it."""
+"""Gangs are whole, whatever fails: the plan comes before the first bind; the next leader finishes or undoes it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_a_crash_at_any_write_leaves_no_gang_half_started(after: bool) -> 
     write = 0
     while True:
         async with scheduler_cluster() as lab:
-            # Room for one of the two only: what is left of the gang must not lose its places to the other.
+            # Only one of the two fits: the rest of the gang must not lose its nodes to the other.
             await lab.node("a", gpus=3)
             await lab.gang("train", pods=3, gpu=1)
             writes = await killed_at(lab, write, after=after, fast_bind=True)

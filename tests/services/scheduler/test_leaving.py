@@ -20,7 +20,7 @@ async def runs(lab: SchedulerCluster, name: str) -> None:
 
 
 async def cycles(scheduler: Scheduler, count: int = 3) -> None:
-    """Some more cycles, and all that comes of them."""
+    """Some more cycles, and all their writes."""
     for _ in range(count):
         await scheduler.loop.cycle()
         await scheduler.dispatcher.drain()
@@ -37,7 +37,7 @@ async def until_going(lab: SchedulerCluster, *pods: str) -> None:
 
 
 async def goes(lab: SchedulerCluster, pod: str) -> None:
-    """A pod that is being deleted goes at last."""
+    """A terminating pod is gone."""
     await lab.client.patch(resources.PODS, pod, {"metadata": {"finalizers": None}}, "default")
     await lab.client.delete(resources.PODS, pod, "default", grace_s=0)
     await lab.pods.wait_until(lambda store: f"default/{pod}" not in store, 10)
@@ -154,7 +154,7 @@ async def test_a_new_leader_waits_for_the_victim_and_then_starts_the_job() -> No
             assert not lab.placed("job")
             await goes(lab, victim)
             await lab.until_bound("job", 1)
-        # One of the scheduler; the other was this test's, and went past its wire.
+        # One of the scheduler; the other was this test's, and bypassed its transport.
         assert len(lab.faults.written("DELETE", POD)) == 1
 
 
@@ -175,7 +175,7 @@ async def test_a_quick_victim_costs_no_further_write() -> None:
 
 
 async def test_the_mark_of_a_victim_cannot_be_given_with_a_new_pod() -> None:
-    """The status of a pod is not its creator's to say."""
+    """The creator of a pod does not set its status."""
     async with scheduler_cluster() as lab:
         condition: dict[str, Any] = {"type": names.CONDITION_EVICTED_FOR, "status": "True", "message": ""}
         await lab.create(

@@ -121,7 +121,7 @@ async def test_a_standby_keeps_nothing_of_groups_that_have_gone() -> None:
             async with running(second):
                 tables = second.intake.tables
                 await lab.gang("stays", pods=1, gpu=2)
-                # What the first leaves behind is what those like it are known by.
+                # The first leaves the entry that equal ones share.
                 before: dict[str, int] = {}
                 for name in ("one", "two", "three"):
                     await lab.gang(name, pods=1, gpu=2)

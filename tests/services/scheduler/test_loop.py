@@ -1,4 +1,4 @@
-"""The loop: what starts a cycle, what a failing one costs, the configuration file, standing by and taking over."""
+"""The loop: what starts a cycle, what a failing one costs, the configuration file, standby and takeover."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_cycle_that_fails_is_followed_by_another(caplog: pytest.LogCaptu
             failures += 1
             raise RuntimeError("the tables contradict themselves")
 
-        # The tables as an accident might leave them; new ones, built from the caches, are sound.
+        # Corrupted tables; new ones, built from the caches, are sound.
         tables.snapshot = broken  # type: ignore[method-assign]
         async with running(scheduler):
             await lab.until_bound("job", 1)
@@ -158,7 +158,7 @@ async def test_a_change_that_cannot_be_ingested_is_reported_and_the_others_are_i
         scheduler = lab.make_scheduler()
 
         class Odd(core_tables.Tables):
-            """Tables that stumble over one node."""
+            """Tables that fail on one node."""
 
             def apply(self, item: Any) -> None:
                 if item.metadata.name == "odd":

@@ -1,4 +1,4 @@
-"""In a large cluster: what is done for one object does not grow with the others, and nothing keeps the event loop."""
+"""In a large cluster: the work for one object does not grow with the others, and nothing blocks the event loop."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Large:
         self.say("ADDED", "PodGroup", name, spec={"queue": "q", "minMember": minimum})
 
     def invalid(self) -> dict[str, float]:
-        """What the metric says about objects that cannot be used."""
+        """The metric of unusable objects."""
         registry = self.scheduler.metrics.registry
         return {
             sample.labels["kind"]: sample.value
@@ -134,7 +134,7 @@ async def test_an_object_that_cannot_be_read_costs_the_same_however_many_there_a
     cost = count_calls(lambda: complaints.report_unreadable("Pod", "default/second", error))
     for name in numbered("pod"):
         complaints.report_unreadable("Pod", f"default/{name}", error)
-    # A collection of garbage may fall into either.
+    # A garbage collection may run during either.
     assert count_calls(lambda: complaints.report_unreadable("Pod", "default/last", error)) <= 2 * cost
 
 

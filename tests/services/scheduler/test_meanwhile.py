@@ -1,4 +1,4 @@
-"""What changes while a write is under way: the end of an old write says nothing about a newer decision."""
+"""What changes while a write is under way: the end of an old write does not affect a newer decision."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def classes(lab: SchedulerCluster) -> None:
 
 
 async def a_rival_waits(lab: SchedulerCluster) -> None:
-    """Work that would take any place at once finds none."""
+    """A rival that would take any free node finds none."""
     await lab.group("rival", priorityClassName="urgent")
     await lab.pod("rival-0", "rival", gpu=1)
     await lab.wait_for_event("Unschedulable", "rival")
@@ -114,7 +114,7 @@ async def has_node(lab: SchedulerCluster, pod: str) -> bool:
 async def the_late_answer_frees_nothing(
     lab: SchedulerCluster, scheduler: Scheduler, held: Held, earlier: list[asyncio.Task[object]]
 ) -> None:
-    """The first of two binds ends while a rival waits for a place; the second keeps its own."""
+    """The first of two binds ends while a rival waits for a node; the second keeps its own."""
     await a_rival_waits(lab)
     held.let_go(0)
     await asyncio.wait(earlier, timeout=10)
@@ -282,7 +282,7 @@ async def test_a_plan_that_was_recorded_after_all_is_not_begun_after_it_was_give
         await lab.node("a", gpus=2)
         await classes(lab)
         lab.faults.lose("POST", r"/configmaps$", ConnectionLost("no answer"), carried_out=True)
-        # So answers a server that has just started: the roles come a moment later.
+        # As a server that has just started answers: its roles are loaded a moment later.
         lab.faults.refuse("POST", r"/configmaps$", refusal(403, "Forbidden", "no roles yet"), times=1)
         await lab.group("train", minimum=2, priorityClassName="steady")
         for index in range(2):

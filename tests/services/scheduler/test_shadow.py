@@ -44,7 +44,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]
 
 
 def lines(said: pytest.LogCaptureFixture, start: str = "") -> list[str]:
-    """What the shadow said, of what begins so."""
+    """The log lines of the shadow with this prefix."""
     found = [each.getMessage() for each in said.records if each.name == "pykai.scheduler.shadow"]
     return sorted(each for each in found if each.startswith(start))
 
@@ -69,7 +69,7 @@ async def shadow(lab: SchedulerCluster, patience_s: float = 3600.0, **flags: Any
         assert isinstance(scheduler.dispatcher, Shadow)
         scheduler.dispatcher.assumption_timeout_s = patience_s
         yield scheduler
-        # Writers run behind; they get the time they would need.
+        # Writers are asynchronous; they get the time they would need.
         await scheduler.writes.flush()
         await scheduler.recorder.flush()
     assert lab.faults.writes == []
@@ -82,7 +82,7 @@ async def cycles(scheduler: Scheduler, count: int = 5) -> None:
 
 
 async def until_said(said: pytest.LogCaptureFixture, start: str, count: int = 1) -> list[str]:
-    """Wait until so many lines begin so."""
+    """Wait for so many lines with this prefix."""
     try:
         async with asyncio.timeout(10):
             while len(found := lines(said, start)) < count:
@@ -248,7 +248,7 @@ async def test_failed_cycles_and_rebuilt_tables_repeat_nothing(said: pytest.LogC
             await cycles(scheduler)
             assert lines(said, "would bind") == told
         async with shadow(lab) as scheduler:
-            # Another shadow knows nothing of the first.
+            # Another shadow does not know the first.
             await until_said(said, "would bind", 4)
 
 

@@ -1,4 +1,4 @@
-"""Whose start is worth writing down, and when it was."""
+"""Which groups get a start timestamp, and which one."""
 
 from __future__ import annotations
 

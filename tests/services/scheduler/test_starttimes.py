@@ -44,7 +44,7 @@ class Diary(Feed):
         self.say("DELETED", "Pod", {"metadata": meta})
 
     def says(self, start: str | None, minimum: int = 1, **spec: Any) -> None:
-        """The PodGroup says when it started."""
+        """Set the start timestamp of the PodGroup."""
         meta = {"name": "g", "annotations": {START: start} if start else {}}
         self.say("MODIFIED", "PodGroup", {"metadata": meta, "spec": {"queue": "q", "minMember": minimum, **spec}})
 
@@ -197,7 +197,7 @@ async def test_subgroups_count_in_the_minimum(diary: Diary, tree: Mapping[str, A
 
 
 async def test_a_snapshot_holds_the_start_that_counts(diary: Diary) -> None:
-    """A replay of it decides as was decided."""
+    """A replay of it makes the same decisions."""
     diary.starts("p", TEN)
     diary.says(FAR)
     tables = Tables(None, diary.intake.objects())
@@ -224,7 +224,7 @@ async def a_protected_cluster(lab: SchedulerCluster) -> None:
 
 @pytest.mark.parametrize("forged", [True, False])
 async def test_a_forged_start_protects_no_pod(forged: bool) -> None:
-    """The kubelet says that the pod runs for two hours, an honest group that it started just now."""
+    """By its kubelet the pod has run for two hours; an honest group has just started."""
     async with scheduler_cluster() as lab:
         await a_protected_cluster(lab)
         hours_ns = 2 * 3600 * 1_000_000_000

@@ -117,7 +117,7 @@ def test_a_new_pod_of_a_waiting_group_gets_a_condition_and_the_others_no_second_
 
 
 def pod_texts(cluster: Cluster, *refusals: Refusal) -> list[str]:
-    """What the pods of the waiting group say if these are the refusals of the group."""
+    """The conditions of the pods of the waiting group for these refusals of the group."""
     plan, snapshot = cluster.cycle()
     (record,) = plan.unscheduled
     plan = changed(plan, unscheduled=(changed(record, refusals=refusals),))

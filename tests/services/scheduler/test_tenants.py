@@ -135,7 +135,7 @@ async def test_a_tenant_without_a_reservation_on_its_node_does_not_count(house: 
 async def test_a_pod_that_only_claims_to_be_a_reservation_does_not_count(
     house: House, namespace: str, name: str, node: str
 ) -> None:
-    """It counts in one namespace and under one name; elsewhere it is a pod like any other, and holds nothing."""
+    """It counts in one namespace and under one name; elsewhere it is an ordinary pod, and holds nothing."""
     await house.pod(name, HELD, node, namespace=namespace)
     await house.pod("tenant", SHARING, node)
     assert house.judged("tenant")[0] == {}
