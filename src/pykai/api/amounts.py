@@ -1,9 +1,9 @@
-"""Resource lists that we write: read with leniency, added exactly, written only where a value changes.
+"""Resource lists that we write: read leniently, added exactly, written only where a value changes.
 
-Amounts are ints of billionths by resource name, so sums are exact and what is added can be taken away again.  Objects
-carry them as quantities.  `read_amounts` takes whatever stands in a status (nothing, garbage, nulls) and keeps what can
-be read; `amounts_patch` gives the smallest merge patch from there to what should stand there, and compares by value:
-`1000m` and `1` are equal.
+Amounts are ints of billionths by resource name, so sums are exact and additions can be undone.  Objects carry them as
+quantities.  `read_amounts` accepts any content of a status (nothing, garbage, nulls) and keeps the readable amounts;
+`amounts_patch` returns the smallest merge patch to the desired amounts, and compares by value: `1000m` and `1` are
+equal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BYTES = frozenset((names.MEMORY, names.EPHEMERAL_STORAGE, names.STORAGE))
 
 
 def read_amounts(listed: object) -> NanoAmounts:
-    """The amounts of a resource list; what is none is left out."""
+    """The amounts of a resource list; invalid ones are left out."""
     amounts: NanoAmounts = {}
     if isinstance(listed, Mapping):
         for name, raw in listed.items():
@@ -33,7 +33,7 @@ def read_amounts(listed: object) -> NanoAmounts:
 
 
 def add_amounts(into: NanoAmounts, other: Mapping[str, int], sign: int = 1) -> None:
-    """Add, or take away (`sign` -1); what becomes zero leaves."""
+    """Add, or subtract (`sign` -1); zero amounts are removed."""
     for name, value in other.items():
         total = into.get(name, 0) + sign * value
         if total:
@@ -48,7 +48,7 @@ def format_amount(name: str, nanos: int) -> str:
 
 
 def amounts_patch(listed: object, desired: Mapping[str, int]) -> dict[str, str | None]:
-    """A merge patch from the list that stands there to the amounts that should; empty for none."""
+    """A merge patch from the present list to the desired amounts; empty for none."""
     current = read_amounts(listed)
     patch: dict[str, str | None] = {
         name: format_amount(name, value) for name, value in desired.items() if current.get(name) != value

@@ -1,8 +1,8 @@
-"""Conditions of an object's status: what holds, since when, and why.
+"""Conditions of an object's status: status, reason, message and transition time.
 
-A service says what holds (`Standing`); `merged` compares that with what stands in the object and gives the list to
-write, or None when nothing would change.  `lastTransitionTime` moves only when the status of a condition turns.
-Conditions of other types belong to others and stay.
+A service computes each `DesiredCondition`; `merge_conditions` compares them with the object and returns the list to
+write, or None if nothing would change.  `lastTransitionTime` changes only with the status of a condition. Conditions of
+other types belong to other writers and stay.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ConditionDocument = dict[str, Any]
 
 
 class DesiredCondition(NamedTuple):
-    """One condition as it should read."""
+    """A desired condition."""
 
     type: str
     is_true: bool
@@ -25,7 +25,7 @@ class DesiredCondition(NamedTuple):
 def merge_conditions(
     existing: object, desired: Iterable[DesiredCondition], now: str, *, with_transition_ids: bool = False
 ) -> list[ConditionDocument] | None:
-    """The conditions to write, None if they stand there already; `numbered` gives each turn a `transitionID`."""
+    """The conditions to write, None if they are up to date; `numbered` gives each transition a `transitionID`."""
     entries = [dict(entry) for entry in existing if isinstance(entry, Mapping)] if isinstance(existing, list) else []
     position = {entry.get("type"): index for index, entry in enumerate(entries)}
     transition_id = max((_transition_number(entry.get("transitionID")) for entry in entries), default=0)

@@ -4,11 +4,11 @@ The fields are those that scheduling reads: requests, placement constraints, vol
 A field is optional (`None`) where Kubernetes gives absence a meaning: an absent namespace selector means the pod's
 own namespace, an empty one all namespaces. Everything else defaults to empty.
 
-Resource lists stay as they stood on the wire, text or numbers, for `quantity.milli_value` and `quantity.unit_value` to
+Resource lists stay as they are on the wire, text or numbers, for `quantity.milli_value` and `quantity.unit_value` to
 read: most pods repeat a handful of quantities, so reading lazily through their cache is cheaper than decoding each.
 
-The data of ConfigMaps is never decoded: the scheduler asks only whether one exists, and need not hold secrets in
-memory.
+The data of ConfigMaps is never decoded: the scheduler only needs to know whether one exists, and need not hold secrets
+in memory.
 """
 
 from msgspec import field
@@ -21,7 +21,7 @@ ResourceList = dict[str, RawQuantity]
 
 
 class Taint(Wire):
-    """What keeps pods away from a node."""
+    """Keeps pods off a node."""
 
     key: str = ""
     value: str = ""
@@ -183,7 +183,7 @@ class Affinity(Wire):
 
 
 class Toleration(Wire):
-    """A taint that the pod bears; an empty key with Exists bears all, an empty effect any effect."""
+    """Tolerates a taint; an empty key with Exists tolerates all, an empty effect any effect."""
 
     key: str = ""
     operator: str = ""
@@ -303,7 +303,7 @@ class PriorityClass(Wire):
 
 
 class ConfigMap(Wire):
-    """That a ConfigMap exists; what it holds is not decoded."""
+    """The existence of a ConfigMap; its content is not decoded."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
 

@@ -1,11 +1,11 @@
 """The custom resources, as CustomResourceDefinitions to be installed: Queue, PodGroup, BindRequest, Topology.
 
-`custom_resource_definitions()` gives them as plain documents.  The schemas are written down field by field with a few
-small words (`text`, `integer`, `record`, ...), because they are a promise to other writers and hold more than our own
-pruned types read; a test compares both, so that no field we read is pruned away by the API server.
+`custom_resource_definitions()` returns them as plain documents.  The schemas are written field by field with a few
+small functions (`text`, `integer`, `object_schema`, ...), because they are a contract with other writers and hold more
+than our own pruned types read; a test compares both, so that the API server prunes no field we read.
 
-Subtle: there are no defaults in any schema, as in KAI: what is absent has a meaning of its own.  Allocations of claims
-inside a BindRequest are passed on untouched, in whatever version of resource.k8s.io wrote them.
+Subtle: there are no defaults in any schema, as in KAI: absence has a meaning of its own.  Allocations of claims inside
+a BindRequest are passed on untouched, in whatever version of resource.k8s.io wrote them.
 """
 
 from __future__ import annotations

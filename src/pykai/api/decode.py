@@ -1,16 +1,17 @@
-"""From JSON, or from parsed YAML, to wire types; from a bad object to a sentence that says what to fix.
+"""From JSON, or from parsed YAML, to wire types; a bad object gives an error that says what to fix.
 
 `decode_object` takes any object and picks the type by kind and API group; `decode_as` is for callers that know the
-type, as items of a list carry neither. `decode_each` and `decode_list` do the same for many and keep the bad ones
-apart, so that one unreadable object never hides the others.
+type, as items of a list carry neither. `decode_each` and `decode_list` do the same for many and return the bad ones
+separately, so that one unreadable object never hides the others.
 
 The usual object passes through one msgspec decoder and nothing else. One that the decoder refuses is read again into
-plain dicts and walked by `leniency`, which replaces nulls as Go does and names the exact field if it stays wrong.
+plain dicts and walked by `nulls`, which replaces nulls as Go does and names the exact field if it is still wrong.
 Claims and slices of resource.k8s.io/v1beta1 are rewritten to the shape of v1 first.
 
-Subtle: the kind alone does not say the type. `PodGroup` and `Topology` exist in several API groups with other fields,
-so an object of a foreign group is an `UnknownKind`, not a broken object. Versions within a group are not told apart.
-Quantities, durations and timestamps inside objects are not read here; their readers raise errors of their own.
+Subtle: the kind alone does not determine the type. `PodGroup` and `Topology` exist in several API groups with other
+fields, so an object of a foreign group is an `UnknownKind`, not a broken object. Versions within a group are not
+distinguished. Quantities, durations and timestamps inside objects are not read here; their readers raise their own
+errors.
 """
 
 from collections.abc import Iterable
@@ -129,7 +130,7 @@ class DecodeError(ValueError):
 
 
 class UnknownKind(DecodeError):
-    """The object may be sound, but nothing here reads objects of its kind and API group."""
+    """The object may be valid, but we read no objects of its kind and API group."""
 
 
 class _Header(msgspec.Struct, rename="camel"):
@@ -253,7 +254,7 @@ def _parsed_or_none(data: EncodedObject) -> Any:
 
 
 def _subject(document: object, kind: str) -> str:
-    """`Pod ns/name` as far as it can be read; this serves errors, so it must bear anything."""
+    """`Pod ns/name` as far as it can be read; this serves errors, so it must accept anything."""
     metadata = document.get("metadata") if isinstance(document, dict) else None
     if not isinstance(metadata, dict):
         metadata = {}

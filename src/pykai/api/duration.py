@@ -5,9 +5,9 @@ KAI's objects, flags and annotations carry durations as Go prints them. `parse_d
 and usage windows allow; `format_go_duration` prints like `Duration.String`. The value is an int of nanoseconds within
 int64.
 
-Subtle: a number needs a unit, except a lone `0`. Blanks are refused. What does not fit int64 is refused too and does
-not saturate, because Go refuses it, and a duration that large is a slip of the pen. The fraction of a number is
-scaled in floating point like Go's: digits that float64 cannot hold are lost in both.
+Subtle: a number needs a unit, except a lone `0`. Blanks are refused. A value beyond int64 is refused too and does not
+saturate, because Go refuses it, and a duration that large is a typo. The fraction of a number is scaled in floating
+point like Go's: digits that float64 cannot hold are lost in both.
 """
 
 import re
@@ -39,7 +39,7 @@ _MAX_DIGITS: Final = 19
 
 
 class DurationError(ValueError):
-    """The text is no duration; `text` is what was read."""
+    """The text is not a duration; `text` is the input."""
 
     def __init__(self, text: str, problem: str) -> None:
         self.text = text

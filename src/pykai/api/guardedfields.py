@@ -1,20 +1,20 @@
-"""What only services write on pods, PodGroups and BindRequests, and the right that tells a service from a tenant.
+"""Fields that only services write on pods, PodGroups and BindRequests, and the right that identifies a service.
 
 One table with two readers.  `pykai.operator.policies` makes ValidatingAdmissionPolicies of it, which a Kubernetes API
 server evaluates itself.  The embedded API server evaluates the table directly (`pykai.lab.apiserver.policyenforcer`).
 One test sends the same requests to both.
 
 A guard names fields and rights.  A write that sets, changes or removes one of the fields passes if its user holds one
-of the rights; a write that leaves them as they are always passes.  Rights are questions to the server's authoriser,
-never names of users: cluster administrators, the services of KAI Scheduler and ours, and fake-gpu-operator pass by
-their roles.
+of the rights; a write that leaves them unchanged always passes.  Rights are checked by the server's authoriser, never
+by names of users: cluster administrators, the services of KAI Scheduler and ours, and fake-gpu-operator pass by their
+roles.
 
 Why `pods/status`: Kubernetes' role `edit` may only read it, and so may every controller that makes pods of a tenant's
 template; both schedulers, both binders and kubelets write it.  `pods/binding` would not do: the daemon set controller
 holds it, and KAI's scheduler does not.
 
-Subtle: an expression of a policy may cost 1,000,000, and one question to the authoriser costs 350,000 of it.  So at
-most two rights can be asked for in one place.
+Subtle: an expression of a policy may cost 1,000,000, and one call of the authoriser costs 350,000 of it.  So at most
+two rights can be checked in one place.
 
 Statements: policies:right.
 """
@@ -34,7 +34,7 @@ ANNOTATIONS: Final = ("metadata", "annotations")
 
 
 class RequiredRight(NamedTuple):
-    """A question to the authoriser."""
+    """A check by the authoriser."""
 
     verb: str
     #: `pods`, `pods/status`
@@ -52,11 +52,11 @@ class GuardedField(NamedTuple):
     """A part of an object."""
 
     path: tuple[str, ...]
-    #: of a map at the path; empty: whatever is there
+    #: of a map at the path; empty: any key
     key: str = ""
-    #: the key is the beginning of the keys that are meant
+    #: the key is a prefix of the guarded keys
     prefix: bool = False
-    #: only this value is meant
+    #: only this value is guarded
     value: str = ""
 
     def __str__(self) -> str:
@@ -70,20 +70,20 @@ class FieldGuard(NamedTuple):
     """Fields that belong to services."""
 
     fields: tuple[GuardedField, ...]
-    #: who writes them, for the message
+    #: their writers, for the message
     writer: str
-    #: one of these suffices for an object that is new
+    #: one of these suffices for a new object
     creating: tuple[RequiredRight, ...]
-    #: and one of these for one that exists; without any, updates are not looked at
+    #: and one of these for an existing one; without any, updates are not checked
     updating: tuple[RequiredRight, ...]
     #: only on pods of this scheduler
     scheduler: str = ""
-    #: a new object is refused whatever it holds
+    #: a new object is refused whatever it contains
     guards_creation: bool = False
 
     @property
     def message(self) -> str:
-        """What a refused writer reads."""
+        """The message for a refused writer."""
         asked = dict.fromkeys((*self.creating, *self.updating))
         rights = " or ".join(map(str, asked))
         fields = ", ".join(map(str, self.fields))
@@ -112,7 +112,7 @@ class ClosedNamespaces(NamedTuple):
 
     @property
     def message(self) -> str:
-        """What a refused service reads."""
+        """The message for a refused service."""
         return (
             f"services of {self.accounts.rpartition(':')[2]} write nothing in namespaces {', '.join(self.namespaces)}:"
             " no work of theirs runs there (`kai manifests --closed-namespace` sets the list)"
@@ -120,7 +120,7 @@ class ClosedNamespaces(NamedTuple):
 
 
 class GuardSettings(NamedTuple):
-    """What an installation may choose."""
+    """The settings of an installation."""
 
     scheduler_name: str = names.SCHEDULER_NAME
     services_namespace: str = names.DEFAULT_NAMESPACE
@@ -133,7 +133,7 @@ DEFAULT_GUARD_SETTINGS: Final = GuardSettings()
 
 _POD_SERVICES: Final = (RequiredRight("patch", "pods/status"),)
 _GROUP_SERVICES: Final = (RequiredRight("patch", "podgroups/status", names.SCHEDULING_GROUP),)
-#: of a PodGroup: what schedulers remember there
+#: of a PodGroup: state that schedulers keep there
 TIMESTAMPS: Final = (
     names.STALE_TIMESTAMP_ANNOTATION,
     names.LAST_START_TIMESTAMP_ANNOTATION,

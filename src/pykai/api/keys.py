@@ -11,7 +11,8 @@ def object_key(namespace: str, name: str) -> str:
 def split_key(key: str) -> tuple[str, str]:
     """Namespace and name of a key; the namespace of a cluster-wide object is empty.
 
-    The first slash divides: a name that a tenant wrote into a reference may hold more of them, a namespace may not.
+    The first slash separates: a name that a tenant wrote into a reference may contain more of them, a namespace may
+    not.
     """
     namespace, slash, name = key.partition("/")
     return (namespace, name) if slash else ("", namespace)

@@ -4,9 +4,9 @@ Other modules import a constant from here and never spell a key themselves, so t
 every reader and writer of that key. The values are those of KAI Scheduler and must not change: other programs read
 and write the same keys. `runai` in a key is history and stays.
 
-A constant says by its ending what it names: `_LABEL` and `_ANNOTATION` are keys in metadata, `_NODE_LABEL` keys on
-nodes, `_APP` values of the label `app`, `REASON_` reasons of unschedulable groups, `EVENT_` reasons of events. Units
-stand at the end of numbers (`_S` seconds, `_MIB` mebibytes).
+The suffix or prefix of a constant says what it names: `_LABEL` and `_ANNOTATION` are keys in metadata, `_NODE_LABEL`
+keys on nodes, `_APP` values of the label `app`, `REASON_` reasons of unschedulable groups, `EVENT_` reasons of events.
+Units are at the end of numbers (`_S` seconds, `_MIB` mebibytes).
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ NUMA_API_VERSION: Final = "topology.node.k8s.io/v1alpha2"
 DRA_API_VERSION: Final = "resource.k8s.io/v1"
 PRIORITY_API_VERSION: Final = "scheduling.k8s.io/v1"
 
-# Who schedules.
+# Names of schedulers.
 SCHEDULER_NAME: Final = "kai-scheduler"
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 DEFAULT_NAMESPACE: Final = "kai-scheduler"
@@ -42,7 +42,7 @@ SELECTED_NODE_LABEL: Final = "selected-node"
 APP_LABEL: Final = "app"
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 
-# What a user asks of the pod grouper, on the pod or on one of its owners.
+# Requests of a user to the pod grouper, on the pod or on one of its owners.
 PREEMPTIBILITY_LABEL: Final = "kai.scheduler/preemptibility"
 PRIORITY_CLASS_LABEL: Final = "priorityClassName"
 PROJECT_LABEL: Final = "project"
@@ -60,7 +60,7 @@ BATCH_MIN_MEMBER_ANNOTATION: Final = "kai.scheduler/batch-min-member"
 SKIP_POD_GROUPER_ANNOTATION: Final = "kai.scheduler/skip-podgrouper"
 TOP_OWNER_METADATA_ANNOTATION: Final = "kai.scheduler/top-owner-metadata"
 
-# What other programs write on workloads, and the pod grouper copies or leaves.
+# Keys that other programs write on workloads, and the pod grouper copies or leaves out.
 LAST_APPLIED_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
 DEPLOYMENT_REVISION_ANNOTATION: Final = "deployment.kubernetes.io/revision"
 SPARK_APP_NAME_LABEL: Final = "spark-app-name"
@@ -68,23 +68,23 @@ SPARK_APP_SELECTOR_LABEL: Final = "spark-app-selector"
 SPARK_ROLE_LABEL: Final = "spark-role"
 SPARK_EXECUTOR: Final = "executor"
 
-# The services around pods and groups, as they sign events.
+# The services around pods and groups, as sources of events.
 POD_GROUPER: Final = "pod-grouper"
 POD_GROUP_CONTROLLER: Final = "podgroup-controller"
 QUEUE_CONTROLLER: Final = "queue-controller"
 
-# What a scheduler remembers on a PodGroup (RFC 3339, UTC).
+# State that a scheduler keeps on a PodGroup (RFC 3339, UTC).
 STALE_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/stale-podgroup-timestamp"
 LAST_START_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/last-start-timestamp"
 LAST_EVICTION_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/last-eviction-timestamp"
 # Plans of gangs as earlier versions kept them; neither read nor written, since tenants write PodGroups.
 BIND_PLAN_ANNOTATION: Final = "kai.scheduler/bind-plan"
-# Records of a scheduler: the kind, and whose they are (`scheduler/dispatch/records.py`); ours, not in KAI Scheduler.
+# Records of a scheduler: their kind and owner (`scheduler/dispatch/records.py`); ours, not in KAI Scheduler.
 RECORD_LABEL: Final = "kai.scheduler/record"
 RECORD_SCHEDULER_LABEL: Final = "kai.scheduler/record-scheduler"
 RECORD_POOL_LABEL: Final = "kai.scheduler/record-node-pool"
 
-# Shared GPUs: what a pod asks for, and what it was given.
+# Shared GPUs: the request of a pod, and its allocation.
 GPU_FRACTION_ANNOTATION: Final = "gpu-fraction"
 GPU_MEMORY_ANNOTATION: Final = "gpu-memory"
 GPU_NUM_DEVICES_ANNOTATION: Final = "gpu-fraction-num-devices"
@@ -95,13 +95,13 @@ SHARED_GPU_CONFIGMAP_ANNOTATION: Final = "runai/shared-gpu-configmap"
 GPU_GROUP_LABEL: Final = "runai-gpu-group"
 # Pods with several shared devices carry one label a group: `runai-gpu-group/<group>` = `<group>`.
 GPU_GROUP_LABEL_PREFIX: Final = "runai-gpu-group/"
-# The value is the UUID of the GPU; only the key still speaks of an index.
+# The value is the UUID of the GPU; only the key still says index.
 RESERVED_GPU_ANNOTATION: Final = "run.ai/reserve_for_gpu_index"
 FAKE_GPU_NODE_LABEL: Final = "run.ai/fake.gpu"
-# Stands for a whole GPU that is not shared yet, in lists of GPU groups.
+# A whole GPU that is not shared yet, in lists of GPU groups.
 WHOLE_GPU_GROUP: Final = "-2"
 
-# NUMA placement of a pod: what the scheduler foresaw, and what the exporter saw.
+# NUMA placement of a pod: predicted by the scheduler, and observed by the exporter.
 NUMA_PREDICTED_ANNOTATION: Final = "kai.scheduler/numa-placement-predicted"
 NUMA_OBSERVED_ANNOTATION: Final = "kai.scheduler/numa-placement-observed"
 NUMA_POLICY_ATTRIBUTE: Final = "topologyManagerPolicy"
@@ -131,7 +131,7 @@ SHARED_GPU_POD_NAMESPACE_LABEL: Final = "shared-gpu-pod-namespace"
 KARPENTER_DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
 RESERVATION_NAME_PREFIX: Final = "gpu-reservation-"
 
-# What a container of a shared GPU is told: environment variables, and keys of the ConfigMaps they come from.
+# The configuration of a container with a shared GPU: environment variables, and keys of the ConfigMaps they come from.
 VISIBLE_DEVICES_KEY: Final = "NVIDIA_VISIBLE_DEVICES"
 LEGACY_VISIBLE_DEVICES_KEY: Final = "RUNAI-VISIBLE-DEVICES"
 NUM_OF_GPUS_KEY: Final = "RUNAI_NUM_OF_GPUS"
@@ -175,12 +175,12 @@ DEVICE_CLASS_RESOURCE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 DRA_DELETE_PROTECTION_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 ALLOCATION_EXACT_COUNT: Final = "ExactCount"
 ALLOCATION_ALL: Final = "All"
-# A device class or driver whose name contains this, in any case, deals in GPUs.
+# A device class or driver whose name contains this, in any case, provides GPUs.
 DRA_GPU_MARK: Final = "gpu"
 CLAIM_MAX_CONSUMERS: Final = 256
 CLAIM_MAX_RESULTS: Final = 32
 
-# Storage: what claims are told and tell, and the labels that say in which zone a volume lies.
+# Storage: annotations of claims, and the labels that name the zone of a volume.
 SELECTED_NODE_ANNOTATION: Final = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED_ANNOTATION: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER_ANNOTATION: Final = "pv.kubernetes.io/bound-by-controller"
@@ -197,7 +197,7 @@ ZONE_LABELS: Final = {
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 
-# Simulated machines: what a pod declares of its own course, and what it was given.
+# Simulated machines: the behaviour that a pod declares, and its devices.
 SIMULATED_NODE_LABEL: Final = "simulator.kai.scheduler/node"
 RUN_SECONDS_ANNOTATION: Final = "simulator.kai.scheduler/run-seconds"
 EXIT_CODE_ANNOTATION: Final = "simulator.kai.scheduler/exit-code"
@@ -209,7 +209,7 @@ SIMULATED_PROVISIONER: Final = "simulator.kai.scheduler/volumes"
 GPU_DEVICE_CLASS: Final = "gpu.nvidia.com"
 GPU_RUNTIME_CLASS: Final = "nvidia"
 
-# What the controllers of Kubernetes write on the objects they make.
+# Keys that the controllers of Kubernetes write on the objects they make.
 JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
 JOB_CONTROLLER_UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
 LEGACY_JOB_NAME_LABEL: Final = "job-name"
@@ -245,11 +245,11 @@ PREEMPTIBLE: Final = "preemptible"
 NON_PREEMPTIBLE: Final = "non-preemptible"
 SEMI_PREEMPTIBLE: Final = "semi-preemptible"
 
-# `PodGroup.spec.schedulingBackoff`: try for ever, or stop after one failed cycle in this node pool.
+# `PodGroup.spec.schedulingBackoff`: try forever, or stop after one failed cycle in this node pool.
 BACKOFF_NONE: Final = -1
 BACKOFF_ONCE: Final = 1
 
-# Priorities, where an object says nothing. A group below NON_PREEMPTIBLE_PRIORITY is preemptible.
+# Default priorities. A group below NON_PREEMPTIBLE_PRIORITY is preemptible.
 DEFAULT_JOB_PRIORITY: Final = 50
 NON_PREEMPTIBLE_PRIORITY: Final = 100
 DEFAULT_QUEUE_PRIORITY: Final = 100
@@ -259,7 +259,7 @@ PRIORITY_CLASS_INFERENCE: Final = "inference"
 PRIORITY_CLASS_BUILD: Final = "build"
 PRIORITY_CLASS_TRAIN: Final = "train"
 
-# Names that stand for "none was given".
+# Names that mean "none was given".
 DEFAULT_SUBGROUP: Final = "default"
 ROOT_SUBGROUP: Final = ""
 DEFAULT_NODE_POOL: Final = "default"
@@ -296,13 +296,13 @@ EVENT_BOUND: Final = "Bound"
 EVENT_BINDING_ERROR: Final = "BindingError"
 EVENT_FAILED_CREATE: Final = "FailedCreate"
 EVENT_INVALID_ANNOTATION: Final = "InvalidAnnotation"
-# Ours: a gang that cannot be completed gives its nodes back; an object of some kind cannot be used as it stands.
+# Ours: an incomplete gang loses its nodes; an object of some kind cannot be used.
 EVENT_GANG_BROKEN: Final = "GangBroken"
 # Ours: a group whose binds keep failing is placed on free resources only.
 EVENT_BINDS_FAILED: Final = "BindsFailed"
 EVENT_INVALID_PREFIX: Final = "Invalid"
 EVENT_POD_GROUPER_WARNING: Final = "PodGrouperWarning"
-#: Values of a workload that the pod grouper passed over.
+#: Values of a workload that the pod grouper ignored.
 EVENT_INVALID_WORKLOAD: Final = "InvalidWorkload"
 EVENT_UNREADABLE: Final = "Unreadable"
 EVENT_RESERVATION_MISSING: Final = "GPUReservationMissing"
@@ -343,7 +343,7 @@ CONDITION_REASON_PREEMPTION: Final = "PreemptionByScheduler"
 # Node conditions: the first must be True, the others must be False.
 NODE_READY: Final = "Ready"
 NODE_BAD_CONDITIONS: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
-# What every new node carries, with the effect NoSchedule, until its Ready condition is True.
+# The taint of every new node, with the effect NoSchedule, until its Ready condition is True.
 NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
 
 # Predicates, as they are named in messages.
@@ -379,7 +379,7 @@ GENERATOR_NODE_LOCAL_GREEDY: Final = "NodeLocalGreedy"
 GENERATOR_MULTI_NODE_GANG: Final = "MultiNodeGang"
 BUDGET_DEFAULT: Final = "default"
 
-# Defaults that are more than the default of a flag (those stand in the table of flags).
+# Defaults that are more than the default of a flag (those are in the table of flags).
 STALENESS_GRACE_S: Final = 60
 METRICS_ADDRESS: Final = ":8080"
 STUCK_IN_RELEASING_S: Final = 120

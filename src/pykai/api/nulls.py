@@ -1,13 +1,13 @@
 """The slow path of decoding: replaces nulls as Go would read them, and finds the exact field that is wrong.
 
-`mend` walks a parsed document beside the types it should have. In: the document (dicts, lists, scalars) and a wire
-type. Out: the same document without the nulls that the types do not admit and without unknown fields, which msgspec
-then converts; or a `FieldError` with the path to the first field that is wrong, indices and map keys included.
-Objects come here only after the fast decoder refused them, so this may take its time.
+`replace_nulls` walks a parsed document along the types it should have. In: the document (dicts, lists, scalars) and a
+wire type. Out: the same document without unknown fields and without nulls that the types do not allow, which msgspec
+then converts; or a `FieldError` with the path to the first field that is wrong, indices and map keys included. Objects
+come here only after the fast decoder refused them, so speed does not matter.
 
-A null stands for the zero value, as in Go: a struct's field takes its default; an element of a list or a value of a
-map becomes empty text, 0, false or an empty object. Dropping it instead would widen what the object says:
-`nodeSelector: {zone: null}` asks for an empty zone, not for any zone.
+A null means the zero value, as in Go: a struct's field takes its default; an element of a list or a value of a map
+becomes empty text, 0, false or an empty object. Dropping it instead would widen the meaning of the object:
+`nodeSelector: {zone: null}` selects an empty zone, not any zone.
 """
 
 import math
@@ -20,7 +20,7 @@ from pykai.api.meta import Wire
 
 
 class FieldError(ValueError):
-    """A field has a value that its type does not admit."""
+    """A field has a value that its type does not allow."""
 
     def __init__(self, path: str, problem: str) -> None:
         self.path = path
@@ -90,7 +90,7 @@ def _replace_in_union(value: Any, kind: inspect.UnionType, path: str) -> Any:
 
 
 def _replace_element(value: Any, kind: inspect.Type, path: str) -> Any:
-    # A null reaches no other place: in structs it drops out, and the types hold no optional elements.
+    # A null reaches no other place: structs drop it, and the types hold no optional elements.
     return _replace(_zero_value(kind) if value is None else value, kind, path)
 
 

@@ -1,8 +1,7 @@
-"""NodeResourceTopology (topology.node.k8s.io/v1alpha2): what each NUMA zone of a node holds and has left.
+"""NodeResourceTopology (topology.node.k8s.io/v1alpha2): capacity and free amounts of each NUMA zone of a node.
 
-A daemon on the node publishes one object a node, under the node's name. Its fields lie at the top level, not under
-`spec`. The policy of the kubelet's Topology Manager stands in `attributes`; older daemons wrote `topologyPolicies`
-instead.
+A daemon on the node publishes one object a node, under the node's name. Its fields are at the top level, not under
+`spec`. The policy of the kubelet's Topology Manager is in `attributes`; older daemons wrote `topologyPolicies` instead.
 """
 
 from msgspec import field
@@ -17,7 +16,7 @@ class TopologyAttribute(Wire):
 
 
 class ZoneResource(Wire):
-    """One resource of a zone: all of it, what pods may have, what is left."""
+    """One resource of a zone: capacity, allocatable and available."""
 
     name: str = ""
     capacity: RawQuantity = 0

@@ -1,12 +1,12 @@
 """Kubernetes quantities (`resource.Quantity`), read exactly.
 
 A quantity arrives as text (`500m`, `1.5Gi`, `12e6`) or as a JSON number. Kubernetes keeps nothing finer than a
-billionth and rounds what is finer away from zero, so every quantity is a whole number of nanos: that integer is the
-exact value, and `milli` and `whole`, which the engine calls for every container, are one division away from it. All
-three are cached by the raw value, because a cluster holds many pods and few distinct quantities.
+billionth and rounds finer values away from zero, so every quantity is a whole number of nanos: that integer is the
+exact value, and `milli_value` and `unit_value`, which the engine calls for every container, are one division away from
+it. All three are cached by the raw value, because a cluster holds many pods and few distinct quantities.
 
 Subtle:
-- `E` alone is exa, `E` with digits is an exponent: `12E` = 12·10¹⁸, `12E6` = 12·10⁶. `12e` is nothing.
+- `E` alone is exa, `E` with digits is an exponent: `12E` = 12·10¹⁸, `12E6` = 12·10⁶. `12e` is invalid.
 - Rounding is away from zero, as `Quantity.MilliValue` and `Quantity.Value` do it: `1n` of anything is at least 1.
 - Results saturate at ±2⁶², which leaves int64 columns room to add and subtract. An absurd exponent costs no more than
   a sane one.
@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-#: What a resource list holds: the text or number as it stood on the wire.
+#: A value of a resource list: the text or number on the wire.
 RawQuantity = str | int | float
 
 #: Results lie within ±SATURATED.
@@ -42,7 +42,7 @@ _BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 class QuantityError(ValueError):
-    """The text is no quantity; `text` is what was read."""
+    """The text is not a quantity; `text` is the input."""
 
     def __init__(self, text: str, problem: str) -> None:
         self.text = text
@@ -94,7 +94,7 @@ def parse_quantity(value: RawQuantity) -> Fraction:
 
 
 def format_quantity(nanos: int, *, binary: bool = False) -> str:
-    """The text that Kubernetes writes for so many billionths: `1500m`, `2`, `8Gi` (`binary`, where that is exact)."""
+    """The text that Kubernetes writes for this many billionths: `1500m`, `2`, `8Gi` (`binary`, where that is exact)."""
     if not nanos:
         return "0"
     if binary and not nanos % _NANO:
@@ -111,9 +111,9 @@ def format_quantity(nanos: int, *, binary: bool = False) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def canonical_quantity(value: RawQuantity) -> RawQuantity:
-    """The same quantity as an API server gives it back: text, with the largest suffix that leaves no fraction.
+    """The same quantity as an API server returns it: text, with the largest suffix that leaves no fraction.
 
-    What is no quantity stays as it is, as do quantities with an exponent and those beyond the bounds of this module.
+    Invalid quantities stay as they are, as do quantities with an exponent and those beyond the bounds of this module.
     """
     try:
         nanos = nano_value(value)

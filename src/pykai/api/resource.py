@@ -30,7 +30,7 @@ class DeviceSelector(Wire):
 
 
 class DeviceToleration(Wire):
-    """A device taint that a request bears."""
+    """A device taint that a request tolerates."""
 
     key: str = ""
     operator: str = ""
@@ -86,7 +86,7 @@ class DeviceConstraint(Wire):
 
 
 class OpaqueConfiguration(Wire):
-    """Parameters for a driver; passed on, never looked into."""
+    """Parameters for a driver; passed on, never read."""
 
     driver: str = ""
     parameters: Any = None
@@ -110,7 +110,7 @@ class ResourceClaimSpec(Wire):
 
 
 class DeviceRequestAllocationResult(Wire):
-    """One device given to one request."""
+    """One device allocated to one request."""
 
     request: str = ""
     driver: str = ""
@@ -134,7 +134,7 @@ class DeviceAllocationResult(Wire):
 
 
 class AllocationResult(Wire):
-    """What a claim was given; without a node selector it can be used from every node."""
+    """The allocation of a claim; without a node selector it can be used from every node."""
 
     devices: DeviceAllocationResult = field(default_factory=DeviceAllocationResult)
     node_selector: NodeSelector | None = None
@@ -156,7 +156,7 @@ class ResourceClaimStatus(Wire):
 
 
 class ResourceClaim(Wire):
-    """A request for devices, and what it was given."""
+    """A request for devices, and its allocation."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: ResourceClaimSpec = field(default_factory=ResourceClaimSpec)
@@ -195,7 +195,7 @@ class Counter(Wire):
 
 
 class CounterSet(Wire):
-    """What the partitions of a larger device share: named amounts that all of them together do not exceed."""
+    """Named amounts that the partitions of a larger device share and together do not exceed."""
 
     name: str = ""
     counters: dict[str, Counter] = field(default_factory=dict)
@@ -236,7 +236,7 @@ class ResourceSliceSpec(Wire):
 
 
 class ResourceSlice(Wire):
-    """What a driver offers."""
+    """The devices that a driver offers."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: ResourceSliceSpec = field(default_factory=ResourceSliceSpec)
@@ -259,7 +259,7 @@ _EXACT_FIELDS = ("deviceClassName", "selectors", "allocationMode", "count", "adm
 
 
 def upgrade_v1beta1(document: dict[str, Any]) -> dict[str, Any]:
-    """A claim or slice of version v1beta1 in the shape of v1; whatever is no such document comes back as is."""
+    """A claim or slice of version v1beta1 in the shape of v1; any other document is returned unchanged."""
     spec = document.get("spec")
     if not isinstance(spec, dict):
         return document

@@ -1,12 +1,12 @@
 """KAI's own objects: Queue (v2), PodGroup (v2alpha2), BindRequest (v1alpha2), all in group scheduling.run.ai.
 
-A Queue says how much its workloads may use, a PodGroup which pods belong together and how, a BindRequest which node
-and devices a pod was given, from the scheduler to the binder. Nothing else passes between the services.
+A Queue limits what its workloads may use, a PodGroup says which pods belong together and how, a BindRequest carries the
+node and devices of a pod from the scheduler to the binder. Nothing else passes between the services.
 
 Subtle: absence has a meaning in many fields, so these are optional. A queue without `priority` has 100, with 0 it has
-0. `min_sub_group` absent means all children, 0 means none. `scheduling_backoff` absent means try for ever. Quota,
-limit and weight on the other hand are plainly 0 when absent, and -1 means unlimited; the numbers are MB (10⁶ bytes)
-for memory, milli-cores for CPU, devices for GPU. Durations are text for `duration.parse_duration`.
+0. `min_sub_group` absent means all children, 0 means none. `scheduling_backoff` absent means try forever. Quota, limit
+and weight on the other hand are plainly 0 when absent, and -1 means unlimited; the numbers are MB (10⁶ bytes) for
+memory, milli-cores for CPU, devices for GPU. Durations are text for `duration.parse_duration`.
 """
 
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from pykai.api.core import ResourceList
 from pykai.api.meta import Int64, ObjectMeta, Wire
 from pykai.api.resource import AllocationResult, DeviceRequest
 
-#: A number that is neither infinite nor NaN, which YAML can spell and arithmetic on shares cannot bear.
+#: A number that is neither infinite nor NaN: YAML can spell these, and arithmetic on shares fails with them.
 FiniteFloat = Annotated[float, Meta(ge=-1e300, le=1e300)]
 
 
@@ -49,7 +49,7 @@ class Queue(Wire):
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: QueueSpec = field(default_factory=QueueSpec)
-    #: not looked into: only the service that writes it reads it, and what stands there must not hide the queue
+    #: not decoded: only the service that writes it reads it, and bad content must not hide the queue
     status: Any = None
 
 
@@ -99,7 +99,7 @@ class UnschedulableReason(Wire):
 
 
 class SchedulingCondition(Wire):
-    """What one node pool last said about the group; `transition_id` is an integer as text and orders the pools."""
+    """The last condition of one node pool about the group; `transition_id` (an integer as text) orders the pools."""
 
     type: str = ""
     node_pool: str = ""
@@ -113,7 +113,7 @@ class SchedulingCondition(Wire):
 
 class PodGroupStatus(Wire):
     scheduling_conditions: list[SchedulingCondition] = field(default_factory=list)
-    #: these two are not looked into, as a queue's status is not
+    #: these two are not decoded, like a queue's status
     conditions: Any = None
     resources_status: Any = None
 
@@ -127,14 +127,14 @@ class PodGroup(Wire):
 
 
 class ReceivedGpu(Wire):
-    """Devices given to a pod, and the portion of each as text with two decimals."""
+    """Devices of a pod, and the portion of each as text with two decimals."""
 
     count: Int64 = 0
     portion: str = ""
 
 
 class ResourceClaimAllocation(Wire):
-    """What one claim of the pod is to be given; `name` is the name inside the pod."""
+    """The allocation for one claim of the pod; `name` is the name inside the pod."""
 
     name: str = ""
     allocation: AllocationResult | None = None

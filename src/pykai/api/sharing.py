@@ -1,15 +1,15 @@
-"""What the services agree on about a pod with a shared GPU: its container, its ConfigMaps, its groups, its reservation.
+"""What the services agree on about a pod with a shared GPU: its container, ConfigMaps, groups and reservation.
 
-Admission points the environment of one container at two ConfigMaps that do not exist yet; the binder makes them when it
-knows the devices.  Both therefore have to come to the same container and the same names from the pod alone:
+Admission points the environment of one container at two ConfigMaps that do not exist yet; the binder creates them when
+it knows the devices.  Both therefore derive the same container and the same names from the pod alone:
 
 - the container is the one the pod names in an annotation, init containers first, else the first regular one;
-- the ConfigMaps are `<prefix>-<index>` (capabilities) and `<prefix>-<index>-evar` (environment), where the prefix
-  stands in an annotation of the pod and the index is `2` for the third regular and `i2` for the third init container.
+- the ConfigMaps are `<prefix>-<index>` (capabilities) and `<prefix>-<index>-evar` (environment), where the prefix is an
+  annotation of the pod and the index is `2` for the third regular and `i2` for the third init container.
 
 A shared GPU is held by a reservation pod.  A tenant can put that pod's labels on a pod of its own, but cannot create
-pods in the namespace of reservations; so `ReservationRule` asks for the namespace, and for the name that follows from
-node and group.
+pods in the namespace of reservations; so `ReservationRule` requires the namespace, and the name that follows from node
+and group.
 
 Functions take names and maps, so that they serve typed pods and plain documents alike.
 
@@ -49,7 +49,7 @@ def fraction_container(
 
 
 def container_index(init: bool, index: int) -> str:
-    """How ConfigMap names tell a container."""
+    """The index of a container in ConfigMap names."""
     return f"i{index}" if init else str(index)
 
 
@@ -70,7 +70,7 @@ def gpu_groups(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def gpu_group_label_keys(labels: Mapping[str, str]) -> list[str]:
-    """The keys among these labels that say which GPU groups a pod is in."""
+    """The keys among these labels that name the GPU groups of a pod."""
     return [key for key in labels if key == names.GPU_GROUP_LABEL or key.startswith(names.GPU_GROUP_LABEL_PREFIX)]
 
 
@@ -81,13 +81,13 @@ def reservation_name(node: str, group: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReservationRule:
-    """Which pods are reservations: where they live, and how they are labelled."""
+    """Which pods are reservations: their namespace and labels."""
 
     namespace: str = names.RESERVATION_NAMESPACE
     app: str = names.RESERVATION_APP
 
     def is_marked(self, labels: Mapping[str, str]) -> bool:
-        """Whether a pod says that it is a reservation; anyone can write that."""
+        """Whether a pod is labelled as a reservation; any tenant can write that."""
         return labels.get(names.APP_LABEL) == self.app
 
     def group_held_by(self, namespace: str, name: str, labels: Mapping[str, str], node: str) -> str:
@@ -99,7 +99,7 @@ class ReservationRule:
 
 
 def gpu_group_labels(groups: Sequence[str]) -> dict[str, str]:
-    """The labels of a pod that was given these groups."""
+    """The labels of a pod in these groups."""
     if len(groups) == 1:
         return {names.GPU_GROUP_LABEL: groups[0]}
     return {names.GPU_GROUP_LABEL_PREFIX + group: group for group in groups}

@@ -1,11 +1,11 @@
 """Storage objects: PersistentVolume and PersistentVolumeClaim, and of storage.k8s.io StorageClass, CSIDriver, CSINode
 and CSIStorageCapacity.
 
-The fields are those that decide where a pod with volumes may run: what a claim asks for, what it is bound to, which
-nodes reach a volume, who makes new ones and where, how much room is left, how many volumes a node can attach.  Of a
-volume's source only CSI is read; the others attach without limits and say in their node affinity what they need.
+The fields are those that decide where a pod with volumes may run: the request of a claim, its volume, which nodes reach
+a volume, which provisioner makes new ones and where, how much room is left, how many volumes a node can attach.  Of a
+volume's source only CSI is read; the others attach without limits and state their needs in their node affinity.
 
-A field is optional where absence has a meaning: a node without a count attaches as many volumes as it likes, a capacity
+A field is optional where absence has a meaning: a node without a count attaches any number of volumes, a capacity
 without a topology is for no node.
 """
 
@@ -77,7 +77,7 @@ class PersistentVolumeClaimStatus(Wire):
 
 
 class PersistentVolumeClaim(Wire):
-    """What a user asks of storage."""
+    """A request for storage."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: PersistentVolumeClaimSpec = field(default_factory=PersistentVolumeClaimSpec)
@@ -96,7 +96,7 @@ class TopologySelectorTerm(Wire):
 
 
 class StorageClass(Wire):
-    """A kind of storage: who makes volumes of it, when and where."""
+    """A kind of storage: its provisioner, and when and where it makes volumes."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     provisioner: str = ""
@@ -109,7 +109,7 @@ class CSIDriverSpec(Wire):
 
 
 class CSIDriver(Wire):
-    """A storage driver, by its name; `storage_capacity` tells that it publishes how much room is left."""
+    """A storage driver, by its name; `storage_capacity`: whether it publishes how much room is left."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: CSIDriverSpec = field(default_factory=CSIDriverSpec)
@@ -138,7 +138,7 @@ class CSINode(Wire):
 class CSIStorageCapacity(Wire):
     """How much room a storage class has for the nodes of a topology; no topology means no node.
 
-    Its fields lie at the top level.  `maximum_volume_size` is the largest single volume, where the driver tells it.
+    Its fields are at the top level.  `maximum_volume_size` is the largest single volume, where the driver publishes it.
     """
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)

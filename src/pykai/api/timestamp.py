@@ -29,7 +29,7 @@ _GRAMMAR: Final = re.compile(
 
 
 class TimestampError(ValueError):
-    """The text is no RFC 3339 timestamp, or the number is none that RFC 3339 can print."""
+    """The text is not an RFC 3339 timestamp, or RFC 3339 cannot express the number."""
 
     def __init__(self, text: str, problem: str) -> None:
         self.text = text

@@ -1,11 +1,11 @@
 """Topology (kai.scheduler/v1alpha1): the levels of the network between the nodes, coarsest first.
 
 A level is a node label; nodes with equal values of it, and of all coarser levels, form a domain. An alias is a second
-name under which constraints may call a level, and may be edited while workloads run, so it is resolved at every
-snapshot. The host is a level only where its label is listed (topo:T-6).
+name of a level for constraints, and may be edited while workloads run, so it is resolved at every snapshot. The host is
+a level only where its label is listed (topo:T-6).
 
-Two judges admit a Topology, and each has a function here with its exact texts: the schema of the resource
-(`validate_topology`, topo:2) and the webhook, which looks at aliases only (`alias_problems`, topo:2.1).
+A Topology is validated twice, and each validation has a function here with its exact texts: the schema of the resource
+(`validate_topology`, topo:2) and the webhook, which checks aliases only (`alias_problems`, topo:2.1).
 """
 
 import re
@@ -48,7 +48,7 @@ class Topology(Wire):
 def alias_problems(topology: Topology) -> str:
     """Why the webhook refuses the aliases, empty if it does not (topo:T-9).
 
-    There is no look at the old object: aliases may move from level to level (topo:T-10).
+    The old object does not matter: aliases may move from level to level (topo:T-10).
 
     Statements: gpu:A-11.
     """
@@ -63,7 +63,7 @@ def alias_problems(topology: Topology) -> str:
 
 
 def validate_topology(new: Topology, old: Topology | None = None) -> list[str]:
-    """What the schema has against the object, or against the update if `old` is given; empty if nothing (topo:2)."""
+    """What the schema refuses in the object, or in the update if `old` is given; empty if nothing (topo:2)."""
     levels = new.spec.levels
     labels = [level.node_label for level in levels]
     problems = []

@@ -1,12 +1,12 @@
 """Workloads and their pods as machines and controllers read them: Job, CronJob, Deployment, ReplicaSet, StatefulSet,
 ControllerRevision, PodDisruptionBudget, ResourceClaimTemplate, and `MachinePod`.
 
-A scheduler reads of a pod where it may run (`core.Pod`); a machine reads what to start, when to end it and what has
-become of its containers.  The two views overlap little, so each has a type of its own and decodes only what it needs.
+A scheduler reads where a pod may run (`core.Pod`); a machine reads what to start, when to end it and the state of its
+containers.  The two views overlap little, so each has its own type and decodes only what it needs.
 
-Templates stay plain JSON (`dict[str, Any]`): a controller copies them into the objects it makes and looks into few of
-their fields.  Counts that default on the server (`replicas`, `parallelism`) are optional here, because absence and
-zero mean different things: a Job without `completions` is done when one of its pods is.
+Templates stay plain JSON (`dict[str, Any]`): a controller copies them into the objects it makes and reads few of their
+fields.  Counts that default on the server (`replicas`, `parallelism`) are optional here, because absence and zero mean
+different things: a Job without `completions` is done when one of its pods is.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ from pykai.api.core import (
 )
 from pykai.api.meta import Int64, LabelSelector, ObjectMeta, Wire
 
-#: Plain JSON, passed on as it is.
+#: Plain JSON, passed on unchanged.
 TemplateDocument = dict[str, Any]
 
 
@@ -150,7 +150,7 @@ class PodFailureCondition(Wire):
 
 
 class PodFailureRule(Wire):
-    """What a failed pod means to its Job: Ignore, Count, FailJob or FailIndex."""
+    """How a failed pod counts for its Job: Ignore, Count, FailJob or FailIndex."""
 
     action: str = ""
     on_exit_codes: PodFailureExitCodes | None = None
@@ -187,7 +187,7 @@ class JobStatus(Wire):
 
 
 class Job(Wire):
-    """Pods that are to end well, so many of them (batch/v1)."""
+    """A number of pods that run to completion (batch/v1)."""
 
     metadata: WorkloadMeta = field(default_factory=WorkloadMeta)
     spec: JobSpec = field(default_factory=JobSpec)
@@ -242,7 +242,7 @@ class ReplicaSetStatus(Wire):
 
 
 class ReplicaSet(Wire):
-    """So many equal pods (apps/v1)."""
+    """A number of equal pods (apps/v1)."""
 
     metadata: WorkloadMeta = field(default_factory=WorkloadMeta)
     spec: ReplicaSetSpec = field(default_factory=ReplicaSetSpec)
@@ -250,7 +250,7 @@ class ReplicaSet(Wire):
 
 
 class RollingUpdateDeployment(Wire):
-    """How many pods too many and too few there may be, as numbers or as percentages in text."""
+    """The maximum surge and the maximum unavailable pods, as numbers or as percentages in text."""
 
     max_surge: Int64 | str | None = None
     max_unavailable: Int64 | str | None = None
@@ -273,7 +273,7 @@ class DeploymentSpec(Wire):
 
 
 class DeploymentCondition(Condition):
-    """A condition that also tells when it was last looked at."""
+    """A condition with the time of its last update."""
 
     last_update_time: str | None = None
 
@@ -340,7 +340,7 @@ class StatefulSet(Wire):
 
 
 class ControllerRevision(Wire):
-    """A template that a StatefulSet had (apps/v1)."""
+    """An earlier or present template of a StatefulSet (apps/v1)."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     revision: Int64 = 0
@@ -362,7 +362,7 @@ class PodDisruptionBudgetStatus(Wire):
 
 
 class PodDisruptionBudget(Wire):
-    """How many of some pods may be away at once (policy/v1)."""
+    """How many of some pods may be unavailable at once (policy/v1)."""
 
     metadata: WorkloadMeta = field(default_factory=WorkloadMeta)
     spec: PodDisruptionBudgetSpec = field(default_factory=PodDisruptionBudgetSpec)
@@ -375,7 +375,7 @@ class ClaimTemplateSpec(Wire):
 
 
 class ResourceClaimTemplate(Wire):
-    """What the ResourceClaim of each pod is made from (resource.k8s.io)."""
+    """The template for the ResourceClaim of each pod (resource.k8s.io)."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: ClaimTemplateSpec = field(default_factory=ClaimTemplateSpec)

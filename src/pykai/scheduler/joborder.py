@@ -12,7 +12,7 @@ from pykai.core.policy import Policy
 
 
 def job_order(snapshot: Snapshot, policy: Policy) -> dict[str, Any]:
-    """All groups that allocate would look at, in its order, over all queues and queue by queue."""
+    """All groups that allocate would try, in its order, over all queues and queue by queue."""
     cycle = open_cycle(snapshot, policy)
     walk = allocation_walk(cycle, names.ACTION_ALLOCATE)
     global_order: list[dict[str, Any]] = []

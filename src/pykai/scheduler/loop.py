@@ -6,9 +6,9 @@
 `--min-cycle-interval`, or after as long as the last cycle took if that was longer, so that cycles never take more than
 half of a core.  Binds go out before reasons are published.
 
-The engine works in a thread of its own.  Its tables are touched there only, and only inside a cycle, so nothing needs
-locks; changes that arrive meanwhile are queued by the intake.  A cycle that raises is logged and counted.  The next one
-starts after a pause, and after a few failures in a row the tables are rebuilt from the caches.
+The engine works in its own thread.  Its tables are touched there only, and only inside a cycle, so nothing needs locks;
+changes that arrive meanwhile are queued by the intake.  A cycle that raises is logged and counted.  The next one starts
+after a pause, and after a few failures in a row the tables are rebuilt from the caches.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ T = TypeVar("T")
 #: failed cycles in a row before the tables are rebuilt
 _MAX_FAILED_CYCLES = 3
 _LONGEST_PAUSE_S = 30.0
-#: a cycle is followed by a pause of so many times what it took, at most the period
+#: the pause after a cycle, as a multiple of its duration, at most the period
 _REST_FACTOR = 4.0
 #: waiting groups from which the status diff is computed in the engine's thread
 _DIFF_IN_THREAD_FROM = 20
@@ -64,11 +64,11 @@ _DIFF_IN_THREAD_FROM = 20
 
 @dataclass(frozen=True, slots=True)
 class EngineResult:
-    """What the engine's thread brings back."""
+    """The result of the engine's thread."""
 
     plan: Plan
     snapshot: Snapshot
-    #: BindRequests that lead nowhere
+    #: dead BindRequests
     dead_requests: list[str]
     problems: tuple[Problem, ...]
     operation_count: int
@@ -93,13 +93,13 @@ class Loop:
         self.intake = intake
         self.configuration = configuration
         self.policy = flags.apply_to(configuration.current.policy)
-        #: namespace -> the group with which its turn begins, where the last cycle put groups off
+        #: namespace -> the group to start with, where the last cycle deferred groups
         self._resume: dict[str, str] = {}
-        #: groups that the last cycle promised places
+        #: groups that the last cycle pipelined
         self._promised: frozenset[str] = frozenset()
-        #: cycles that ended well
+        #: successful cycles
         self.cycles = 0
-        #: monotonic seconds when the last one did, None before the first
+        #: monotonic seconds at the end of the last one, None before the first
         self.last_cycle_s: float | None = None
         #: held while the tables are in use
         self.engine_lock = asyncio.Lock()
@@ -114,11 +114,11 @@ class Loop:
         self._memory = CycleMemory()
         #: of the last cycle
         self.plan: Plan | None = None
-        #: the last view that was asked for, and after how many cycles it was made
+        #: the last view, and after how many cycles it was made
         self._view = ClusterView()
         self._view_cycles = -1
         self._closed = False
-        #: told of every plan once it is being carried out
+        #: called with every plan once its writes have started
         self.plan_listeners = PlanListeners(metrics.count_failed_listener)
         self._status_tracker = StatusTracker()
         self._cycle_requested = asyncio.Event()
@@ -134,16 +134,17 @@ class Loop:
 
     @property
     def plan_holds_until_change(self) -> bool:
-        """Whether the last plan holds until something in the cluster changes: no rule waits for an instant to come, and
-        no group for its turn."""
+        """Whether the last plan holds until something in the cluster changes: no rule waits for an instant, and no
+        group was deferred.
+        """
         return self._memory.valid_until_ns is None and not self.intake.queue and not self._resume
 
     def request_cycle(self) -> None:
-        """Something changed that a cycle should see."""
+        """Request a cycle, because something changed."""
         self._cycle_requested.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run cycles until told to stop; a cycle under way is finished."""
+        """Run cycles until stopped; a running cycle is finished."""
         self._status_tracker.forget()
         self._cycle_requested.set()
         while not stop.is_set():
@@ -181,14 +182,14 @@ class Loop:
             return
         await _wait_for_event(stop, self._cycle_requested, period_s)
         if self.last_cycle_s is not None:
-            # A stream of changes is taken in batches: most of the time is left to dispatch.
-            # At least half of it is, however fast the cluster's clock runs.
+            # A stream of changes is taken in batches: most of the time is left to dispatch, and at least half of it
+            # however fast the cluster's clock runs.
             took_s = self._last_duration_s
             min_wait_s = max(self._min_interval_s, min(took_s, self._period_s), min(_REST_FACTOR * took_s, period_s))
             await _wait_for_event(stop, None, self.last_cycle_s + min_wait_s - loop.time())
 
     async def cycle(self) -> Plan | None:
-        """One cycle: apply changes, decide, start the writes, publish reasons.  None when it failed.
+        """One cycle: apply changes, decide, start the writes, publish reasons.  None if it failed.
 
         Statements: cycle:CYC-2, CYC-5.
         """
@@ -256,7 +257,7 @@ class Loop:
     async def cluster_view(self) -> ClusterView:
         """The cluster at the end of the last cycle; made on demand, at most once a cycle.
 
-        While a cycle runs, or after the last one, callers get the view before.
+        While a cycle runs, or after the last one, callers get the previous view.
         """
         if self._view_cycles != self.cycles and not self.engine_lock.locked() and not self._closed:
             async with self.engine_lock:
@@ -269,7 +270,7 @@ class Loop:
 
     @property
     def effective_policy(self) -> Policy:
-        """The policy, with the groups whose turn it is."""
+        """The policy, with the groups to start with."""
         if not self._resume and not self._promised:
             return self.policy
         return replace(self.policy, resume=self._resume, nominated_groups=self._promised)
@@ -289,13 +290,13 @@ class Loop:
         )
 
     async def query_engine(self, query: Callable[[Snapshot, Policy], T]) -> T:
-        """Ask something of the cluster as the next cycle would see it, between two cycles."""
+        """Query the cluster as the next cycle would see it, between two cycles."""
         async with self.engine_lock:
             at_ns = now_ns(self._clock)
             return await self._in_thread(lambda: query(self.intake.tables.snapshot(at_ns), self.policy))
 
     async def query_engine_up_to_date(self, query: Callable[[Snapshot, Policy], T]) -> tuple[T, int]:
-        """The same before the first cycle, with all changes so far taken in; also the number of arrivals until then."""
+        """The same before the first cycle, with all changes so far applied; also the generation of nodes until then."""
         async with self.engine_lock:
             operations, seen_generation = self.intake.queue.take(), self.intake.generations.latest
             at_ns = now_ns(self._clock)
@@ -316,7 +317,7 @@ class Loop:
 
 
 async def _wait_for_event(stop: asyncio.Event, woken: asyncio.Event | None, seconds: float) -> None:
-    """Wait for one of the events, at most so long."""
+    """Wait for one of the events, at most this long."""
     if seconds <= 0 or stop.is_set() or (woken is not None and woken.is_set()):
         return
     waits = [asyncio.ensure_future(event.wait()) for event in (stop, woken) if event is not None]

@@ -1,8 +1,8 @@
 """The scheduler's metrics (cycle:20), each registered once.
 
-Names and labels are upstream's.  Next to the latency gauges, which hide what happens between two scrapes, stand
-histograms called `..._histogram_milliseconds`.  The figures of all queues change together, and series of queues and
-PodGroups that are gone vanish.
+Names and labels are upstream's.  The latency gauges hide what happens between two scrapes, so there are also histograms
+called `..._histogram_milliseconds`.  The figures of all queues change together, and series of deleted queues and
+PodGroups are removed.
 """
 
 from __future__ import annotations
@@ -110,22 +110,22 @@ class SchedulerMetrics:
         )
 
     def observe_cycle(self, *, open_s: float, total_s: float, changes: int) -> None:
-        """A cycle ended well."""
+        """Record a successful cycle."""
         self._observe("open_session", open_s)
         self._observe("e2e_scheduling", total_s)
         self._changes.inc(changes)
         self._cycles.labels("done").inc()
 
     def observe_status_diff(self, seconds: float) -> None:
-        """It is known what to tell."""
+        """Record the duration of a status diff."""
         self._observe("close_session", seconds)
 
     def count_failed_cycle(self) -> None:
-        """A cycle ended in an exception."""
+        """Count a cycle that ended in an exception."""
         self._cycles.labels("failed").inc()
 
     def count_failed_listener(self) -> None:
-        """A listener to plans raised an exception; the cycle goes on."""
+        """Count a listener that raised an exception; the cycle goes on."""
         self._failed_listeners.inc()
 
     def _observe(self, name: str, seconds: float) -> None:
@@ -133,7 +133,7 @@ class SchedulerMetrics:
         self._latency_histograms[name].observe(seconds * 1000.0)
 
     def record_plan(self, plan: Plan) -> None:
-        """Count what a plan decided."""
+        """Count the decisions of a plan."""
         self._waiting.set(len(plan.unscheduled))
         gigabyte = 1e9
         self._queues.publish(
@@ -162,33 +162,33 @@ class SchedulerMetrics:
             self._exhausted.labels(line.partition(" ")[0]).inc()
 
     def observe_bind(self, answer_s: float, waited_s: float | None) -> None:
-        """A pod was bound, or its BindRequest written."""
+        """Record a pod that was bound, or whose BindRequest was written."""
         self._task_bind.observe(answer_s * 1000.0)
         if waited_s is not None:
             self._task_scheduling.observe(waited_s * 1000.0)
 
     def count_refused_bind(self) -> None:
-        """The API server refused a bind for good."""
+        """Count a bind that the API server refused for good."""
         self._refused.inc()
 
     def count_overtaken_bind(self) -> None:
-        """Others had taken the place of a pod before it was bound."""
+        """Count a bind whose place other pods had taken."""
         self._overtaken.inc()
 
     def count_broken_gang(self) -> None:
-        """A gang gave back what it had."""
+        """Count a gang whose bound pods were evicted because it is incomplete."""
         self._broken.inc()
 
     def count_shadow_decision(self, kind: str) -> None:
-        """A shadow would do this."""
+        """Count a decision of a shadow."""
         self._shadow_decisions.labels(kind).inc()
 
     def count_shadow_comparison(self, kind: str, outcome: str) -> None:
-        """What became of a decision of a shadow."""
+        """Count the comparison of a shadow's decision with what happened."""
         self._shadow_comparisons.labels(kind, outcome).inc()
 
     def count_eviction(self, eviction: Evict, group: PodGroup | None, pool: str) -> None:
-        """A pod is being evicted; nothing would end the series of a group that has gone already."""
+        """Count an eviction; not for a deleted group, because its series would never end."""
         if group is None:
             return
         namespace, name = split_key(eviction.group)
@@ -197,23 +197,23 @@ class SchedulerMetrics:
         self._evicted_series.setdefault(eviction.group, set()).add(series)
 
     def forget_group(self, key: str) -> None:
-        """A PodGroup was deleted: its series end."""
+        """Remove the series of a deleted PodGroup."""
         for series in self._evicted_series.pop(key, ()):
             self._evicted.remove(*series)
 
     def set_problem_counts(self, kinds: Mapping[str, int]) -> None:
-        """How many objects of each kind have a problem."""
+        """Set how many objects of each kind have a problem."""
         self._problems.clear()
         for kind, number in kinds.items():
             if number:
                 self._problems.labels(kind).set(number)
 
     def set_configuration_problems(self, problems: int) -> None:
-        """How much of the configuration file is not in use."""
+        """Set how much of the configuration file is not in use."""
         self._configuration.set(problems)
 
     def set_search_budgets(self, policy: Policy) -> None:
-        """What the configuration says about searches."""
+        """Set the search budgets of the configuration."""
         budgets = policy.search_budgets
         for action in (names.ACTION_RECLAIM, names.ACTION_PREEMPT, names.ACTION_CONSOLIDATION):
             self._action_budget.labels(action).set((budgets.action_units(action) or 0) / UNITS_PER_SECOND)

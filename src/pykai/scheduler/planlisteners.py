@@ -1,4 +1,4 @@
-"""Listeners to plans, such as displays and recorders.  A listener that fails costs a log line and no cycle."""
+"""Listeners to plans, such as displays and recorders.  A listener that fails costs a log line, not a cycle."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ PlanListener = Callable[[Plan], None]
 
 
 class PlanListeners:
-    """Tells listeners of plans that are being carried out."""
+    """Calls listeners with plans whose writes have started."""
 
     def __init__(self, on_failure: Callable[[], None]) -> None:
         self._listeners: list[PlanListener] = []
         self._on_failure = on_failure
-        #: failures that are in the log already: the listener, and the type of what it raised
+        #: failures that are already logged: the listener, and the type of the exception
         self._logged: set[tuple[PlanListener, type[Exception]]] = set()
 
     def append(self, listener: PlanListener) -> None:
-        """Tell this one of every plan from now on."""
+        """Call this listener with every plan from now on."""
         self._listeners.append(listener)
 
     def publish(self, plan: Plan) -> None:
-        """A plan is being carried out."""
+        """Call all listeners with a plan."""
         for listener in self._listeners:
             try:
                 listener(plan)

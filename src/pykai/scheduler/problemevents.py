@@ -23,9 +23,9 @@ from pykai.scheduler.status.statusevents import WARNING
 
 log = logging.getLogger(__name__)
 
-#: an object with more problems than this tells the first ones
+#: problems reported per object
 _MAX_PER_OBJECT = 5
-#: events in one go; a metric tells how many there are
+#: events at once; a metric shows how many problems there are
 _MAX_AT_ONCE = 200
 
 
@@ -35,18 +35,18 @@ class ProblemEvents:
     def __init__(self, sink: StatusSink, metrics: SchedulerMetrics, own_object: Callable[[], tuple[str, str]]) -> None:
         self._sink = sink
         self._metrics = metrics
-        #: kind and key of the object that stands for this scheduler
+        #: kind and key of the object that represents this scheduler
         self._own_object = own_object
         self._configuration_problems: tuple[str, ...] = ()
         self._problems: tuple[Problem, ...] = ()
         self._published: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}
-        #: kind -> objects with a problem: every object of a large kind may have one, and each comes by itself
+        #: kind -> objects with a problem: every object of a large kind may have one, and each is reported by itself
         self._problem_counts: Counter[str] = Counter()
         self._logged_lines: frozenset[str] = frozenset()
 
     def report_problems(self, problems: tuple[Problem, ...], plan_problems: Iterable[str] = ()) -> None:
-        """The problems of a cycle; `lines` are those that the plan has besides, without an object to tell."""
+        """Report the problems of a cycle; `lines` are further problems of the plan that concern no object."""
         if problems is not self._problems and problems != self._problems:
             self._problems = problems
             self._publish_changes()
@@ -57,7 +57,7 @@ class ProblemEvents:
             self._logged_lines = current_lines
 
     def report_configuration(self, problems: tuple[str, ...]) -> None:
-        """What of the configuration file is not in use; the file has logged it."""
+        """Report the parts of the configuration file that are not in use; the file has logged them."""
         if problems == self._configuration_problems:
             return
         self._configuration_problems = problems
@@ -69,7 +69,7 @@ class ProblemEvents:
             self._sink.object_event(kind, key, WARNING, names.EVENT_INVALID_CONFIGURATION, text)
 
     def report_unreadable(self, kind: str, key: str, error: DecodeError | None) -> None:
-        """An object cannot be read; None when that is over."""
+        """Report an unreadable object; None when it is readable again."""
         subject = f"{kind}/{key}"
         if subject not in self._published:
             self._problem_counts[kind] += (error is not None) - (subject in self._unreadable)

@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 
 #: newest first; the structs read all of them in the shape of v1
 _DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
-#: a leader without a good cycle for so many periods, at least so many seconds, is not ready
+#: a leader without a successful cycle for this many periods, at least this many seconds, is not ready
 _UNREADY_PERIODS = 30
 _UNREADY_S = 60.0
 
@@ -73,7 +73,7 @@ def make_scheduler(
     registry: CollectorRegistry | None = None,
     endpoints: bool = True,
 ) -> Scheduler:
-    """A scheduler for this runtime; raises ConfigurationError when its configuration file cannot be used at all.
+    """A scheduler for this runtime; raises ConfigurationError if its configuration file is invalid.
 
     `fast_bind` overrides the flag; without `endpoints` nothing is listened on.
     """
@@ -110,7 +110,7 @@ class Scheduler:
         )
         self.status_sink: StatusSink
         self.dispatcher: PlanSink
-        #: a shadow takes the requests of the scheduler that works as they are
+        #: a shadow accepts the requests of the active scheduler as they are
         self.forged_requests: ForgedRequests | None = None
         if self._shadowing:
             self.status_sink = self.dispatcher = Shadow(self.intake, self.metrics, shard, clock)
@@ -129,7 +129,7 @@ class Scheduler:
             flags,
         )
         self.leading = False
-        #: seconds between two looks at a lease that another holds
+        #: seconds between two checks of a lease that another holds
         self.lease_retry_s: float = names.LEASE_RETRY_S
         self._runtime = runtime
         self._flags = flags
@@ -167,7 +167,7 @@ class Scheduler:
             self.intake.stores[kind].on_problem(partial(self.problem_events.report_unreadable, kind))
 
     def _own_object(self) -> tuple[str, str]:
-        """What events about this scheduler are about: its pod, else the namespace of its lease."""
+        """The object for events about this scheduler: its pod, else the namespace of its lease."""
         namespace = self._flags.other["namespace"]
         pod = object_key(namespace, socket.gethostname())
         return ("Pod", pod) if pod in self.intake.pods else ("Namespace", namespace)
@@ -192,7 +192,7 @@ class Scheduler:
         return f"the last good cycle was {age_s:.0f} s ago" if age_s > late_s else ""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Schedule until told to stop."""
+        """Schedule until stopped."""
         if self._flags.other["version"]:
             log.info("scheduler %s of PyKAI %s", self._flags.shard.scheduler_name, __version__)
         quit_all = asyncio.Event()
@@ -282,7 +282,7 @@ class Scheduler:
                 await standby
 
     async def _lead(self, stop: asyncio.Event) -> None:
-        """Finish what others began, then run cycles; on the way out finish what is in flight (cycle:PRC-8)."""
+        """Finish what others began, then run cycles; on the way out finish writes in progress (cycle:PRC-8)."""
         self.leading = True
         try:
             self.intake.pod_intake.charge_ungrouped()

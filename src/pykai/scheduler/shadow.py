@@ -1,14 +1,14 @@
-"""Shadow mode: decide as ever, say so in the log, write nothing.
+"""Shadow mode: decides as usual, logs the decisions, writes nothing.
 
     plan --> Shadow --> log lines and counters
     watch --> Shadow: what another scheduler did with the same pods
 
-A shadow runs beside the scheduler that works.  Its decisions are assumed like those of any scheduler, so that it does
-not promise one GPU twice, but only until the cluster says otherwise: a pod that another scheduler sends somewhere is
-there, whatever the shadow chose, and a decision that is not carried out within `ASSUMPTION_TIMEOUT_S` is no longer
-assumed.  Then it is made again; the log repeats it only if it differs.
+A shadow runs beside the active scheduler.  Its decisions are assumed like those of any scheduler, so that it does not
+assign one GPU twice, but only until the cluster says otherwise: a pod that another scheduler binds is on that node,
+whatever the shadow chose, and a decision that is not carried out within `ASSUMPTION_TIMEOUT_S` is no longer assumed.
+Then it is made again; the log repeats it only if it differs.
 
-One line for each decision, made to be searched for:
+One line per decision, made to be searched for:
 
     would bind ns/pod to node-3 (queue team, gang ns/train)
     would evict ns/pod from node-3 (reclaim for ns/urgent) because ...
@@ -53,22 +53,22 @@ EXPIRED = "expired"
 
 @dataclass(slots=True)
 class _ShadowDecision:
-    """What was decided about one pod."""
+    """The decision about one pod."""
 
     uid: str
     #: where it would go; of a victim: where it is
     node: str
     since_s: float
-    #: whether the tables count on it
+    #: whether the tables assume it
     assumed: bool = True
-    #: whether it was held against what happened
+    #: whether it was compared with what happened
     was_compared: bool = False
 
 
 class Shadow:
     """The sink of a shadow's decisions.  Lives on the event loop."""
 
-    #: nothing is ever under way
+    #: nothing is ever in progress
     has_binds_in_flight = False
     unsettled_gangs = 0
 
@@ -88,16 +88,16 @@ class Shadow:
         self._clock = clock
         #: pod key -> where it would go
         self._binds: dict[str, _ShadowDecision] = {}
-        #: pod key -> that it would go
+        #: pod key -> its eviction
         self._victims: dict[str, _ShadowDecision] = {}
-        #: group or pod without group -> why it finds no place, as last logged
+        #: group or pod without group -> why it waits, as last logged
         self._logged_reasons: dict[str, str] = {}
         intake.pods.subscribe(self._on_pod)
         intake.requests.subscribe(self._on_request)
         intake.group_feed.subscribe(GroupStage.DISPATCH, self._on_group)
 
     async def dispatch(self, plan: Plan, seen_generation: int = 0) -> None:
-        """Assume what was decided, and log what is new about it."""
+        """Assume the decisions, and log the new ones."""
         async for bind in yielding_to_loop(plan.binds):
             self._bind(bind)
         async for eviction in yielding_to_loop(plan.evictions):
@@ -126,7 +126,7 @@ class Shadow:
             return
         own_bind = self._binds.get(key)
         if eviction.unbound and own_bind is not None and own_bind.assumed:
-            # Only the shadow assumes that it is on its way.
+            # Only the shadow assumes its bind.
             del self._binds[key]
             self._intake.binds.give_up(key)
             log.info("would no longer bind %s to %s because %s", key, own_bind.node, _single_line(eviction.message))
@@ -138,7 +138,7 @@ class Shadow:
             self._metrics.count_shadow_decision("evict")
 
     def _is_repeated(self, decisions: dict[str, _ShadowDecision], key: str, uid: str, node: str) -> bool:
-        """Note a choice; whether it is the one that was logged last."""
+        """Note a choice; whether it is the one that was last logged."""
         before = decisions.get(key)
         if before is None or before.uid != uid or before.node != node:
             decisions[key] = _ShadowDecision(uid, node, self._now_s())
@@ -165,7 +165,7 @@ class Shadow:
                     self._metrics.count_shadow_comparison(kind, EXPIRED)
 
     def delete_dead_requests(self, keys: Iterable[str]) -> None:
-        """BindRequests that lead nowhere are those of another; their scheduler sees to them."""
+        """Dead BindRequests belong to another scheduler, which deletes them."""
 
     def groups_backing_off(self) -> set[str]:
         """No pod backs off."""
@@ -175,11 +175,11 @@ class Shadow:
         """A shadow takes nothing over."""
 
     async def drain(self, timeout_s: float = 10.0) -> bool:
-        """Nothing goes out."""
+        """Nothing is written."""
         return True
 
     def stop(self) -> None:
-        """Nothing is under way."""
+        """Nothing is in progress."""
 
     async def publish(self, diff: StatusDiff) -> None:
         """Log which groups wait, and why."""
@@ -241,7 +241,7 @@ class Shadow:
                 self._intake.binds.give_up(key)
 
     def _on_bound_elsewhere(self, key: str, uid: str, node: str) -> None:
-        """Another scheduler has sent a pod to a node."""
+        """Another scheduler has bound a pod to a node."""
         choice = self._binds.get(key)
         if choice is None or choice.uid != uid:
             self._on_undecided_bind(key, node)
@@ -257,7 +257,7 @@ class Shadow:
             choice.was_compared = True
 
     def _on_undecided_bind(self, key: str, node: str) -> None:
-        """A pod found a node before the shadow had one for it."""
+        """A pod was bound before the shadow had decided about it."""
         pod = self._intake.pods.get(key)
         if pod is None or pod.spec.scheduler_name != self._shard.scheduler_name:
             return

@@ -19,7 +19,7 @@ class PlanSink(Protocol):
 
     @property
     def has_binds_in_flight(self) -> bool:
-        """Whether binds are going out."""
+        """Whether binds are in progress."""
         ...
 
     @property
@@ -28,23 +28,23 @@ class PlanSink(Protocol):
         ...
 
     async def take_over(self, query_engine: EngineQuery) -> None:
-        """Take over what the last leader began; `query_engine` says whether it still holds."""
+        """Take over what the last leader began; `query_engine` checks whether it is still valid."""
         ...
 
     async def dispatch(self, plan: Plan, seen_generation: int = 0) -> None:
-        """Assume what was decided, and see to it; `seen_generation` counts the arrivals that the cycle has seen."""
+        """Assume the decisions, and carry them out; `seen_generation` counts the node changes the cycle has seen."""
         ...
 
     def delete_dead_requests(self, keys: Iterable[str]) -> None:
-        """These BindRequests lead nowhere."""
+        """Delete dead BindRequests."""
         ...
 
     def groups_backing_off(self) -> set[str]:
-        """Groups whose reasons are published already."""
+        """Groups whose reasons are already published."""
         ...
 
     async def drain(self, timeout_s: float = 10.0) -> bool:
-        """Wait for what is going out; False when that took too long."""
+        """Wait for writes in progress; False on a timeout."""
         ...
 
     def stop(self) -> None:
@@ -56,9 +56,9 @@ class StatusSink(Protocol):
     """Publishes reasons to the cluster, or to the log."""
 
     async def publish(self, diff: StatusDiff) -> None:
-        """Everything that changed with a plan."""
+        """Publish everything that changed with a plan."""
         ...
 
     def object_event(self, kind: str, key: str, type_: str, reason: str, text: str) -> None:
-        """Something about an object of any kind."""
+        """Publish an event about an object of any kind."""
         ...

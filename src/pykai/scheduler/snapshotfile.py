@@ -1,11 +1,11 @@
 """The cluster in a file: written by `/get-snapshot`, read by `kai replay` (cycle:PRC-3).
 
 The file is a zip with one `snapshot.json`, shaped as upstream's, so that the tools of both read the files of both.  It
-holds the configuration, the flags that shape decisions, and every object the engine reads, pruned to the fields it
-reads; ConfigMaps are there by name only.  Under the key `pykai` stand the time of the snapshot and other things that
-upstream's files lack; for a file without them the newest time in any of its objects is taken for the present.
+holds the configuration, the flags that affect decisions, and every object the engine reads, pruned to the fields it
+reads; ConfigMaps are there by name only.  The key `pykai` holds the time of the snapshot and other data that upstream's
+files lack; for a file without them the newest time in any of its objects counts as the present.
 
-A file comes from anywhere, so it is looked at before it is unpacked: one that is encrypted, packed in an unusual way,
+A file may come from anywhere, so it is checked before it is unpacked: one that is encrypted, packed in an unusual way,
 or that would unpack to more than any cluster needs is refused.
 
 Subtle: files of Go programs say `null` for empty lists and maps, and their keys in `partitionParams` are capitalised.
@@ -54,7 +54,7 @@ _MAX_BYTES = 1 << 30
 #: a file with one entry has others at most by accident; its directory takes some 50 bytes each
 _MAX_ENTRIES = 100
 _MAX_DIRECTORY_BYTES = 64 << 10
-#: clusters of equal pods shrink to a fiftieth; above so many bytes, what shrinks to less than this is no cluster
+#: clusters of equal pods shrink to a fiftieth; above this many bytes, a file that shrinks further is no cluster
 _MAX_RATIO, _RATIO_FROM = 400, 64 << 20
 
 #: Key of `rawObjects` -> type; the last two are ours.
@@ -126,14 +126,14 @@ class RecordedCluster:
     unreadable: list[DecodeError] = field(default_factory=list)
     #: groups that may use free resources only
     confined: dict[str, FreeRoomOnly] = field(default_factory=dict)
-    #: the groups whose turn it is (`Policy.resume`)
+    #: the groups to start with (`Policy.resume`)
     resume: dict[str, str] = field(default_factory=dict)
-    #: groups with promises (`Policy.nominated_groups`)
+    #: pipelined groups (`Policy.nominated_groups`)
     promised: frozenset[str] = frozenset()
 
     @property
     def policy(self) -> Policy:
-        """How its scheduler decided."""
+        """The policy of its scheduler."""
         return replace(
             self.flags.apply_to(self.configuration.policy), resume=self.resume, nominated_groups=self.promised
         )
@@ -156,7 +156,7 @@ def snapshot_zip(
     resume: Mapping[str, str] | None = None,
     promised: Iterable[str] = (),
 ) -> bytes:
-    """The file for a cluster; `resume` and `promised` name the groups whose turn it is, as in `Policy`."""
+    """The file for a cluster; `resume` and `promised` name groups as in `Policy`."""
     kinds = {kind: key for key, kind in OBJECT_LISTS.items()}
     lists: dict[str, list[WireObject]] = {key: [] for key in OBJECT_LISTS}
     for item in objects:
@@ -188,7 +188,7 @@ def snapshot_zip(
 
 
 def _without_content(config_map: ConfigMap) -> ConfigMap:
-    """That a ConfigMap exists; `kubectl apply` leaves its content in an annotation."""
+    """The existence of a ConfigMap; `kubectl apply` leaves its content in an annotation."""
     meta = config_map.metadata
     return ConfigMap(
         metadata=ObjectMeta(
@@ -338,7 +338,7 @@ def _read_flags(params: Mapping[str, Any], own_flags: Mapping[str, Any]) -> Flag
 
 
 def newest_timestamp_ns(objects: Iterable[Any]) -> int:
-    """The newest time that any of the objects tells; the beginning of time if none does."""
+    """The newest time in any of the objects; the beginning of time if there is none."""
     newest = 0
     for item in objects:
         timestamps = [item.metadata.creation_timestamp]

@@ -1,1 +1,1 @@
-"""An API server of Kubernetes' manners in one process, for demos, tests and simulations."""
+"""An API server that behaves like Kubernetes', in one process, for demos, tests and simulations."""

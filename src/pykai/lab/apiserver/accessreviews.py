@@ -1,4 +1,4 @@
-"""Self-reviews: may I do this, what may I do, who am I. The authoriser answers them; they are never stored."""
+"""Self-reviews: what the user may do, and which user it is. The authoriser answers them; they are never stored."""
 
 from __future__ import annotations
 

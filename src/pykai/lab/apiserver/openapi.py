@@ -3,9 +3,9 @@
     index_document(paths)                         -> where the documents are
     group_version_document(group, version, kinds) -> the document of these kinds
 
-Schemas of built-in kinds come from the table and carry no descriptions; those of custom kinds are what their CRDs say.
-kubectl looks for three things: `x-kubernetes-group-version-kind` at operations and schemas, which link a resource to
-its schema; the query parameter `fieldValidation` of PATCH, without which `apply` believes the server cannot check
+Schemas of built-in kinds come from the table and carry no descriptions; those of custom kinds are those of their CRDs.
+kubectl needs three things: `x-kubernetes-group-version-kind` at operations and schemas, which link a resource to its
+schema; the query parameter `fieldValidation` of PATCH, without which `apply` assumes that the server cannot check
 fields; and list types with merge keys.
 
 Statements: apiserver:openapi.

@@ -8,9 +8,9 @@ A strategic merge patch needs the schema, which says which lists merge and by wh
 `$patch: delete | replace | merge` in an object, `$retainKeys`, `$deleteFromPrimitiveList/<field>`, and
 `$setElementOrder/<field>`, which gives the order of the merged list.
 
-Subtle: the order of a merged list.  Elements named by the patch (or by `$setElementOrder`) stand in the patch's order,
-the others keep the server's; where the server's order does not tell two of them apart, the patch's element comes
-first.  A new element of a plain strategic patch therefore lands in front, as on a real server.
+Subtle: the order of a merged list.  Elements named by the patch (or by `$setElementOrder`) have the patch's order, the
+others keep the server's; where the server's order does not separate two of them, the patch's element comes first.  A
+new element of a plain strategic patch therefore comes first, as on a real server.
 
 Statements: apiserver:patching.
 """

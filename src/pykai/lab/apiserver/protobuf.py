@@ -5,8 +5,8 @@ fall back to JSON. A body is the four bytes `k8s\\0` and a `runtime.Unknown` mes
 object as bytes. Field numbers and types come from the built-in table; unknown fields are skipped, as protobuf requires.
 
 Subtle: Go writes every field that is not a pointer, even if empty; such a zero means "absent" wherever JSON would omit
-it. Fields of an inlined struct (a volume's source) are a message of their own here and stand among the other fields in
-JSON. Quantities, times, int-or-string and raw JSON are messages here and scalars there.
+it. Fields of an inlined struct (a volume's source) are a separate message here and are among the other fields in JSON.
+Quantities, times, int-or-string and raw JSON are messages here and scalars there.
 
 Statements: apiserver:protobuf.
 """

@@ -1,16 +1,16 @@
 """What counts before the cluster shows it, and how that ends: one state machine for all of our writes.
 
-The next cycle builds on what the last one decided, although the API server has not answered and no watch has shown it.
-Such an assumption is about one of four writes:
+The next cycle builds on the decisions of the last one, although the API server has not answered and no watch has shown
+them.  Such an assumption is about one of four writes:
 
 - a bind: the tables see a BindRequest for the pod, whether one is written or the pod is bound directly;
-- a withdrawal: a BindRequest that we delete no longer speaks for its pod, once it is known that the pod was not bound;
+- a withdrawal: a BindRequest that we delete no longer counts, once it is known that its pod was not bound;
 - an eviction: the pod counts as leaving (cycle:SNP-17, Do better), and names the group that it makes room for;
 - a note: stamps and conditions of a PodGroup are laid over the object (cycle:EXP-16).
 
 `TRANSITIONS` is the whole machine; docs/scheduler.md shows it.  The holders of assumptions (`bindassumptions`,
-`pendingevictions`, `overlays`) find the assumption that an event is about, by uid and node, so that old news does not
-reach it.  An event that the table does not know is logged as an error and changes nothing.
+`pendingevictions`, `overlays`) find the assumption that an event is about, by uid and node, so that stale events do not
+reach it.  An event that the table does not list is logged as an error and changes nothing.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class AssumptionState(Enum):
     WRITTEN = "written"
     #: the pod is in deletion
     LEAVING = "leaving"
-    #: the watch shows it: the objects speak for themselves again
+    #: the watch shows it: the objects count again
     SEEN = "seen"
-    #: it will not come about: the objects count as they are
+    #: it will not happen: the objects count as they are
     GIVEN_UP = "given up"
 
 
 class AssumptionEvent(Enum):
-    """What happens to a write."""
+    """An event about a write."""
 
     #: the server has carried it out
     ACCEPTED = "accepted"
@@ -61,9 +61,9 @@ class AssumptionEvent(Enum):
     ANSWER_LOST = "answer lost"
     #: the object on the server shows that it was not carried out
     NOT_CARRIED_OUT = "not carried out"
-    #: we do without it
+    #: we no longer want it
     TAKEN_BACK = "taken back"
-    #: a new decision takes its place
+    #: a new decision replaces it
     DECIDED_AGAIN = "decided again"
     #: the watch shows it
     OBSERVED = "observed"
@@ -140,7 +140,7 @@ class Assumption:
     state: AssumptionState
 
     def advance(self, event: AssumptionEvent) -> bool:
-        """Take an event in; whether the assumption has ended."""
+        """Apply an event; whether the assumption has ended."""
         try:
             self.state = next_state(self.kind, self.state, event)
         except IllegalTransition as error:

@@ -1,14 +1,14 @@
-"""Changes on their way into the tables, and those that have to wait for a later cycle.
+"""Changes on their way into the tables, and those deferred to a later cycle.
 
     Intake --operations--> Backlog.admit --> apply_operations (engine's thread) --> Tables
 
-Taking a pod in costs what it says: every term of affinity and every name of a resource is read once.  A tenant may
-write hundreds of either into one pod, and thousands of such pods at once.  So a namespace has an allowance for each
-cycle, in units counted from the objects; what is beyond it goes first into the next cycle, which follows at once.
+Taking in a pod costs as much as it contains: every term of affinity and every name of a resource is read once.  A
+tenant may write hundreds of either into one pod, and thousands of such pods at once.  So a namespace has an allowance
+for each cycle, in units counted from the objects; the excess goes first into the next cycle, which follows at once.
 
-Subtle: only pods without a node are held back.  A pod on a node uses room that others must not be given, so it is taken
-in at once, and so is everything the first cycle sees.  A newer version of a pod takes the place of the one held back,
-and a deletion ends it, so the tables never see news of the past.
+Subtle: only pods without a node are held back.  A pod on a node uses resources that no other pod may get, so it is
+taken in at once, and so is everything the first cycle sees.  A newer version of a pod replaces the one held back, and a
+deletion removes it, so the tables never see outdated versions.
 
 Statements: crowds:backlog, neighbours:backlog.
 """
@@ -19,14 +19,14 @@ from pykai.api.core import Pod
 from pykai.api.keys import split_key
 from pykai.scheduler.intake.operations import ApplyObject, AssumeStatus, TableOperation
 
-#: What the pods of a namespace may cost a cycle as they come in: some 50 ms of work.
+#: The allowance of a namespace for new pods per cycle: some 50 ms of work.
 NAMESPACE_ALLOWANCE = 6_000
-#: Terms and names that cost nothing: every pod has some.
+#: Free terms and names: every pod has some.
 _FREE_UNITS = 16
 
 
 class Backlog:
-    """Lets changes pass, and holds back what one namespace has too much of."""
+    """Passes changes on, and holds back the excess of a namespace."""
 
     def __init__(self, allowance: int = NAMESPACE_ALLOWANCE) -> None:
         self._allowance = allowance
@@ -38,12 +38,12 @@ class Backlog:
         return sum(map(len, self._deferred.values()))
 
     def clear(self) -> None:
-        """Everything comes again, and passes."""
+        """Drop what is held back: every object will be taken in again, without limit."""
         self._deferred.clear()
         self._first_batch_admitted = False
 
     def admit(self, operations: list[TableOperation]) -> list[TableOperation]:
-        """What is applied now: first what was held back, then the changes that came since."""
+        """The changes to apply now: first those held back, then the new ones."""
         if not self._first_batch_admitted:
             self._first_batch_admitted = bool(operations)
             return operations
@@ -70,10 +70,10 @@ class Backlog:
             deferred = self._deferred.get(namespace, {})
             is_assumption = isinstance(operation, AssumeStatus)
             if is_assumption and (deferred_operations := deferred.get(key, assumed.get(key))) is not None:
-                # It follows what was assumed before, and the tables may not know the pod yet.
+                # It follows earlier assumptions, and the tables may not know the pod yet.
                 deferred_operations.append(operation)
                 continue
-            # After a deletion the tables pass over what was assumed of the pod.
+            # After a deletion the tables ignore assumptions about the pod.
             later_assumptions = [*deferred.pop(key, ())[1:], *assumed.pop(key, ())]
             if (cost := _intake_cost(operation)) and not self._charge(spent_units, namespace, cost):
                 self._deferred.setdefault(namespace, {})[key] = [operation, *later_assumptions]
@@ -91,7 +91,7 @@ class Backlog:
 
 
 def _intake_cost(operation: TableOperation) -> int:
-    """What it costs to take a waiting pod in; 0 for what is never held back."""
+    """The cost of taking in a waiting pod; 0 for changes that are never held back."""
     if not isinstance(operation, ApplyObject) or not isinstance(operation.item, Pod):
         return 0
     spec = operation.item.spec

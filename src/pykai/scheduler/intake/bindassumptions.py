@@ -1,11 +1,11 @@
 """BindRequests as the engine sees them: those of the watch, with our own unseen binds and withdrawals.
 
-An assumed bind takes the place of the BindRequest in the tables until the pod has a node, or the real request is there.
-Afterwards the request that the watch shows counts, if it is effective: neither withdrawn nor forged.
+An assumed bind replaces the BindRequest in the tables until the pod has a node, or the real request exists. Afterwards
+the request that the watch shows counts, if it is effective: neither withdrawn nor forged.
 
-Subtle: between our write and its echo the watch may still bring news of the past, such as the deletion of an older
-BindRequest of the same name.  Such news must not end an assumption; only the object we wrote does.  A withdrawn request
-counts until it is known that its pod was not bound before, and news of it after that changes nothing.
+Subtle: between our write and its echo the watch may still bring stale events, such as the deletion of an older
+BindRequest of the same name.  Such events must not end an assumption; only the object we wrote does.  A withdrawn
+request counts until it is known that its pod was not bound before; later events about it change nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AssumedBind(Assumption):
     """A bind that was decided and has not been seen."""
 
     kind = AssumptionKind.BIND
-    #: what the tables are told, whether or not it is written
+    #: the request for the tables, whether or not it is written
     request: BindRequest
 
 
@@ -67,7 +67,7 @@ class BindAssumptions:
         self._withdrawals: dict[str, dict[str, Withdrawal]] = {}
 
     def assume(self, request: BindRequest) -> None:
-        """A bind was decided: the pod counts as on its way (gpu:B-2)."""
+        """Assume a bind that was decided: the pod counts as being bound (gpu:B-2)."""
         key = pod_key_of(request)
         pod = self._pods.get(key)
         if pod is not None and (pod.spec.node_name or pod.metadata.uid != owner_uid(request)):
@@ -86,7 +86,7 @@ class BindAssumptions:
         return key in self._binds
 
     def state_of(self, key: str) -> AssumptionState | None:
-        """How far the bind of a pod is, None when none is assumed."""
+        """The state of the bind of a pod, None if none is assumed."""
         bind = self._binds.get(key)
         return None if bind is None else bind.state
 
@@ -95,7 +95,7 @@ class BindAssumptions:
         return [self._binds[key].request for key in self._binds_by_node.get(node, ())]
 
     def follow_write(self, key: str, uid: str, node: str) -> Callable[[AssumptionEvent], None]:
-        """Where the write of a bind reports what it learns; a bind that has been decided anew does not hear it."""
+        """Returns the callback for the write of a bind; it has no effect once the bind was decided again."""
         bind = self._find(key, uid, node)
 
         def report(event: AssumptionEvent) -> None:
@@ -105,7 +105,7 @@ class BindAssumptions:
         return report
 
     def give_up(self, key: str) -> None:
-        """The bind is taken back: the pod waits again."""
+        """Drop the bind: the pod waits again."""
         if (bind := self._binds.get(key)) is not None:
             self._end(bind, AssumptionEvent.TAKEN_BACK)
 
@@ -121,7 +121,7 @@ class BindAssumptions:
         return bind
 
     def _end(self, bind: AssumedBind, event: AssumptionEvent) -> None:
-        """Take an event in that ends a bind: from now on the request that the watch shows counts."""
+        """Apply an event that ends a bind: from now on the request that the watch shows counts."""
         if not bind.advance(event):
             return
         self._drop(bind)
@@ -141,11 +141,11 @@ class BindAssumptions:
             del self._binds_by_node[node]
 
     def begin_withdrawal(self, key: str, uid: str) -> None:
-        """A BindRequest is being deleted and its pod may be bound: it counts until one or the other is known."""
+        """A BindRequest is being deleted and its pod may be bound: it counts until the outcome is known."""
         self._withdrawals.setdefault(key, {}).setdefault(uid, Withdrawal(key, AssumptionState.IN_DOUBT, uid))
 
     def withdraw(self, key: str, uid: str) -> None:
-        """A BindRequest no longer speaks for its pod, which was not bound."""
+        """A BindRequest no longer counts, because its pod was not bound."""
         before = self._withdrawals.get(key, {}).get(uid)
         if before is None:
             # Also where the watch has not shown it yet: it may still do so, and that state is out of date.
@@ -159,7 +159,7 @@ class BindAssumptions:
             self._queue.add(remove_by_key("BindRequest", key))
 
     def keep_request(self, key: str) -> None:
-        """A BindRequest could not be deleted: what the watch says of it counts again."""
+        """A BindRequest could not be deleted: it counts again."""
         self._end_doubt(key, AssumptionEvent.REFUSED)
 
     def _is_in_doubt(self, key: str) -> bool:
@@ -191,7 +191,7 @@ class BindAssumptions:
         return bool(meta.uid) and withdrawal is not None and withdrawal.state is not AssumptionState.IN_DOUBT
 
     def is_effective(self, request: BindRequest) -> bool:
-        """Whether a BindRequest speaks for its pod."""
+        """Whether a BindRequest counts."""
         return not self.is_withdrawn(request) and not self._verifier.objection(request)
 
     def effective_requests(self) -> Iterator[BindRequest]:
@@ -203,18 +203,18 @@ class BindAssumptions:
             yield bind.request
 
     def start_verifying(self) -> None:
-        """We lead: from now on only BindRequests count that say what was decided."""
+        """Start to lead: from now on only BindRequests that match our decisions count."""
         self._verifier.start(self._requests.values())
         for key, request in zip(self._requests.keys(), self._requests.values(), strict=True):
             if self._verifier.objection(request):
                 self._queue.add(remove_by_key("BindRequest", key))
 
     def stop_verifying(self) -> None:
-        """Others lead: BindRequests count as they are."""
+        """Stop leading: BindRequests count as they are."""
         self._verifier.stop()
 
     def on_request_change(self, change: Change[BindRequest]) -> None:
-        """News of a BindRequest."""
+        """Handle a change of a BindRequest."""
         key, request = change.key, change.new
         if request is None:
             self._on_request_gone(key, change.old.metadata.uid if change.old is not None else "")
@@ -243,7 +243,7 @@ class BindAssumptions:
             self._queue.add(remove_by_key("BindRequest", key))
 
     def on_pod_change(self, change: Change[Pod]) -> None:
-        """News of a pod: bound, gone, or another of its name."""
+        """Handle a change of a pod: bound, deleted, or replaced by another of its name."""
         key, old, pod = change.key, change.old, change.new
         if pod is None:
             self._on_pod_gone(key)

@@ -1,7 +1,7 @@
 """Which changes of objects matter to the engine.
 
-Most watch events bring heartbeats, conditions and our own notes.  These comparisons leave them out, so that they do not
-start a cycle.
+Most watch events bring heartbeats, conditions and our own notes.  These comparisons filter them out, so that they do
+not start a cycle.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def pod_differs(old: Pod, new: Pod) -> bool:
 
 
 def group_differs(old: PodGroup, new: PodGroup) -> bool:
-    """The same for PodGroups: the spec, labels, our stamps, and conditions where a failed attempt ends the trying."""
+    """The same for PodGroups: the spec, labels, our stamps, and conditions where a failed attempt is final."""
     if old is new:
         return False
     was, now = old.metadata, new.metadata
@@ -65,7 +65,7 @@ def group_differs(old: PodGroup, new: PodGroup) -> bool:
 
 
 def is_record(item: object) -> bool:
-    """Whether this is a note of a scheduler to its successor: no pod mounts it, and it comes with every gang."""
+    """Whether this is a record of a scheduler for its successor: no pod mounts it, and every gang brings one."""
     return isinstance(item, ConfigMap) and names.RECORD_LABEL in item.metadata.labels
 
 

@@ -1,7 +1,7 @@
 """Changes of PodGroups, passed to each part of the scheduler in turn.
 
 The store has one subscriber, this feed.  Its stages fix the order, whatever the order in which the parts were made: the
-tables, then what is being carried out, then what is published.
+tables, then writes in progress, then published statuses.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class GroupFeed:
         self._handlers: list[tuple[GroupStage, GroupHandler]] = []
 
     def subscribe(self, stage: GroupStage, handler: GroupHandler) -> None:
-        """Hear of changes, after the earlier stages and those of the same stage that came before."""
+        """Subscribe to changes, after the earlier stages and earlier subscribers of the same stage."""
         self._handlers.append((stage, handler))
         self._handlers.sort(key=lambda each: each[0])
 
     def publish(self, change: Change[PodGroup]) -> None:
-        """A PodGroup has changed."""
+        """Pass on a change of a PodGroup."""
         for _, handler in self._handlers:
             handler(change)

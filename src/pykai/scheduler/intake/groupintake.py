@@ -1,4 +1,4 @@
-"""PodGroups on their way into the tables: with our unseen notes laid over them, and with the start time that counts."""
+"""PodGroups on their way into the tables: with our unseen notes overlaid, and with the effective start time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GroupIntake:
         self._overlays: dict[str, GroupOverlay] = {}
 
     def on_change(self, change: Change[PodGroup]) -> None:
-        """News of a PodGroup."""
+        """Handle a change of a PodGroup."""
         key, group = change.key, change.new
         overlay = old_overlay = self._overlays.get(key)
         if group is None:
@@ -55,7 +55,7 @@ class GroupIntake:
             self._queue.add(ApplyObject(self._sanitise(overlaid)))
 
     def _end(self, overlay: GroupOverlay, event: AssumptionEvent) -> GroupOverlay | None:
-        """Take an event in that ends an overlay; what is left of it."""
+        """Apply an event that ends an overlay; returns the rest of it."""
         if not overlay.advance(event):
             return overlay
         del self._overlays[overlay.key]
@@ -67,7 +67,7 @@ class GroupIntake:
             self._queue.add(ApplyObject(self._sanitise(group)))
 
     def _sanitise(self, group: PodGroup) -> PodGroup:
-        """A PodGroup with the start time that counts."""
+        """A PodGroup with its effective start time."""
         sanitised, problems = self._start_times.sanitise(group)
         if problems or self._problems:
             self._problems.record(f"PodGroup/{group.metadata.namespace}/{group.metadata.name}", problems)
@@ -79,7 +79,7 @@ class GroupIntake:
             yield self._sanitise(apply_overlay(group, self._overlays.get(key)))
 
     def overlaid(self, key: str) -> PodGroup | None:
-        """A PodGroup with our own unseen writes laid over it."""
+        """A PodGroup with our own unseen writes overlaid."""
         group = self._groups.get(key)
         return None if group is None else apply_overlay(group, self._overlays.get(key))
 
@@ -90,7 +90,7 @@ class GroupIntake:
         annotations: Mapping[str, str | None] | None = None,
         conditions: list[SchedulingCondition] | None = None,
     ) -> bool:
-        """A part of a PodGroup is about to be written: it counts already.  False when the group is gone."""
+        """Overlay a part of a PodGroup that is about to be written.  False if the group is gone."""
         group = self._groups.get(key)
         if group is None:
             return False
@@ -108,12 +108,12 @@ class GroupIntake:
         overlay.parts_in_flight.add(part)
         after = apply_overlay(group, overlay)
         if group_differs(before, after):
-            # No cycle for it: the cycle that decided this knew it already.
+            # No new cycle: the cycle that decided this already used it.
             self._queue.add_quietly(ApplyObject(self._sanitise(after)))
         return True
 
     def on_overlay_written(self, key: str, part: str, resource_version: str) -> None:
-        """All writes on a part of a PodGroup were answered, the last with this version; "" when it failed for good."""
+        """All writes on a part of a PodGroup were answered, the last with this version; "" if it failed for good."""
         overlay = self._overlays.get(key)
         if overlay is None:
             return
@@ -130,7 +130,7 @@ class GroupIntake:
             self._queue.add(ApplyObject(self._sanitise(group)))
 
     def confine(self, key: str, why: FreeRoomOnly | None) -> None:
-        """Let a group use free resources only, or no longer."""
+        """Confine a group to free resources, or end that."""
         if why is not None:
             self.confined[key] = why
         elif self.confined.pop(key, None) is None:

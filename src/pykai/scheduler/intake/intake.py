@@ -2,12 +2,12 @@
 
     stores --change--> Intake (event loop) --operations--> Tables (engine's thread, between cycles)
 
-A snapshot holds until the next change of the tables, so changes are not applied as they come: they are written down in
-order (`operationqueue`), and applied right before the next cycle.  What the engine would not notice (heartbeats,
-conditions of pods, our own notes on PodGroups) is not even written down and starts no cycle (`changes`).
+A snapshot is valid until the next change of the tables, so changes are not applied as they come: they are queued in
+order (`operationqueue`), and applied right before the next cycle.  Changes that the engine would not notice
+(heartbeats, conditions of pods, our own notes on PodGroups) are not queued and start no cycle (`changes`).
 
 `PodIntake`, `GroupIntake` and `BindAssumptions` turn the changes of pods, PodGroups and BindRequests into operations,
-each with what we have written and not seen yet (`assumptions`).  Other kinds go into the tables as they are.
+each with our own unseen writes (`assumptions`).  Other kinds go into the tables unchanged.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from pykai.scheduler.sanitising.starttimes import StartTimeSanitiser
 
 W = TypeVar("W", bound=Wire)
 
-#: Failed pods hold nothing and never come back; the server keeps them from us (cycle:SNP-1).
+#: Failed pods hold nothing and never come back; the server filters them out (cycle:SNP-1).
 POD_SELECTOR = "status.phase!=Failed"
 
 #: index of the pods: key of their PodGroup
@@ -79,7 +79,7 @@ class Intake:
         queues: Store[Queue] = caches.store(resources.QUEUES, Queue)
         #: kind -> store
         self.stores: dict[str, Store[Any]] = {}
-        #: what nodes, pods and PodGroups say that cannot be true
+        #: impossible values of nodes, pods and PodGroups
         self.sanitising_problems = SanitisingProblems()
         self.generations = NodeGenerations()
         #: which BindRequests count
@@ -111,7 +111,7 @@ class Intake:
         self.group_feed.subscribe(GroupStage.INTAKE, self.pod_intake.on_group_change)
         self._add_store(self.requests).subscribe(self.binds.on_request_change)
         self._add_store(self.nodes).subscribe(self._on_node)
-        # Whether they exist is all that scheduling needs; what they hold is their owners' business.
+        # Scheduling needs only their existence, not their content.
         self._take_in(self._caches.store(resources.CONFIG_MAPS, ConfigMap, metadata_only=True))
         for resource, kind in REQUIRED_KINDS:
             self._take_in(self._caches.store(resource, kind))
@@ -124,7 +124,7 @@ class Intake:
         return store
 
     def _take_in(self, store: Store[W]) -> None:
-        """Take objects of a kind into the tables as they are."""
+        """Take objects of a kind into the tables unchanged."""
         self._add_store(store).subscribe(partial(self._on_object, store.resource.kind))
 
     def watch_claims(self, version: str) -> None:
@@ -179,7 +179,7 @@ class Intake:
         return apply_operations(self.tables, operations)
 
     def rebuild_tables(self) -> None:
-        """Forget the tables and fill new ones from the caches: the way out when they contradict themselves."""
+        """Fill new tables from the caches: the remedy when they contradict themselves."""
         self.tables = Tables(self._shard)
         operations: list[TableOperation] = [ApplyObject(item) for item in self.objects()]
         operations += [AssumeStatus(key, TaskStatus.RELEASING) for key in self.statuses.assumed_evictions()]

@@ -20,10 +20,10 @@ class NodeGenerations:
         return self._by_node.get(node, 0)
 
     def bump(self, node: str) -> None:
-        """A node has changed."""
+        """Count a change of a node."""
         self.latest += 1
         self._by_node[node] = self.latest
 
     def forget(self, node: str) -> None:
-        """A node is gone."""
+        """Forget a deleted node."""
         self._by_node.pop(node, None)

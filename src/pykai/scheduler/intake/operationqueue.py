@@ -9,7 +9,7 @@ from pykai.scheduler.intake.operations import TableOperation
 
 
 class OperationQueue:
-    """What the next cycle takes in.  Lives on the event loop."""
+    """The changes for the next cycle.  Lives on the event loop."""
 
     def __init__(self) -> None:
         #: called with every change that a cycle should see
@@ -21,16 +21,16 @@ class OperationQueue:
         return len(self._operations) + len(self._backlog)
 
     def add(self, operation: TableOperation) -> None:
-        """A change that a cycle should see."""
+        """Add a change that should start a cycle."""
         self._operations.append(operation)
         self.request_cycle()
 
     def add_quietly(self, operation: TableOperation) -> None:
-        """A change for the next cycle, whenever that comes: the last one knew it already."""
+        """Add a change that need not start a cycle: the last cycle already used it."""
         self._operations.append(operation)
 
     def take(self) -> list[TableOperation]:
-        """The changes for the next cycle; what a namespace has too many of comes with the one after."""
+        """The changes for the next cycle; the excess of a namespace is left for the one after."""
         taken, self._operations = self._backlog.admit(self._operations), []
         if self._backlog:
             self.request_cycle()

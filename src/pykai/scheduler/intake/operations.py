@@ -1,4 +1,4 @@
-"""The changes of the engine's tables, as the intake writes them down and the engine's thread applies them."""
+"""The changes of the engine's tables, as the intake queues them and the engine's thread applies them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class ApplyObject(msgspec.Struct, frozen=True, gc=False):
-    """An object as it is now."""
+    """Apply the present version of an object."""
 
     item: WireObject
 
@@ -42,7 +42,7 @@ class ApplyObject(msgspec.Struct, frozen=True, gc=False):
 
 
 class RemoveObject(msgspec.Struct, frozen=True, gc=False):
-    """An object is gone."""
+    """Remove a deleted object."""
 
     kind: str
     namespace: str
@@ -64,7 +64,7 @@ class RemoveObject(msgspec.Struct, frozen=True, gc=False):
 
 
 class AssumeStatus(msgspec.Struct, frozen=True, gc=False):
-    """A pod counts as in a state that its object does not show; None ends that."""
+    """Assume a state of a pod that its object does not show; None ends that."""
 
     pod_key: str
     status: TaskStatus | None
@@ -80,7 +80,7 @@ class AssumeStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class RestrictGroup(msgspec.Struct, frozen=True, gc=False):
-    """A group may use free resources only; None ends that."""
+    """Confine a group to free resources; None ends that."""
 
     group_key: str
     reason: FreeRoomOnly | None
@@ -101,13 +101,13 @@ TableOperation = ApplyObject | RemoveObject | AssumeStatus | RestrictGroup
 
 
 def remove_by_key(kind: str, key: str) -> RemoveObject:
-    """The end of an object with this namespace/name."""
+    """The removal of an object with this namespace/name."""
     return RemoveObject(kind, *split_key(key))
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """What applying a batch came to."""
+    """The result of a batch."""
 
     operations: int
     #: changes that could not be applied, which must not happen

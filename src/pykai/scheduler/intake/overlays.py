@@ -1,7 +1,7 @@
-"""What we wrote on a PodGroup and have not seen yet, laid over the object as the watch shows it (cycle:EXP-16).
+"""Our unseen writes on a PodGroup, overlaid on the object as the watch shows it (cycle:EXP-16).
 
-Stamps and conditions decide the next cycle, and the watch shows them a while after they were written.  Until a version
-of the object at least as new as the answer to our write is there, the write counts already.
+Stamps and conditions affect the next cycle, but the watch shows them a while after they were written.  A write counts
+until the watch shows a version of the object at least as new as the answer to it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pykai.scheduler.intake.assumptions import Assumption, AssumptionKind
 
 @dataclass(slots=True)
 class GroupOverlay(Assumption):
-    """What we wrote on a PodGroup and have not seen yet."""
+    """Our unseen writes on a PodGroup."""
 
     kind = AssumptionKind.NOTE
     uid: str
@@ -31,7 +31,7 @@ class GroupOverlay(Assumption):
 
 
 def apply_overlay(group: PodGroup, overlay: GroupOverlay | None) -> PodGroup:
-    """A PodGroup with what was written on it."""
+    """A PodGroup with our writes applied."""
     if overlay is None:
         return group
     if overlay.annotations:
@@ -44,7 +44,7 @@ def apply_overlay(group: PodGroup, overlay: GroupOverlay | None) -> PodGroup:
 
 
 def overlay_is_observed(overlay: GroupOverlay, meta: ObjectMeta) -> bool:
-    """Whether a version of the object shows all that was written on it, or nothing will come of the writes."""
+    """Whether a version of the object shows all that was written on it, or the writes have failed."""
     if overlay.parts_in_flight:
         return False
     return (

@@ -1,14 +1,14 @@
-"""The pods that this scheduler evicts, and for which PodGroup, until they have gone.
+"""The pods that this scheduler evicts, and for which PodGroup, until they are gone.
 
-A victim may take ten minutes to leave.  Meanwhile the engine must know that it leaves for the sake of a certain group,
-or that group would be charged for it and evict another (ADR 20).  The engine reads that from a condition of the pod.
-The role `edit` cannot write it: it is part of the status.
+A victim may take ten minutes to terminate.  Meanwhile the engine must know the group it makes room for, or that group
+would be charged for it and evict another (ADR 20).  The engine reads that from a condition of the pod. The role `edit`
+cannot write it: it is part of the status.
 
     decision --> laid over the pod at once --(long grace period) Deletions--> written on the pod before it is deleted
 
-The condition is written only on pods with a grace period longer than the threshold for stuck pods.  For the others the
-next leader needs to know nothing, because they will have gone soon.  Until a pod has gone, what was noted is laid over
-it, so a snapshot file holds it as well.
+The condition is written only on pods with a grace period longer than the threshold for stuck pods.  The next leader
+need not know the others, because they will be gone soon.  Until a pod is gone, the condition is overlaid on it, so a
+snapshot file contains it as well.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ def preemptor_reference(eviction: Evict) -> str:
 
 
 def outlasts_stuck_threshold(pod: Pod, stuck_after_ns: int) -> bool:
-    """Whether a pod may leave later than others are called stuck."""
+    """Whether a pod may terminate later than the threshold for stuck pods."""
     return (pod.spec.termination_grace_period_seconds or 0) * _SECOND > stuck_after_ns
 
 
 @dataclass(slots=True)
 class PendingEviction(Assumption):
-    """A pod that is evicted and has not gone."""
+    """A pod that is evicted and not gone yet."""
 
     kind = AssumptionKind.EVICTION
     uid: str
-    #: says for which group the pod leaves
+    #: names the group for which the pod is evicted
     condition: Condition
 
 
-#: The pod counts as leaving although its object does not show it.
+#: The pod counts as terminating although its object does not show it.
 _UNSEEN = (AssumptionState.DECIDED, AssumptionState.WRITTEN)
 
 
 class PendingEvictions:
-    """Pods that are evicted and have not gone."""
+    """Pods that are evicted and not gone yet."""
 
     def __init__(self) -> None:
         self._evictions: dict[str, PendingEviction] = {}
@@ -67,7 +67,7 @@ class PendingEvictions:
         self._evictions[key] = PendingEviction(key, AssumptionState.DECIDED, uid, condition)
 
     def advance(self, key: str, event: AssumptionEvent) -> bool:
-        """Something happened to an eviction; whether that ended it."""
+        """Apply an event to an eviction; whether that ended it."""
         eviction = self._evictions.get(key)
         if eviction is None or not eviction.advance(event):
             return False
@@ -75,7 +75,7 @@ class PendingEvictions:
         return True
 
     def on_pod_change(self, key: str, pod: Pod | None) -> None:
-        """News of a pod, None when it is gone."""
+        """Handle a change of a pod, None if it is deleted."""
         eviction = self._evictions.get(key)
         if eviction is None:
             return
@@ -90,7 +90,7 @@ class PendingEvictions:
         return eviction is not None and eviction.uid == uid and eviction.state in _UNSEEN
 
     def unseen(self) -> list[str]:
-        """Keys of the pods that count as leaving although their objects do not show it."""
+        """Keys of the pods that count as terminating although their objects do not show it."""
         return [key for key, eviction in self._evictions.items() if eviction.state in _UNSEEN]
 
     def preemptor_of(self, key: str, uid: str) -> str:
@@ -99,7 +99,7 @@ class PendingEvictions:
         return eviction.condition.message if eviction is not None and eviction.uid == uid else ""
 
     def with_condition(self, pod: Pod) -> Pod:
-        """The pod with what is noted about it; nearly always the pod itself."""
+        """The pod with its condition overlaid; nearly always the pod itself."""
         if not self._evictions:
             return pod
         meta, status = pod.metadata, pod.status

@@ -38,7 +38,7 @@ class PodIntake:
         self._evictions = evictions
 
     def on_change(self, change: Change[Pod]) -> None:
-        """News of a pod."""
+        """Handle a change of a pod."""
         key, pod = change.key, change.new
         if pod is None:
             self._problems.record(f"Pod/{key}", ())
@@ -55,20 +55,20 @@ class PodIntake:
         self._apply_each(self._shared_gpus.affected_pods(change))
 
     def on_node_change(self, change: Change[Node]) -> None:
-        """News of a node: its pods may need a stand-in, or none any more."""
+        """Handle a change of a node: its pods may need a stand-in, or none any more."""
         self._apply_each(self._stand_ins.affected_pods(change))
 
     def on_queue_change(self, change: Change[Queue]) -> None:
-        """News of a queue: the same for the pods in it."""
+        """Handle a change of a queue: the same for the pods in it."""
         self._apply_each(self._stand_ins.on_queue_change(change))
 
     def on_group_change(self, change: Change[PodGroup]) -> None:
-        """News of a PodGroup: its pods may need a stand-in, or none any more."""
+        """Handle a change of a PodGroup: its pods may need a stand-in, or none any more."""
         if self._stand_ins.on_group_change(change):
             self._apply_each(self._stand_ins.pods_to_recheck(self._pods_of_group(change.key)))
 
     def charge_ungrouped(self) -> None:
-        """All lists are in: from now on pods on a node without a PodGroup are charged to a queue."""
+        """Charge pods on a node without a PodGroup to a queue from now on: all lists are complete."""
         self._apply_each(self._stand_ins.start())
 
     def _apply_each(self, pods: Iterable[Pod]) -> None:
@@ -76,7 +76,7 @@ class PodIntake:
             self.apply(pod)
 
     def apply(self, pod: Pod) -> None:
-        """Write a pod down as it is now."""
+        """Queue the present version of a pod."""
         sanitised, problems = self._shared_gpus.sanitise(pod)
         if problems or self._problems:
             self._problems.record(f"Pod/{pod.metadata.namespace}/{pod.metadata.name}", problems)

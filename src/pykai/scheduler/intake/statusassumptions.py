@@ -1,4 +1,4 @@
-"""States of pods that their objects do not show: we evict them, or hold them back."""
+"""Assumed states of pods that their objects do not show: evicted, or held back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pykai.scheduler.intake.podintake import PodIntake
 
 
 class StatusAssumptions:
-    """What is assumed about the state of pods.  Lives on the event loop."""
+    """Assumptions about the state of pods.  Lives on the event loop."""
 
     def __init__(
         self, pods: Store[Pod], pod_intake: PodIntake, evictions: PendingEvictions, queue: OperationQueue
@@ -24,7 +24,7 @@ class StatusAssumptions:
         self._queue = queue
 
     def assume_eviction(self, key: str, uid: str, preemptor: str = "") -> None:
-        """An eviction was decided: the pod counts as leaving, for the good of a PodGroup (namespace/name/uid)."""
+        """Assume an eviction: the pod counts as terminating, for a PodGroup (namespace/name/uid)."""
         pod = self._pods.get(key)
         if pod is not None and pod.metadata.uid == uid:
             self._evictions.add(key, uid, preemptor)
@@ -37,11 +37,11 @@ class StatusAssumptions:
             self._evictions.advance(key, AssumptionEvent.ACCEPTED)
 
     def is_eviction_assumed(self, key: str, uid: str) -> bool:
-        """Whether we evict this very pod and have not seen it leaving."""
+        """Whether we evict this very pod and have not seen it terminating."""
         return self._evictions.is_unseen(key, uid)
 
     def assumed_evictions(self) -> list[str]:
-        """Keys of the pods that we evict and have not seen leaving."""
+        """Keys of the pods that we evict and have not seen terminating."""
         return self._evictions.unseen()
 
     def preemptor_of(self, key: str, uid: str) -> str:
@@ -53,7 +53,7 @@ class StatusAssumptions:
         self._queue.add(AssumeStatus(key, TaskStatus.GATED))
 
     def forget(self, key: str, event: AssumptionEvent = AssumptionEvent.TAKEN_BACK) -> None:
-        """End what is assumed about the state of a pod."""
+        """Drop all assumptions about the state of a pod."""
         self._queue.add(AssumeStatus(key, None))
         if self._evictions.advance(key, event) and (pod := self._pods.get(key)) is not None:
             self._pod_intake.apply(pod)

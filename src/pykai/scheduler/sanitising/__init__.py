@@ -1,1 +1,1 @@
-"""What objects claim and cannot be true is dropped before the engine sees it."""
+"""Removes impossible claims from objects before the engine sees them."""

@@ -1,10 +1,9 @@
-"""Nodes that say impossible things about their GPUs.
+"""Nodes with impossible GPU counts.
 
-A device plugin gone wrong may report a negative number of GPUs, or one that no machine has.  Work sent there would be
-refused by the kubelet again and again while sound nodes stand by, so such GPUs count as absent, and the node is told.
-So is one whose label does not say how much memory a GPU has (the engine then sends no pod there that asks for an
-amount), or how many GPUs there are.
-What cannot be read at all is reported by the engine's own reader.
+A broken device plugin may report a negative number of GPUs, or one that no machine has.  The kubelet would reject pods
+sent there again and again while healthy nodes stay idle, so such GPUs count as absent, and an event on the node says
+so.  A label without a valid GPU memory (the engine then sends no pod there that requests an amount of memory) or GPU
+count is reported too.  Values that cannot be read at all are reported by the engine's own reader.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def sanitise_node(node: Node) -> tuple[Node, tuple[Problem, ...]]:
-    """The node without GPUs it cannot have, and what is wrong with them; nearly always the node itself."""
+    """The node without impossible GPUs, and what is wrong with them; nearly always the node itself."""
     problems = []
     dropped = set()
     memory = node.metadata.labels.get(names.GPU_MEMORY_NODE_LABEL)

@@ -1,4 +1,4 @@
-"""What nodes, pods and PodGroups say that cannot be true."""
+"""Impossible claims of nodes, pods and PodGroups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class SanitisingProblems(dict[str, tuple[Problem, ...]]):
     """`Kind/key` of an object -> its problems."""
 
     def record(self, subject: str, problems: tuple[Problem, ...]) -> None:
-        """All problems of an object; none end those before."""
+        """Set all problems of an object; they replace earlier ones."""
         if problems:
             self[subject] = problems
         else:

@@ -1,18 +1,18 @@
-"""BindRequests that we decided, as opposed to those that a tenant wrote.
+"""Tells BindRequests that we decided from those that a tenant wrote.
 
-A tenant may write BindRequests in its namespace, and change ours there.  Nothing in such an object says who wrote it,
-so its content is compared with what we know:
+A tenant may write BindRequests in its namespace, and change ours there.  Nothing in such an object names its writer, so
+its content is compared with our decisions:
 
-- while we lead, a request counts if it says what we decided about its pod;
-- when we take over, the existing ones are the last leader's, or were written while no scheduler led.  They are taken
-  over if they could have been decided: for a pod of ours, under its name, with as many GPU groups as the pod asks for
-  devices, and for a bound pod just its node and groups.  What the binder then finds full it refuses itself.
+- while we lead, a request counts if it matches our decision about its pod;
+- when we take over, the existing ones are the last leader's, or were written while no scheduler led.  They are accepted
+  if they could have been decided: for a pod of ours, under its name, with as many GPU groups as the pod requests
+  devices, and for a bound pod exactly its node and groups.  The binder itself refuses what does not fit.
 
 A request that does not count is not shown to the engine, so it can hold neither node nor device.  A standby or a shadow
-decides nothing, and takes requests as they are.  So does every scheduler with requests that are the affair of another
-shard: those whose node and whose PodGroup both belong there.
+decides nothing, and accepts requests as they are.  So does every scheduler with requests of another shard: those whose
+node and whose PodGroup both belong there.
 
-Subtle: a request is compared by what it would do, not field by field: the server may write a value in another way, and
+Subtle: a request is compared by its effect, not field by field: the server may write a value in another way, and
 calling our own request forged would have it deleted and decided again without end.
 
 Statements: neighbours:pools, trust:requests.
@@ -38,7 +38,7 @@ _CHANGED = "it says something else than the scheduler decided"
 
 
 class BindRequestVerifier:
-    """What was decided about pods that are on their way, or came there by a request that is still there."""
+    """The decisions about pods that are being bound, or whose request still exists."""
 
     def __init__(self, pods: Store[Pod], groups: Store[PodGroup], nodes: Store[Node], shard: Shard) -> None:
         self._pods = pods
@@ -47,30 +47,30 @@ class BindRequestVerifier:
         self._shard = shard
         self._scheduler = shard.scheduler_name
         self._verifying = False
-        #: key of a pod -> what was decided about it
+        #: key of a pod -> the decision about it
         self._decided: dict[str, BindRequestSpec] = {}
 
     def start(self, existing: Iterable[BindRequest]) -> None:
-        """From now on only what we decide counts, and what is there already if it could have been decided."""
+        """From now on only our decisions count, and existing requests if they could have been decided."""
         self._verifying = True
         self._decided = {pod_key_of(request): request.spec for request in existing if self._could_be_ours(request)}
 
     def stop(self) -> None:
-        """Others decide: requests are taken as they are."""
+        """Another scheduler decides: requests are accepted as they are."""
         self._verifying = False
         self._decided = {}
 
     def record_decision(self, key: str, spec: BindRequestSpec) -> None:
-        """A pod will go by a request, or without one."""
+        """Record that a pod gets a request, or none."""
         if self._verifying:
             self._decided[key] = spec
 
     def forget(self, key: str) -> None:
-        """What was decided about a pod has come about, or will not."""
+        """Forget a decision that was carried out, or will not be."""
         self._decided.pop(key, None)
 
     def objection(self, request: BindRequest) -> str:
-        """Why a request does not count, "" when it does."""
+        """Why a request does not count, "" if it does."""
         if not self._verifying or not self._is_of_this_shard(request):
             return ""
         if request.metadata.name != request.spec.pod_name:
@@ -78,19 +78,19 @@ class BindRequestVerifier:
         key = pod_key_of(request)
         decided = self._decided.get(key)
         if decided is None:
-            # Without its pod it says nothing; once the pod is there it is looked at again.
+            # Without its pod it has no effect; it is checked again when the pod appears.
             return _NOT_DECIDED if key in self._pods else ""
         return "" if same_decision(decided, request.spec) else _CHANGED
 
     def would_bind_own_pod(self, request: BindRequest) -> bool:
-        """Whether a request that does not count would bring a waiting pod of ours somewhere."""
+        """Whether a request that does not count would bind a waiting pod of ours."""
         pod = self._pods.get(pod_key_of(request))
         return pod is not None and pod.spec.scheduler_name == self._scheduler and not pod.spec.node_name
 
     def _is_of_this_shard(self, request: BindRequest) -> bool:
-        """Whether it leads to a node of this shard, or is about a pod of a PodGroup of this shard.
+        """Whether it names a node of this shard, or is about a pod of a PodGroup of this shard.
 
-        The labels of the request itself say nothing: a tenant may write them.
+        The labels of the request itself prove nothing: a tenant may write them.
         """
         node = self._nodes.get(request.spec.selected_node)
         if node is not None and self._shard.covers(node.metadata):
@@ -124,12 +124,12 @@ def owner_uid(request: BindRequest) -> str:
 
 
 def same_placement(one: BindRequest, other: BindRequest) -> bool:
-    """Whether two requests bring the same pod to the same node."""
+    """Whether two requests bind the same pod to the same node."""
     return one.spec.selected_node == other.spec.selected_node and owner_uid(one) == owner_uid(other)
 
 
 def same_decision(one: BindRequestSpec, other: BindRequestSpec) -> bool:
-    """Whether two requests bring a pod to the same node with the same devices."""
+    """Whether two requests bind a pod to the same node with the same devices."""
     return one is other or _decision(one) == _decision(other)
 
 

@@ -1,20 +1,20 @@
-"""What live pods say of shared GPUs, kept only where it can be true.
+"""Labels of live pods about shared GPUs, kept only where they can be true.
 
-A shared GPU is a group of pods and the reservation pod that holds the device on its node.  The binder makes the
-reservation, labels the pod with its group, and then gives it its node.  But labels can be written by anyone who may
-create pods, so before the engine sees a pod:
+A shared GPU is a group of pods and the reservation pod that holds the device on its node.  The binder creates the
+reservation, labels the pod with its group, and then binds it.  But any user who may create pods can write labels, so
+before the engine sees a pod:
 
-- one that is marked as a reservation without being one (`api.sharing.ReservationRule`) is an ordinary pod, which pays
-  for what it asks;
+- one that is marked as a reservation without being one (`api.sharing.ReservationRule`) is an ordinary pod, which is
+  charged for its requests;
 - one of another scheduler never got a share from us: it counts with its requests, without group or share;
 - one of ours is in the group of its label if a reservation pod of that node and group exists.  Otherwise another user
-  labelled it, or the reservation is lost.  New pods sent into such a group would be refused by the binder again and
-  again, while other GPUs stand by.
+  labelled it, or the reservation is lost.  The binder would refuse new pods in such a group again and again, while
+  other GPUs stay idle.
 
-The engine itself believes what it is given: recorded cases and snapshots are taken as they are.
+The engine itself trusts its input: recorded cases and snapshots are taken as they are.
 
 Subtle: reservations and tenants come over the same watch, in the order in which they were written; a list may bring the
-tenant first.  When a reservation comes or goes, its tenants are looked at again (`concerned`).
+tenant first.  When a reservation appears or disappears, its tenants are checked again (`affected_pods`).
 
 Statements: hostile:tenants, trust:groups.
 """
@@ -34,9 +34,9 @@ from pykai.kube.store import Change, Store
 
 _RESERVATIONS_BY_PLACE = "reservations by group and node"
 _TENANTS_BY_GROUP = "tenants by group"
-#: What has ended holds no GPU, whatever its labels say.
+#: Finished pods hold no GPU, whatever their labels say.
 _IN_USE = ("", "Pending", "Running")
-#: By these a pod asks for parts of GPUs.
+#: Annotations that request parts of GPUs.
 _SHARE_ANNOTATIONS = (
     names.GPU_FRACTION_ANNOTATION,
     names.GPU_MEMORY_ANNOTATION,
@@ -45,7 +45,7 @@ _SHARE_ANNOTATIONS = (
 
 
 class SharedGpuSanitiser:
-    """Judges the pods in a store."""
+    """Checks the pods in a store."""
 
     def __init__(self, pods: Store[Pod], shard: Shard) -> None:
         self._pods = pods
@@ -60,7 +60,7 @@ class SharedGpuSanitiser:
         return self._rule.group_held_by(meta.namespace, meta.name, meta.labels, pod.spec.node_name)
 
     def sanitise(self, pod: Pod) -> tuple[Pod, tuple[Problem, ...]]:
-        """The pod without what it cannot be, and what is wrong; nearly always the pod itself."""
+        """The pod without impossible claims, and what is wrong; nearly always the pod itself."""
         meta, foreign = pod.metadata, pod.spec.scheduler_name != self._scheduler
         if not meta.labels and not (foreign and shares_gpu(meta.annotations)):
             return pod, ()
@@ -89,7 +89,7 @@ class SharedGpuSanitiser:
         return replace(pod, metadata=replace(meta, labels=labels, annotations=annotations)), tuple(problems)
 
     def affected_pods(self, change: Change[Pod]) -> Collection[Pod]:
-        """Pods to be judged again because a reservation came or went."""
+        """Pods to check again because a reservation appeared or disappeared."""
         before = set(self._reserved_places(change.old)) if change.old is not None else set()
         after = set(self._reserved_places(change.new)) if change.new is not None else set()
         return [
@@ -123,7 +123,7 @@ class SharedGpuSanitiser:
         return (f"{group}/{pod.spec.node_name}",) if group else ()
 
     def _tenant_groups(self, pod: Pod) -> Iterable[str]:
-        """The groups of a pod of ours that sits on a node and is no reservation itself."""
+        """The groups of a pod of ours that is on a node and is no reservation itself."""
         labels = pod.metadata.labels
         if not labels or not pod.spec.node_name or pod.status.phase not in _IN_USE:
             return ()

@@ -1,16 +1,16 @@
-"""Pods of ours that are on a node and belong to no PodGroup that pays: they are charged to a queue all the same.
+"""Pods of ours on a node without a PodGroup that is charged for them: they are charged to a queue all the same.
 
 The engine charges queues by PodGroups.  A pod that its user created with a node, or whose PodGroup was deleted, would
 use its GPUs free of charge until the pod grouper has made a PodGroup for it, or for good where an annotation keeps the
-pod grouper away.  So the engine is shown a stand-in: a PodGroup of this one pod, in the queue that the pod's label
-names, with the pod's priority class.  It is never written; it goes when the pod goes or gets a PodGroup.
+pod grouper away.  So the engine sees a stand-in: a PodGroup of this one pod, in the queue that the pod's label names,
+with the pod's priority class.  It is never written; it ends when the pod is deleted or gets a PodGroup.
 
-A PodGroup that moves to another node pool, or to a queue that does not exist, pays for nothing here either, and its
-tenant can write both.  The pods on our nodes then stay in the queue that the group was last in, as far as this
-scheduler has seen it; the group itself, with its waiting pods, is taken as it is.
+A PodGroup that moves to another node pool, or to a queue that does not exist, is not charged here either, and its
+tenant can write both.  The pods on our nodes then stay in the last queue of the group that this scheduler has seen; the
+group itself, with its waiting pods, is taken as it is.
 
 Subtle: pods and PodGroups come over two watches, so at the start every pod may seem to have none.  Stand-ins are made
-from `begin` on, when the lists are in.  Only nodes of this shard count: each scheduler sees all pods.
+after `start`, when the lists are complete.  Only nodes of this shard count: each scheduler sees all pods.
 
 Statements: trust:ungrouped.
 """
@@ -36,7 +36,7 @@ PODS_BY_NODE = "pods by node"
 
 
 class StandInChange(NamedTuple):
-    """A pod as the tables have it, and the stand-ins that come before and go after it."""
+    """A pod as the tables have it, and the stand-ins to add before it and to remove after it."""
 
     pod: Pod
     added: PodGroup | None = None
@@ -44,7 +44,7 @@ class StandInChange(NamedTuple):
 
 
 class StandInGroups:
-    """Stand-ins for the PodGroups that pods lack."""
+    """Stand-ins for missing PodGroups."""
 
     def __init__(
         self, pods: Store[Pod], groups: Store[PodGroup], nodes: Store[Node], queues: Store[Queue], shard: Shard
@@ -55,14 +55,14 @@ class StandInGroups:
         self._nodes = nodes
         self._shard = shard
         self._started = False
-        #: key of a pod -> what stands in for its PodGroup
+        #: key of a pod -> the stand-in for its PodGroup
         self._stand_ins: dict[str, PodGroup] = {}
-        #: key of a PodGroup -> its uid, and what it said when it paid last
+        #: key of a PodGroup -> its uid, and its spec when it was last charged
         self._last_charged: dict[str, tuple[str, PodGroupSpec]] = {}
         pods.index(PODS_BY_NODE, lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
 
     def start(self) -> list[Pod]:
-        """From now on pods are looked at; those that need a stand-in already."""
+        """Start to check pods; returns those that already need a stand-in."""
         self._started = True
         for key, group in zip(self._groups.keys(), self._groups.values(), strict=True):
             self._remember_if_charged(key, group)
@@ -90,11 +90,11 @@ class StandInGroups:
         return sanitised if group is None else _as_member(sanitised, group)
 
     def remove_stand_in(self, key: str) -> PodGroup | None:
-        """Drop the stand-in of a pod that is gone, or needs none; the stand-in, if there was one."""
+        """Drop the stand-in of a pod that is deleted or needs none; returns it, if there was one."""
         return self._stand_ins.pop(key, None) if self._stand_ins else None
 
     def affected_pods(self, change: Change[Node]) -> Iterable[Pod]:
-        """Pods to be looked at again because their node came, went, or changed the shard."""
+        """Pods to check again because their node appeared, disappeared, or changed the shard."""
         old, new = change.old, change.new
         was = old is not None and self._shard.covers_node(old.metadata)
         if not self._started or was == (new is not None and self._shard.covers_node(new.metadata)):
@@ -103,7 +103,7 @@ class StandInGroups:
         return [pod for pod in self._pods.by_index(PODS_BY_NODE, name) if was or self._needs_stand_in(pod)]
 
     def on_group_change(self, change: Change[PodGroup]) -> bool:
-        """Note whether a PodGroup pays; True when its pods are to be looked at again."""
+        """Note whether a PodGroup is charged; True if its pods have to be checked again."""
         old, new = change.old, change.new
         if new is None:
             self._last_charged.pop(change.key, None)
@@ -112,7 +112,7 @@ class StandInGroups:
         return old is None or self._is_charged(old) != is_charged
 
     def on_queue_change(self, change: Change[Queue]) -> Iterable[Pod]:
-        """Pods to be looked at again because a queue came or went."""
+        """Pods to check again because a queue was created or deleted."""
         if not self._started or (change.old is None) == (change.new is None):
             return ()
         named = self._groups.values()
@@ -126,7 +126,7 @@ class StandInGroups:
         return [pod for pod in self._pods.values() if pod.spec.node_name and _group_key(pod) in groups]
 
     def _remember_if_charged(self, key: str, group: PodGroup) -> bool:
-        """Whether a PodGroup pays; what it says is kept for when it no longer does."""
+        """Whether a PodGroup is charged; its spec is kept for when it no longer is."""
         is_charged = self._is_charged(group)
         if is_charged:
             self._last_charged[key] = (group.metadata.uid, group.spec)
@@ -136,7 +136,7 @@ class StandInGroups:
         return self._shard.covers(group.metadata) and group.spec.queue in self._queues
 
     def pods_to_recheck(self, pods: Collection[Pod]) -> Iterable[Pod]:
-        """Those of a PodGroup's pods to be looked at again because it came or went."""
+        """The pods of a PodGroup to check again because it was created or deleted."""
         return [pod for pod in pods if pod.spec.node_name] if self._started else ()
 
     def _needs_stand_in(self, pod: Pod) -> bool:
@@ -169,7 +169,7 @@ class StandInGroups:
         )
 
     def _last_spec(self, pod: Pod) -> PodGroupSpec | None:
-        """What a PodGroup that is still there said when it paid last, for one pod of it."""
+        """The spec of an existing PodGroup when it was last charged, for one pod of it."""
         key = _group_key(pod)
         group = self._groups.get(key)
         uid, spec = self._last_charged.get(key, ("", PodGroupSpec()))

@@ -1,20 +1,19 @@
-"""Start times of PodGroups that say they started later than their pods did.
+"""Start times of PodGroups that are later than those of their pods.
 
-`kai.scheduler/last-start-timestamp` protects a group from eviction for a minimum run time (queues:Q-300).  A tenant who
-may write the PodGroup may write the annotation, and would be protected for any length of time.  The kubelet's record is
-better: tenants cannot write `status.startTime` of pods.  The effective start is the earlier of the annotation and the
-moment at which the minimum of the group was running (ADR 21).  An event on the PodGroup says when its annotation is not
-used.
+`kai.scheduler/last-start-timestamp` protects a group from eviction for a minimum run time (queues:Q-300).  A tenant
+that may write the PodGroup may write the annotation, and would be protected for any length of time.  The kubelet's
+record is better: tenants cannot write `status.startTime` of pods.  The effective start is the earlier of the annotation
+and the moment at which the minimum of the group was running (ADR 21).  An event on the PodGroup says when its
+annotation is not used.
 
-    PodGroup, and pods as they start or go --believable--> the PodGroup with the start that counts
+    PodGroup, and pods that start or stop --sanitise--> the PodGroup with its effective start
 
 A group is stamped before any of its pods starts, so an honest annotation is not later than any of their starts, and is
 left alone.  Pods that are being deleted or have ended do not count: the remains of an earlier run do not age a new one.
-While pods of a group run on, its start does not become later again, whatever is done to its minimum or its pods.  Where
-fewer pods than the minimum tell their start, the first of those that do is taken; where none does, the annotation
-stays as it is.
+While pods of a group run on, its start does not become later again, whatever happens to its minimum or its pods.  If
+fewer pods than the minimum have a start time, the first of those counts; if none has, the annotation stays as it is.
 
-Cheap: an honest annotation is compared with one start time per pod event.  All pods of a group are looked at when its
+Cheap: an honest annotation is compared with one start time per pod event.  All pods of a group are read when its
 annotation changes, and while it is later than a start.
 """
 
@@ -35,7 +34,7 @@ from pykai.core.model.tasks import has_ended
 from pykai.kube.store import Change
 
 _START = names.LAST_START_TIMESTAMP_ANNOTATION
-#: Clocks of nodes and of the scheduler may differ by so much without an event.
+#: Clocks of nodes and of the scheduler may differ by this much without an event.
 CLOCK_SKEW_NS = 60_000_000_000
 
 
@@ -47,14 +46,14 @@ def _instant(text: str | None) -> int | None:
 
 
 def started_ns(pod: Pod) -> int | None:
-    """When a pod that runs on was started, None where its status does not say."""
+    """When a running pod was started, None if its status does not say."""
     if pod.metadata.deletion_timestamp is not None or has_ended(pod):
         return None
     return _instant(pod.status.start_time)
 
 
 def starts_by_subgroup(pods: Collection[Pod]) -> dict[str, list[int]]:
-    """Subgroup -> when its pods that run on were started, in order."""
+    """Subgroup -> start times of its running pods, in order."""
     starts: dict[str, list[int]] = {}
     for pod in pods:
         start = started_ns(pod)
@@ -67,7 +66,7 @@ def starts_by_subgroup(pods: Collection[Pod]) -> dict[str, list[int]]:
 
 
 def minimum_running_since_ns(group: PodGroup, starts: dict[str, list[int]]) -> int | None:
-    """When the minimum of a group was running, at the earliest when its first pod was; None while it is not."""
+    """When the minimum of a group was running, not before its first pod; None while it is not."""
     reached = _minimum_reached_ns(build_subgroup_tree(group)[0], starts)
     return None if reached is None else max(reached, _earliest_start_ns(starts))
 
@@ -88,19 +87,19 @@ def _minimum_reached_ns(node: Branch | Leaf, starts: dict[str, list[int]]) -> in
 
 
 class StartTimeSanitiser:
-    """Judges the start times of PodGroups by those of their pods."""
+    """Compares the start times of PodGroups with those of their pods."""
 
     def __init__(self, pods_of: Callable[[str], Collection[Pod]]) -> None:
         self._pods_of = pods_of
-        #: group -> the start it says
+        #: group -> the start in its annotation
         self._annotated_ns: dict[str, int] = {}
-        #: group -> the start that counts
+        #: group -> its effective start
         self._effective_ns: dict[str, int] = {}
-        #: groups that say a later start than one of their pods has
+        #: groups whose annotation is later than the start of one of their pods
         self._too_late: set[str] = set()
 
     def sanitise(self, group: PodGroup) -> tuple[PodGroup, tuple[Problem, ...]]:
-        """The group with the start that counts, and what is wrong with the one it says; nearly always itself."""
+        """The group with its effective start, and what is wrong with the annotation; nearly always the group itself."""
         meta = group.metadata
         text = meta.annotations.get(_START)
         key = object_key(meta.namespace, meta.name)
@@ -136,13 +135,13 @@ class StartTimeSanitiser:
         return sanitised, (Problem(f"PodGroup/{key}", f"metadata.annotations[{_START}]", why),)
 
     def forget(self, key: str) -> None:
-        """A group is gone."""
+        """Forget a deleted group."""
         self._annotated_ns.pop(key, None)
         self._effective_ns.pop(key, None)
         self._too_late.discard(key)
 
     def affected_group(self, change: Change[Pod]) -> str | None:
-        """The group to be judged again because of a pod that started, stopped or went; None for nearly all changes."""
+        """The group to check again because of a pod that started, stopped or is gone; nearly always None."""
         if not self._annotated_ns:
             return None
         before = started_ns(change.old) if change.old is not None else None

@@ -14,7 +14,7 @@ class ConditionedGroups:
         self._current: frozenset[str] | None = frozenset()
 
     def on_group_change(self, change: Change[PodGroup]) -> None:
-        """News of a PodGroup."""
+        """Handle a change of a PodGroup."""
         had_conditions = change.key in self._keys
         if change.new is not None and change.new.status.scheduling_conditions:
             if not had_conditions:

@@ -1,4 +1,4 @@
-"""Conditions of pods and PodGroups as patches: pure functions of the object and of what it should say.
+"""Conditions of pods and PodGroups as patches: pure functions of the object and its desired conditions.
 
 Pods have Kubernetes' own conditions, merged by type.  PodGroups have `status.schedulingConditions`, one entry a node
 pool, ordered by a transition id that all pools share (cycle:EXP-11): the newest stands last.
@@ -21,7 +21,7 @@ _MAX_MESSAGE_LENGTH = 32_000
 def pod_condition_patch(
     pod: Pod, type_: str, status: str, reason: str, message: str, now: str
 ) -> dict[str, Any] | None:
-    """The patch that makes a pod say so, None when it does (cycle:EXP-14)."""
+    """The patch that sets a condition of a pod, None if it is set (cycle:EXP-14)."""
     message = message[:_MAX_MESSAGE_LENGTH]
     current = next((each for each in pod.status.conditions if each.type == type_), None)
     if current is not None and (current.status, current.reason, current.message) == (status, reason, message):
@@ -40,7 +40,7 @@ def unschedulable_conditions(
     reasons: Sequence[Mapping[str, object]],
     now: str,
 ) -> list[SchedulingCondition] | None:
-    """The scheduling conditions with one that says the group found no place in this pool; None when they say so."""
+    """The scheduling conditions with one that says the group does not fit in this pool; None if they already say so."""
     newest = max(existing, key=lambda each: transition_number(each), default=None)
     if (
         newest is not None
@@ -66,7 +66,7 @@ def unschedulable_conditions(
 
 
 def transition_number(condition: SchedulingCondition) -> int:
-    """The number of a transition id; 0 for what is none."""
+    """The number of a transition id; 0 for an invalid one."""
     text = condition.transition_id
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
@@ -74,7 +74,7 @@ def transition_number(condition: SchedulingCondition) -> int:
 def conditions_patch(uid: str, conditions: Sequence[SchedulingCondition], resource_version: str) -> dict[str, Any]:
     """Replace the scheduling conditions of a PodGroup.
 
-    Where another pool has its say in the list too, the patch holds only for the version it was made from: a merge patch
+    If another pool has an entry in the list too, the patch holds only for the version it was made from: a merge patch
     replaces the whole list.
     """
     metadata = {"uid": uid}

@@ -1,9 +1,9 @@
-"""When groups started, recorded where a minimum run time needs it (queues:Q-300).
+"""Start times of groups, recorded where a minimum run time needs them (queues:Q-300).
 
 The start of a group protects it for a minimum run time.  Where no queue and no default has one, the annotation is never
-read, and a write per group is saved: a fifth of all writes of a cluster of small jobs.  When a minimum run time
-is set later, or becomes longer, the groups that run already get theirs after all: the earliest time at which one of
-their pods was bound, which the API server has noted in the pod.
+read, and a write per group is saved: a fifth of all writes of a cluster of small jobs.  When a minimum run time is set
+later, or becomes longer, groups that already run get theirs after all: the earliest time at which one of their pods was
+bound, which the API server has recorded in the pod.
 
     Plan --due (engine's thread)--> starts now, and groups whose start is missing --earliest (event loop)--> annotation
 """
@@ -29,7 +29,7 @@ def longest_min_runtime_ns(policy: Policy, snapshot: Snapshot) -> int:
 
 
 def groups_without_start(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
-    """Groups that run and have no start: key -> their pods that run."""
+    """Groups that run and have no start: key -> their running pods."""
     running_pods: dict[str, tuple[str, ...]] = {}
     for key, entry in snapshot.group_entries.items():
         if entry.group is not None and entry.group.last_start_ns is None:
@@ -40,7 +40,7 @@ def groups_without_start(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
 
 
 def earliest_bind_ns(pods: Iterable[Pod]) -> int | None:
-    """When the first of some pods was bound, None where none says so."""
+    """When the first of some pods was bound, None if none says so."""
     bind_times: list[int] = []
     for pod in pods:
         for condition in pod.status.conditions:

@@ -3,17 +3,17 @@
     Plan --diff (engine's thread)--> StatusDiff --publish (event loop)--> conditions, stamps, events
 
 `diff` compares a plan with what was published before.  A plan whose refusals are the very same objects as last time
-costs nothing; equal refusals cost a comparison; texts are made for changed ones only.  `publish` hands conditions and
+costs nothing; equal refusals cost a comparison; texts are made for changed ones only.  `publish` passes conditions and
 stamps to `StatusWrites`, which compares them with the cached object, so that a restarted scheduler repeats nothing.
 
-Rules that keep it quiet:
+Rules that limit the writes:
 
 - events come with a changed text, and again every ten minutes while nothing changes;
 - a text that changes while the reason stays (figures in a busy cluster) is published every few seconds at most;
 - pods of a gang of which too few exist get their condition when that has lasted a moment: most gangs arrive in one go,
-  and a write for each pod that came early would be one too many;
-- a pod without a PodGroup is given some time, because the pod grouper needs some; while it works off a backlog, only
-  pods are told that later ones have overtaken.
+  and a write for each early pod would be wasted;
+- a pod without a PodGroup gets no condition for some time, because the pod grouper needs some; while it works off a
+  backlog, only pods that later ones have overtaken get one.
 
 All times here are those of the cluster's clock, as the cycle has it.
 """
@@ -60,11 +60,11 @@ _SECOND = 1_000_000_000
 REPEAT_EVENT_NS = 600 * _SECOND
 #: between two texts of a group that differ in figures only
 MIN_TEXT_INTERVAL_NS = 5 * _SECOND
-#: how often everything is looked at though nothing changed
+#: how often everything is checked though nothing changed
 SWEEP_NS = 10 * _SECOND
-#: how long a pod may be without PodGroup before it is told
+#: how long a pod may be without PodGroup before that is published
 GROUPING_GRACE_NS = 10 * _SECOND
-#: how long a gang may be incomplete before its pods say so
+#: how long a gang may be incomplete before its pods get a condition
 GATHERING_GRACE_NS = 2 * _SECOND
 _NEVER_NS = 2**63
 
@@ -100,12 +100,12 @@ class GroupStatusDiff:
 
 @dataclass(slots=True)
 class StatusDiff:
-    """Everything a plan changed about what should be known."""
+    """Everything that a plan changes in published statuses."""
 
     groups: list[GroupStatusDiff] = field(default_factory=list)
     #: pods outside any group
     pods: list[PodStatusDiff] = field(default_factory=list)
-    #: groups whose scheduling conditions go
+    #: groups whose scheduling conditions are removed
     cleared: list[str] = field(default_factory=list)
     #: group key -> annotations to set, None = to remove
     timestamp_annotations: dict[str, dict[str, str | None]] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class StatusDiff:
 
 @dataclass(slots=True)
 class _PublishedStatus:
-    """What was last said about a group."""
+    """What was last published about a group."""
 
     record: Unscheduled
     uids: tuple[str, ...]
@@ -128,20 +128,20 @@ class _PublishedStatus:
     pod_texts: tuple[str, ...]
     #: whether a scheduling condition goes with it
     condition: bool
-    #: whether its pods were told
+    #: whether its pods got conditions
     pods_published: bool
     at_ns: int
     event_ns: int
 
 
 class StatusTracker:
-    """Remembers what was told.  Used by one thread at a time, the engine's (cycle:PERF-10)."""
+    """Remembers what was published.  Used by one thread at a time, the engine's (cycle:PERF-10)."""
 
     def __init__(self) -> None:
         self._published: dict[str, _PublishedStatus] = {}
         #: groups without enough pods -> since when
         self._incomplete: dict[str, int] = {}
-        #: when the first of them whose pods were not told yet has had its time
+        #: when the first of them whose pods have no condition yet is due
         self._next_gathered_ns = _NEVER_NS
         self._stale: dict[str, tuple[str, int]] = {}
         self._orphans_published: dict[str, int] = {}
@@ -225,7 +225,7 @@ class StatusTracker:
         now_ns: int,
         diff: StatusDiff,
     ) -> None:
-        """Compare a waiting group with what was told about it."""
+        """Compare a waiting group with what was published about it."""
         tasks = [task for task in entry.tasks.values() if task.for_this_scheduler and task.status is TaskStatus.PENDING]
         uids = tuple(task.uid for task in tasks)
         published = self._published.get(key)
@@ -281,7 +281,7 @@ class StatusTracker:
         )
 
     def _publishes_pods(self, key: str, ready: bool, now_ns: int) -> bool:
-        """Whether the pods of a group are told why they wait: an incomplete gang has some time to gather."""
+        """Whether the pods of a group get the reason: an incomplete gang has some time to gather."""
         if ready:
             self._incomplete.pop(key, None)
             return True
@@ -331,7 +331,7 @@ class StatusTracker:
     def _diff_cleared_conditions(
         self, plan: Plan, snapshot: Snapshot, conditioned: Iterable[str], diff: StatusDiff
     ) -> None:
-        """Groups whose work found its place lose their conditions (cycle:EXP-12)."""
+        """Groups whose pods are placed lose their conditions (cycle:EXP-12)."""
         if not conditioned:
             return
         moving = {item.group for item in plan.binds} | {item.group for item in plan.nominations}
@@ -384,10 +384,10 @@ class StatusTracker:
 
 
 def _may_have_condition(entry: GroupEntry) -> bool:
-    """Whether the PodGroup may say why its pods wait, also while others of its pods run (cycle:EXP-11, ADR 27).
+    """Whether the PodGroup may have a condition, also while others of its pods run (cycle:EXP-11, ADR 27).
 
     A condition keeps a group that tries a pool once out of the cycles of that pool (cycle:SNP-11), so such a group gets
-    none while something of it runs: what waits would never be tried again.
+    none while a pod of it runs: its waiting pods would never be tried again.
     """
     group = entry.group
     if group is None or group.scheduling_backoff == names.BACKOFF_NONE:
@@ -398,7 +398,7 @@ def _may_have_condition(entry: GroupEntry) -> bool:
 def _is_published(
     published: _PublishedStatus, record: Unscheduled, subjects: tuple[tuple[str, ...], bool, bool], now_ns: int
 ) -> bool:
-    """Whether a group was told the same, or so lately that other figures for the same reasons can wait."""
+    """Whether the same was published, or so recently that new figures for the same reasons can wait."""
     if (published.uids, published.condition, published.pods_published) != subjects:
         return False
     if published.record is record or published.record == record:
@@ -409,7 +409,7 @@ def _is_published(
 def _new_pod_texts(
     tasks: Iterable[Task], pod_texts: Iterable[str], published: _PublishedStatus | None
 ) -> Iterator[tuple[Task, str]]:
-    """The texts that were not published, with their pods."""
+    """The unpublished texts, with their pods."""
     known = dict(zip(published.uids, published.pod_texts, strict=True)) if published is not None else {}
     for task, text in zip(tasks, pod_texts, strict=True):
         if text and known.get(task.uid) != text:

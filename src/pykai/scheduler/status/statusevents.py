@@ -1,10 +1,10 @@
-"""Publishes what was decided: events, conditions and stamps, in the words of cycle:16 and cycle:17.
+"""Publishes decisions: events, conditions and stamps, in the words of cycle:16 and cycle:17.
 
 `StatusEvents` runs on the event loop.  Events go to the recorder, which returns at once; conditions, stamps and labels
-go to `StatusWrites`, each with a callable that looks at the object again right before it is written.
+go to `StatusWrites`, each with a callable that reads the object again right before it is written.
 
-Subtle: several stamps of one PodGroup are one patch.  They wait together in `_stamps` until that patch goes out, and
-what is added meanwhile makes a second one.
+Subtle: several stamps of one PodGroup are one patch.  They wait together in `_stamps` until that patch is sent; stamps
+added meanwhile make a second one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class StatusEvents:
         return self._shard.node_pool or names.DEFAULT_NODE_POOL
 
     async def publish(self, diff: StatusDiff) -> None:
-        """Everything that changed with a plan."""
+        """Publish everything that changed with a plan."""
         async for key, timestamp_annotations in yielding_to_loop(diff.timestamp_annotations.items()):
             self.annotate_group(key, timestamp_annotations)
         self._annotate_start_times(diff)
@@ -89,7 +89,7 @@ class StatusEvents:
             self.pod_condition(diff.key, diff.uid, diff.reason, diff.text)
 
     def pod_condition(self, key: str, uid: str, reason: str, message: str) -> None:
-        """PodScheduled is False, for this reason."""
+        """Set PodScheduled to False, with this reason."""
 
         def make_patch() -> StatusPatch | None:
             pod = self._intake.pods.get(key)
@@ -105,13 +105,13 @@ class StatusEvents:
         self._writes.put(f"pod status {key}", make_patch)
 
     def pod_scheduled(self, key: str, uid: str, node: str) -> None:
-        """A pod has its place (cycle:OUT-2): nothing said about its waiting holds any more."""
+        """A pod is placed (cycle:OUT-2): earlier reasons for waiting no longer hold."""
         self._writes.drop(f"pod status {key}")
         text = f"Successfully assigned pod {key} to node {node} at node-pool {self.node_pool}"
         self.pod_event(key, uid, NORMAL, names.EVENT_SCHEDULED, text)
 
     def label_node_pool(self, key: str, uid: str) -> None:
-        """A pod that goes to a pool carries its label (gpu:B-3)."""
+        """Give a pod the label of its node pool (gpu:B-3)."""
         labels = self.node_pool_label()
         pod = self._intake.pods.get(key)
         if not labels or pod is None or labels.items() <= pod.metadata.labels.items():
@@ -126,7 +126,7 @@ class StatusEvents:
         return {shard.node_pool_key: shard.node_pool} if shard.node_pool_key and shard.node_pool else {}
 
     def binding_failed(self, key: str, uid: str, node: str, error: str) -> None:
-        """A bind did not come about (cycle:OUT-3)."""
+        """Publish a failed bind (cycle:OUT-3)."""
         text = f"Failed to bind pod {key} to node {node}. {error}"
         self.pod_event(key, uid, WARNING, names.EVENT_FAILED_BINDING, text)
         self.pod_condition(key, uid, names.CONDITION_REASON_BINDING_ERROR, text)
@@ -152,7 +152,7 @@ class StatusEvents:
             return
 
         def make_patch() -> StatusPatch | None:
-            # Made from the object as the server has it: what we laid over it is this very write.
+            # Made from the object as the server has it: our overlay is this very write.
             current = self._intake.groups.get(key)
             if current is None or current.metadata.uid != group.metadata.uid:
                 return None
@@ -212,7 +212,7 @@ class StatusEvents:
         self._writes.put(f"group annotations {key}", make_patch, on_written)
 
     def _annotate_start_times(self, diff: StatusDiff) -> None:
-        """Starts that were not needed so far, read from the pods."""
+        """Write start times that were not needed so far, read from the pods."""
         since_ns = now_ns(self._clock) - diff.protected_ns
         for key, pods in diff.without_start_time.items():
             started_ns = earliest_bind_ns(pod for pod in map(self._intake.pods.get, pods) if pod is not None)
@@ -224,7 +224,7 @@ class StatusEvents:
         return StatusPatch(resources.POD_GROUPS, meta.namespace, meta.name, content, PatchKind.MERGE, subresource)
 
     def pod_evicted(self, eviction: Evict) -> None:
-        """A pod is taken off its node (cycle:OUT-5)."""
+        """Publish an eviction (cycle:OUT-5)."""
         annotations = {
             names.EVICTED_PODS_ANNOTATION: str(eviction.gang_size),
             names.EVICTOR_ACTION_ANNOTATION: eviction.action,
@@ -236,14 +236,14 @@ class StatusEvents:
         self.group_event(eviction.group, NORMAL, names.EVENT_EVICT, eviction.message, annotations)
 
     def pod_event(self, key: str, uid: str, type_: str, reason: str, text: str) -> None:
-        """An event about a pod."""
+        """Publish an event about a pod."""
         namespace, name = split_key(key)
         self._event(InvolvedObject("v1", "Pod", namespace, name, uid), type_, reason, text)
 
     def group_event(
         self, key: str, type_: str, reason: str, text: str, annotations: Mapping[str, str] | None = None
     ) -> None:
-        """An event about a PodGroup."""
+        """Publish an event about a PodGroup."""
         namespace, name = split_key(key)
         group = self._intake.groups.get(key)
         uid = group.metadata.uid if group is not None else ""
@@ -251,7 +251,7 @@ class StatusEvents:
         self._event(about, type_, reason, text, annotations)
 
     def object_event(self, kind: str, key: str, type_: str, reason: str, text: str) -> None:
-        """An event about an object of any kind we read."""
+        """Publish an event about an object of any kind we read."""
         namespace, name = split_key(key)
         store = self._intake.stores.get(kind)
         current = store.get(key) if store is not None else None

@@ -1,11 +1,11 @@
-"""Conditions, stamps and labels on their way out: a small pool of writers that comes after the binds (cycle:EXP-15).
+"""Conditions, stamps and labels to be written: a small pool of writers that yields to binds (cycle:EXP-15).
 
-What is to be written on one part of one object stands under one key, and what is put there later replaces what has not
-gone out yet.  The content is made at the moment of writing, by a callable that looks at the cache: it finds that the
-object is gone, or says already what it should, and nothing is written.
+Writes on one part of one object have one key, and a later write replaces one that has not been sent yet.  The content
+is made at the moment of writing, by a callable that reads the cache: if the object is gone, or already up to date,
+nothing is written.
 
-Errors: what the server refuses (gone, invalid, forbidden) is dropped and told to the owner; a conflict is tried again
-with new content; an unreachable or failing server is tried again after a pause that doubles.
+Errors: a refused write (gone, invalid, forbidden) is dropped and reported to the owner; a conflict is retried with new
+content; an unreachable or failing server is retried after a pause that doubles.
 
 Namespaces take turns, and one whose writes hang leaves writers for the others (`kube.workqueue`).
 """
@@ -44,9 +44,9 @@ class StatusPatch:
     subresource: str = ""
 
 
-#: Makes the patch, None when there is nothing to write (any more).
+#: Makes the patch, None if there is nothing to write (any more).
 MakePatch = Callable[[], StatusPatch | None]
-#: Told when nothing is left to write under a key: the resource version of the answer, "" when nothing was written.
+#: Called when nothing is left to write under a key: the resource version of the answer, "" if nothing was written.
 OnWritten = Callable[[str], None]
 
 
@@ -66,7 +66,7 @@ class StatusWrites:
     def __init__(self, client: Client, *, workers: int = 5, busy: Callable[[], bool] = lambda: False) -> None:
         self._client = client
         self._workers = workers
-        #: whether something more urgent is going out
+        #: whether more urgent writes are in progress
         self._busy = busy
         self._pending: dict[str, _PendingWrite] = {}
         self._queue = WorkQueue(_namespace_of)
@@ -79,7 +79,7 @@ class StatusWrites:
         self._idle.set()
 
     def put(self, key: str, make: MakePatch, on_written: OnWritten = lambda _: None) -> None:
-        """Write this under `key`, instead of what waits there; a key is some words and `namespace/name`."""
+        """Write this under `key`, replacing what waits there; a key is some words and `namespace/name`."""
         previous = self._pending.get(key)
         self._pending[key] = _PendingWrite(
             make, on_written, written_version=previous.written_version if previous is not None else ""
@@ -89,7 +89,7 @@ class StatusWrites:
             self._enqueue(key)
 
     def drop(self, key: str) -> None:
-        """Forget what waits under a key; what is going out is not stopped."""
+        """Forget what waits under a key; a write in progress is not stopped."""
         entry = self._pending.get(key)
         if entry is not None and key not in self._in_flight:
             self._finish(key, entry)
@@ -98,7 +98,7 @@ class StatusWrites:
         return len(self._pending)
 
     async def flush(self, timeout_s: float = 5.0) -> bool:
-        """Wait until everything is written; False when that took too long."""
+        """Wait until everything is written; False on a timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
@@ -107,7 +107,7 @@ class StatusWrites:
         return True
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Write until told to stop."""
+        """Write until stopped."""
         writers = [asyncio.create_task(self._run_writer()) for _ in range(self._workers)]
         try:
             await stop.wait()
@@ -133,7 +133,7 @@ class StatusWrites:
                 self._work_available.set()
 
     async def _process(self, key: str) -> None:
-        """Write what stands under a key, if anything does still."""
+        """Write what waits under a key, if anything."""
         if key not in self._pending:
             return
         self._in_flight.add(key)
@@ -144,7 +144,7 @@ class StatusWrites:
                 waited_s += 0.02
             entry = self._pending[key]
             pause_s = await self._write(entry)
-            # A transport within the process answers without ever waiting; others have a right to their turn.
+            # An in-process transport answers without ever waiting; other tasks need their turn.
             await asyncio.sleep(0)
         finally:
             self._in_flight.discard(key)
@@ -178,7 +178,7 @@ class StatusWrites:
             self._idle.set()
 
     async def _write(self, entry: _PendingWrite) -> float | None:
-        """Write once; seconds after which to try again, None when done with it."""
+        """Write once; seconds until the next try, None when finished."""
         try:
             patch = entry.make()
         except Exception:
@@ -211,7 +211,7 @@ class StatusWrites:
             entry.attempts += 1
             return _pause_s(entry.attempts)
         except Exception:
-            # A mistake of ours costs this write, never the writer.
+            # A bug of ours costs this write, never the writer.
             log.exception("%s %s/%s was not updated", patch.resource.kind, patch.namespace, patch.name)
             return None
         entry.written_version = str(answer.get("metadata", {}).get("resourceVersion", ""))

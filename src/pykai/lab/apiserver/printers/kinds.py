@@ -46,7 +46,7 @@ class PrinterColumn:
     priority: int = 0
 
     def definition(self) -> dict[str, Any]:
-        """As it stands in a Table."""
+        """As a Table lists it."""
         return {
             "name": self.name,
             "type": self.type,

@@ -47,9 +47,9 @@ class SchemaNode:
     name: str = ""
     builtin: bool = False
     fields: dict[str, SchemaNode] = field(default_factory=dict)
-    #: what a map holds
+    #: the values of a map
     values: SchemaNode | None = None
-    #: what a list holds
+    #: the elements of a list
     items: SchemaNode | None = None
     #: atomic, set or map
     list_type: str = "atomic"
@@ -63,7 +63,7 @@ class SchemaNode:
     #: structs that Go holds by value, and lists it always writes: absent and empty are the same to it
     by_value: set[str] = field(default_factory=set)
     required: tuple[str, ...] = ()
-    #: of built-ins: fields that must be there and not be empty
+    #: of built-ins: fields that must be present and not empty
     required_nonempty: tuple[str, ...] = ()
     #: values of absent fields
     defaults: dict[str, Any] = field(default_factory=dict)
@@ -73,22 +73,22 @@ class SchemaNode:
     preserves_unknown: bool = False
     #: holds an object of its own, with apiVersion, kind and metadata
     embedded: bool = False
-    #: protobuf: field number -> (name, a zero means absent); the name of a struct that stands inline is empty
+    #: protobuf: field number -> (name, a zero means absent); the name of an inlined struct is empty
     numbers: dict[int, tuple[str, bool]] = field(default_factory=dict)
     inline: dict[int, SchemaNode] = field(default_factory=dict)
     #: checks of the value beyond its type
     checks: tuple[ValueCheck, ...] = ()
     #: checks of a change of the value
     transitions: tuple[TransitionCheck, ...] = ()
-    #: there are such checks here or below
+    #: whether this node or one below it has such checks
     has_transition_checks: bool = False
-    #: an OpenAPI schema as it stood in the CRD
+    #: the OpenAPI schema from the CRD
     source: dict[str, Any] = field(default_factory=dict)
-    #: fields that are no scalars, the only ones that pruning must look into; filled with `fields`
+    #: fields that are no scalars, the only ones that pruning descends into; filled with `fields`
     container_fields: dict[str, SchemaNode] = field(default_factory=dict)
     #: fields whose values need nothing but this Python type; filled with `fields`
     plain_types: dict[str, PythonType] = field(default_factory=dict)
-    #: fields below which something has a default; None until it was asked for
+    #: fields below which something has a default; None until first used
     defaulting: dict[str, SchemaNode] | None = None
 
     def __repr__(self) -> str:

@@ -6,11 +6,11 @@
     validate_transition(schema, old, new) -> problems of an update
 
 Inputs are not changed; unchanged parts are shared with the result, and an unchanged object is returned itself. Every
-write passes here, so the walks go only where the schema gives them something to do: pruning compares names of fields as
-sets and looks into containers only, defaults go down only to where some are. Most objects are in order: a first pass
+write passes here, so the walks go only where the schema requires it: pruning compares names of fields as sets and
+descends into containers only, defaulting descends only to nodes with defaults. Most objects are valid: a first pass
 checks without building paths and messages, and only if it fails a second one collects the reasons.
 
-Subtle: a null stands for "absent" in a built-in kind and is dropped; in a CRD it is dropped from a field that is not
+Subtle: a null means "absent" in a built-in kind and is dropped; in a CRD it is dropped from a field that is not
 nullable.  Elements of lists and values of maps stay, and must be allowed by the schema.
 
 Statements: apiserver:schema.
@@ -45,7 +45,7 @@ _MAX_DEPTH: Final = 200
 
 
 def apply_defaults(schema: SchemaNode, obj: JsonObject) -> JsonObject:
-    """The object with its absent fields filled in, and its quantities in the form they are given back."""
+    """The object with its absent fields filled in, and its quantities in canonical form."""
     if schema.defaulting is None:
         _mark_defaulting_nodes(schema)
     defaulted: JsonObject = _apply_defaults(schema, obj)
