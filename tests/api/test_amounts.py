@@ -12,7 +12,7 @@ N = 10**9
 
 
 @pytest.mark.parametrize("listed", [None, "x", 7, [], ["cpu"], {}])
-def test_what_is_no_list_is_empty(listed: Any) -> None:
+def test_a_value_that_is_not_a_list_is_empty(listed: Any) -> None:
     assert read_amounts(listed) == {}
 
 
@@ -21,7 +21,7 @@ def test_what_can_be_read_is_read() -> None:
     assert read_amounts(listed) == {"cpu": N // 2, "memory": 1024 * N, "half": N // 2}
 
 
-def test_what_is_taken_away_leaves_nothing_behind() -> None:
+def test_subtracting_leaves_no_zero_entries() -> None:
     total = {"cpu": N}
     add_amounts(total, {"cpu": 2 * N, "gpu": N})
     add_amounts(total, {"cpu": 2 * N, "gpu": N}, -1)

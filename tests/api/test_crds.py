@@ -58,7 +58,7 @@ def test_every_field_that_is_read_is_in_the_schema(kind: str) -> None:
     assert list(_missing(_TYPES[kind], _schema(kind))) == []
 
 
-def test_the_table_knows_all_custom_resources() -> None:
+def test_the_table_has_all_custom_resources() -> None:
     assert list(DEFINITIONS) == list(FIELDS) == list(_TYPES)
     assert set(_DEFINITIONS) == set(DEFINITIONS)
 

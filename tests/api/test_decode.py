@@ -291,7 +291,7 @@ def test_a_bad_field_is_named_with_its_object(fields: dict[str, Any], path: str,
         (b'{"kind":"Pod","apiVersion":"v1","spec":' + 100_000 * b"[", "nested too deeply"),
     ],
 )  # fmt: skip
-def test_what_is_no_object_is_refused(data: bytes, text: str) -> None:
+def test_a_value_that_is_not_an_object_is_refused(data: bytes, text: str) -> None:
     assert text in str(refusal(data))
 
 

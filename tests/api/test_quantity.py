@@ -250,6 +250,6 @@ def test_the_canonical_form(value: RawQuantity, text: str) -> None:
     assert nano_value(value) == nano_value(text)
 
 
-def test_what_is_no_quantity_stays() -> None:
+def test_an_invalid_quantity_is_kept() -> None:
     assert canonical_quantity("much") == "much"
     assert canonical_quantity("9E99") == "9E99"

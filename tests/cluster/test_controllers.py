@@ -221,7 +221,7 @@ async def test_a_cron_job_is_one_group_for_each_of_its_jobs(cluster: RealCluster
         await cluster.gone(resource, space)
 
 
-async def test_a_claim_is_made_for_a_pod_given_to_it_and_goes_with_it(cluster: RealCluster) -> None:
+async def test_a_template_claim_is_created_for_its_pod_and_deleted_with_it(cluster: RealCluster) -> None:
     space = await cluster.namespace("claims")
     wish = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": names.GPU_DEVICE_CLASS, "count": 1}}]}
     await cluster.create(
@@ -242,7 +242,7 @@ async def test_a_claim_is_made_for_a_pod_given_to_it_and_goes_with_it(cluster: R
     await cluster.gone(RESOURCE_CLAIMS, space)
 
 
-async def test_a_namespace_goes_with_all_that_runs_in_it(cluster: RealCluster) -> None:
+async def test_a_namespace_is_deleted_with_all_that_runs_in_it(cluster: RealCluster) -> None:
     space = await cluster.namespace("leaving", admitted=True)
     # The namespace controller looks again after half of the longest grace period of the pods.
     soon: dict[str, Any] = {"terminationGracePeriodSeconds": 1}

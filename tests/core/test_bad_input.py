@@ -160,7 +160,7 @@ def test_a_pod_does_not_join_a_group_of_another_namespace() -> None:
     ],
     ids=["twice", "missing parent", "cycle", "self", "nameless", "deep"],
 )
-def test_a_group_whose_subgroups_make_no_tree_waits(parts: list[Raw]) -> None:
+def test_a_group_with_an_invalid_subgroup_tree_waits(parts: list[Raw]) -> None:
     built = healthy().queue("q").group("broken", subGroups=parts).pod("p", group="broken", subgroup="a")
     result = still_fine(built.pod("plain", group="broken"))
     assert result.bound("broken") == 0
@@ -195,7 +195,7 @@ def test_an_orphan_of_another_scheduler_is_not_reported() -> None:
     assert [refusal.pod for refusal in record.refusals if isinstance(refusal, StrayPod)] == ["default/a"]
 
 
-def test_a_minimum_below_zero_is_no_minimum() -> None:
+def test_a_negative_minimum_counts_as_none() -> None:
     result = still_fine(healthy().queue("q").gang("job", 2, min=-5, gpu=1))
     assert result.bound("job") == 2
 

@@ -75,7 +75,7 @@ def test_names_and_uids_must_be_those_of_the_cluster(plan: UnfinishedBinds, text
     assert [text in refusal for refusal in found.refused.values()] == [True]
 
 
-def test_a_queue_that_is_no_leaf_takes_nothing() -> None:
+def test_a_queue_that_is_not_a_leaf_takes_nothing() -> None:
     built = cluster(nodes=1, gpus=4).queue("q").queue("below", parent="q").gang("train", 1, gpu=1)
     assert "no leaf queue" in why(resumed(built, unfinished("train", _0="node-0")), "train-0")
 
@@ -123,7 +123,7 @@ def test_two_plans_do_not_get_the_same_resources() -> None:
     assert "GPUs" in why(found, "two-1")
 
 
-def test_a_share_goes_to_a_gpu_that_has_room_for_it() -> None:
+def test_a_share_goes_to_a_gpu_with_enough_memory() -> None:
     """The bind is decided again; the devices of the plan are not known here."""
     built = cluster(nodes=1, gpus=2).queue("q").gang("old", 1, fraction=0.9, on="node-0", device="full")
     found = resumed(built.gang("train", 1, fraction=0.9), unfinished("train", _0="node-0"))

@@ -391,7 +391,7 @@ def test_t47_the_leader_joins_a_full_first_segment_when_the_workers_divide_evenl
     assert parts.problems == ()
 
 
-def test_t47_the_leader_takes_a_place_in_the_first_segment_otherwise() -> None:
+def test_t47_otherwise_the_leader_counts_in_the_first_segment() -> None:
     """topo:T-47: size 6, segments of 2: (0,1), (2,3), (4,5)."""
     owner = leader_worker_set(6, 2)
     parts = leader_worker_subgroups(owner, member())

@@ -75,7 +75,7 @@ def test_what_is_sticky_stays() -> None:
     assert changed == {"metadata": {"resourceVersion": "5"}, "spec": {"priorityClassName": "build"}}
 
 
-def test_the_queue_follows_where_that_is_wanted() -> None:
+def test_the_queue_is_updated_where_configured() -> None:
     changed = patch(stored(answer()), answer(queue="q2", labels={QUEUE: "q2"}), follow_queue=True)
     assert changed is not None
     assert (changed["spec"], changed["metadata"]["labels"]) == ({"queue": "q2"}, {QUEUE: "q2"})
@@ -132,7 +132,7 @@ def test_the_one_owner_is_ours() -> None:
     ]
 
 
-def test_fields_that_are_no_longer_wanted_go() -> None:
+def test_obsolete_fields_are_removed() -> None:
     meta = answer(preemptibility="preemptible", preemption_delay_ns=10**9, sub_groups=(SubGroup(name="a"),))
     changed = patch(stored(meta), answer())
     assert changed is not None

@@ -78,7 +78,7 @@ def test_nothing_is_overdrawn_at_any_point(built: Cluster) -> None:
 
 @EXAMPLES
 @given(tight_clusters())
-def test_every_pod_is_in_one_place(built: Cluster) -> None:
+def test_every_pod_is_on_one_node(built: Cluster) -> None:
     """A pod starts, is pipelined, or stays; only one that is evicted has two nodes: the old and the
     nominated."""
     plan, model = _cycle(built)

@@ -96,7 +96,7 @@ def test_the_error_about_a_misspelt_flag_suggests_the_right_one() -> None:
         read_options(Options(), FLAGS, {"numbr": "1"})
 
 
-def test_kais_flags_are_known(caplog: pytest.LogCaptureFixture) -> None:
+def test_kais_flags_are_accepted(caplog: pytest.LogCaptureFixture) -> None:
     """workloads:12.1, 12.2; queues:4.1."""
     grouper = {
         "scheduler-name": "s",

@@ -91,6 +91,6 @@ def test_a_row_names_what_exists(name: str) -> None:
     assert not service.lease or "leader-elect" in known
 
 
-def test_the_webhooks_are_where_the_table_says() -> None:
+def test_the_webhooks_are_served_at_the_paths_of_the_table() -> None:
     (port,) = (port for port in SERVICES["admission"].ports if port.name == "webhooks")
     assert port.paths == (MUTATE_PATH, VALIDATE_PATH)

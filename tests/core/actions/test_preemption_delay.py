@@ -46,7 +46,7 @@ def test_t25_a_job_triggers_nothing_before_its_delay_is_over(action: str, age: f
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("delay", [None, "0s", "-5m", "soon"])
-def test_q321_no_delay_is_no_window(action: str, delay: str | None) -> None:
+def test_q321_without_a_delay_there_is_no_window(action: str, delay: str | None) -> None:
     """queues:Q-321: null, zero, negative; one that cannot be read counts as none."""
     assert triggers(new(ground(action), delay, 1).schedule())
 

@@ -122,7 +122,7 @@ def test_a10_work_of_a_queue_at_its_quota_is_moved() -> None:
     assert result.node_of("new-0") == "node-1"
 
 
-def test_rcl3_moved_work_counts_where_the_policy_says_so() -> None:
+def test_rcl3_moved_work_counts_where_configured() -> None:
     """cycle:RCL-3: without --allow-consolidating-reclaim a queue at its quota is left alone."""
     built = reclaiming(3, 2).queue("q0", quota=3).queue("q1", quota=2)
     built.gang("large", queue="q0", gpu=2, on="node-0").gang("small", queue="q0", gpu=1, on="node-1")

@@ -73,7 +73,7 @@ def test_drivers_nodes_and_capacities_touch_no_pod() -> None:
         assert apply(storage, last(made)) == set()
 
 
-def test_what_is_removed_leaves_nothing_behind() -> None:
+def test_removed_objects_leave_nothing_behind() -> None:
     made = world().claim("data", selected_node="node-0").volume("pv", claim="data").volume("free").csi_driver("d")
     made.csi_node("node-0", d=1).storage_capacity("c").claim("elsewhere", bound_to="pv")
     storage = built(made)

@@ -122,7 +122,7 @@ def test_memory_shares_follow_the_memory_of_their_node() -> None:
 
 
 @pytest.mark.parametrize("label", ["1_000", " 1000", "1000.0", "", "٤", "9" * 60])
-def test_a_label_that_is_no_integer_counts_as_missing(label: str) -> None:
+def test_a_label_that_is_not_an_integer_counts_as_missing(label: str) -> None:
     """cycle:NOD-4; an absurd one must not stop the cycle."""
     marks = {"nvidia.com/gpu.memory": label, "nvidia.com/gpu.count": label}
     (facts,) = seen(cluster().node("n", gpus=4, gpu_memory=None, labels=marks).tables()).nodes.facts
@@ -494,7 +494,7 @@ def test_what_a_scheduler_recorded_on_a_group_is_read_back() -> None:
     ]
 
 
-def test_what_a_group_uses_and_wants_follows_its_pods() -> None:
+def test_usage_and_requests_of_a_group_follow_its_pods() -> None:
     """cycle:SNP-18"""
     built = cluster(nodes=1, gpus=4).group("g")
     built.pod("runs", group="g", cpu=1, memory=7, gpu=1, on="node-0").pod("waits", group="g", cpu=2, memory=9, gpu=2)

@@ -98,7 +98,7 @@ def test_growth_goes_on_until_nothing_is_pending() -> None:
     assert result.unscheduled("job") is None
 
 
-def test_growth_of_a_running_group_is_no_new_start() -> None:
+def test_growth_of_a_running_group_is_not_a_new_start() -> None:
     """Case cycle:T-9: the last-start timestamp stays."""
     built = one_node().gang("job", pods=1, min=1, on="node-0", gpu=1).pod("job-1", group="job", gpu=1)
     result = built.gang("fresh", gpu=1).schedule()

@@ -124,7 +124,7 @@ def test_a_preemptor_that_shares_the_claim_of_its_victim_takes_its_devices_over(
     assert (result.node_of("a-0"), result.allocated_devices("a-0")) == ("node-0", {"c": ["node-0/gpu-0"]})
 
 
-def test_a_binding_pod_gives_back_what_its_bind_request_says_gpu_t93() -> None:
+def test_a_binding_pod_releases_the_devices_of_its_bind_request_gpu_t93() -> None:
     world = ranked(devices(nodes=1, each=1)).gang("old", template=1, priority="low")
     world.bind_request("old-0", "node-0", claims={"devices": allocation_of("node-0", "gpu-0")})
     result = world.gang("a", template=1, priority="high").with_actions("preempt").schedule()

@@ -26,7 +26,7 @@ def preempting(found: Cluster) -> Cluster:
 # Consolidation
 
 
-def test_consolidation_makes_room_in_a_rack() -> None:
+def test_consolidation_frees_a_rack() -> None:
     """topo:TC-25, T-56."""
     found = racks(("rack",), ("r1", 2), ("r2", 2)).gang("a", gpu=1, on="n0").gang("b", gpu=1, on="n1")
     result = found.gang("j", 2, gpu=1, group_spec=inside("rack")).with_actions("consolidation").schedule()
@@ -35,7 +35,7 @@ def test_consolidation_makes_room_in_a_rack() -> None:
 
 
 @pytest.mark.parametrize("extra", [False, True])
-def test_consolidation_makes_room_in_a_zone(extra: bool) -> None:
+def test_consolidation_frees_a_zone(extra: bool) -> None:
     """topo:TC-26, TC-27: two racks of the second zone are emptied; a node without GPUs changes nothing."""
     found = racks(("zone", "rack"), *[(f"zone{1 + index // 3}/rack{1 + index % 3}", 3) for index in range(6)])
     if extra:

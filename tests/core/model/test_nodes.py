@@ -135,13 +135,13 @@ def test_gpus_of_unknown_memory_value_nothing() -> None:
 
 
 @pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True"])
-def test_the_mig_label_says_yes(text: str) -> None:
+def test_the_mig_label_is_true(text: str) -> None:
     """gpu:C-7: whatever the node offers."""
     assert facts({MIG_LABEL: text}).mig_enabled
 
 
 @pytest.mark.parametrize("text", ["0", "f", "false", "False", "", "yes", "tRuE"])
-def test_the_mig_label_says_no(text: str) -> None:
+def test_the_mig_label_is_false(text: str) -> None:
     """gpu:C-7: a value that is no boolean counts as false."""
     assert not facts({MIG_LABEL: text}, {SLICE: 1}).mig_enabled
 

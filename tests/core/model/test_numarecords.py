@@ -66,7 +66,7 @@ def test_t110_a_malformed_or_empty_record_is_reported_and_the_next_one_counts(te
     assert "the next record of the pod is used" in problem.text
 
 
-def test_a_problem_with_a_record_goes_when_the_pod_does() -> None:
+def test_a_problem_with_a_record_ends_with_its_pod() -> None:
     tables = zoned(*FIVE).pod("p", cpu=2, qos="Guaranteed", on="n", annotations={OBSERVED: "?"}).tables()
     tables.remove("Pod", "default", "p")
     assert not tables.snapshot(0).problems

@@ -48,7 +48,7 @@ def test_a_long_value_is_cut() -> None:
     assert len(problem.text) < 200
 
 
-def test_a_priority_that_is_no_number() -> None:
+def test_a_priority_that_is_not_a_number() -> None:
     (problem,) = told(waiting({}, labels={"kai.scheduler/task-priority": "high"}))
     assert problem.field == "metadata.labels[kai.scheduler/task-priority]"
     assert problem.text == "'high' is not a whole number; the pod comes after those of its group that have a number"

@@ -218,7 +218,7 @@ def test_gpus_of_both_vendors_count_together_but_are_requested_apart() -> None:
     assert {name: count for name, count in ask.requests if name != "pods"} == {GPU: 1, AMD: 2, "intel.com/gpu": 1}
 
 
-def test_a_name_that_merely_ends_in_gpu_is_no_gpu() -> None:
+def test_a_name_that_merely_ends_in_gpu_is_not_a_gpu() -> None:
     """gpu:G-14, Do better: a name of its own, counted in thousandths."""
     ask = shape(container({"vendor.example.com/vgpu": 2}))
     assert ask.cpu_only
@@ -300,13 +300,13 @@ def test_each_device_of_a_fraction_is_rounded_by_itself() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "NaN", "inf", "half", "", " 0.5", "0.5 ", "٠.٥", "1,0"])
-def test_what_is_no_fraction_is_ignored(text: str) -> None:
+def test_an_invalid_fraction_is_ignored(text: str) -> None:
     """gpu:G-6: a fraction is a number above 0 and at most 1."""
     assert ask_of({"gpu-fraction": text}) == GpuRequest()
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "1.5", "1Gi", "", " 10", "1_000", "٣", "9" * 30])
-def test_what_is_no_amount_of_memory_is_ignored(text: str) -> None:
+def test_an_invalid_amount_of_memory_is_ignored(text: str) -> None:
     """gpu:G-5: an integer above 0."""
     assert ask_of({"gpu-memory": text}) == GpuRequest()
 
@@ -318,7 +318,7 @@ def test_an_unreadable_share_leaves_the_whole_gpus() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "two", "1.5", "0", "-3"])
-def test_what_is_no_number_of_devices_is_one_device(text: str) -> None:
+def test_an_invalid_number_of_devices_means_one_device(text: str) -> None:
     """gpu:G-7"""
     assert ask_of({"gpu-fraction": "0.5", "gpu-fraction-num-devices": text}).devices == 1
     assert ask_of({"gpu-memory": "100", "gpu-fraction-num-devices": text}).devices == 1
@@ -354,7 +354,7 @@ def test_memory_beside_a_fraction_survives_with_a_number_of_devices() -> None:
 # MIG.
 
 
-def test_mig_slices_cost_what_their_profile_says() -> None:
+def test_mig_slices_cost_by_their_profile() -> None:
     """gpu:G-10, gpu:G-16, cycle:R-6"""
     ask = shape(container({BIG_SLICE: 2, SLICE: 1}))
     assert ask.gpu == GpuRequest(GpuKind.MIG)

@@ -41,7 +41,7 @@ STATES = {
 }
 
 
-def test_the_states_count_for_what_the_table_says() -> None:
+def test_the_states_count_as_in_the_table() -> None:
     """cycle:1.1"""
     columns = (
         tables_of_states.ALIVE,
@@ -75,7 +75,7 @@ def test_a_bind_request_goes_before_a_gate_and_after_a_node() -> None:
     assert task_of(bound).status is TaskStatus.BOUND
 
 
-def test_a_running_pod_runs_whatever_its_bind_request_says() -> None:
+def test_a_running_pod_runs_whatever_its_bind_request() -> None:
     built = cluster(nodes=1).bind_request("pod", "node-0").pod("pod", on="node-0")
     assert task_of(built).status is TaskStatus.RUNNING
 

@@ -80,7 +80,7 @@ def test_n2_the_policy_is_an_attribute_and_an_unknown_one_is_none(policy: str, w
 
 
 @pytest.mark.parametrize(("scope", "wanted"), [("pod", True), ("container", False), ("other", False)])
-def test_n2_the_scope_is_the_container_unless_an_attribute_says_pod(scope: str, wanted: bool) -> None:
+def test_n2_the_scope_is_the_container_unless_the_attribute_is_pod(scope: str, wanted: bool) -> None:
     assert how(attributes=attributes(policy="restricted", scope=scope)) == (RESTRICTED, wanted)
 
 

@@ -73,7 +73,7 @@ def test_what_a_request_costs_its_queue(how: Raw, gpus: float) -> None:
     assert allocated_gpus(result) == gpus
 
 
-def test_slices_cost_as_many_gpus_as_their_profile_says() -> None:
+def test_slices_cost_as_many_gpus_as_their_profile() -> None:
     """cycle:R-6"""
     result = (
         cluster().node(extra={SLICE: 4, BIG_SLICE: 2}).queue("q").gang("job", extra={SLICE: 2, BIG_SLICE: 1}).schedule()
@@ -137,7 +137,7 @@ def test_slices_of_one_profile_do_not_serve_another() -> None:
     assert result.nodes_used("job") == {"big": 2}
 
 
-def test_slices_are_no_whole_gpus_and_whole_gpus_no_slices() -> None:
+def test_slices_and_whole_gpus_do_not_replace_each_other() -> None:
     nodes = cluster().queue("q").node("sliced", extra={SLICE: 7}).node("whole", gpus=1)
     result = nodes.gang("slice", pods=7, extra={SLICE: 1}).gang("gpu", gpu=1).schedule()
     assert result.nodes_used("slice") == {"sliced": 7}

@@ -78,7 +78,7 @@ def test_too_little_in_the_domain_of_the_parent() -> None:
 HOST = "kubernetes.io/hostname"
 
 
-def test_a_preferred_level_is_no_requirement() -> None:
+def test_a_preferred_level_is_not_a_requirement() -> None:
     """topo:5 (step 6): all nodes are in rack r1, and there are too few; no host is to blame."""
     found = racks(("rack", HOST), ("r1/a", 1), ("r1/b", 1)).gang("j", 3, gpu=1, group_spec=inside("", HOST))
     assert found.schedule().why("j") == (
@@ -242,7 +242,7 @@ def test_an_invalid_constraint_is_reported(required: str, preferred: str, text: 
     assert result.why("j").startswith("PodSchedulingErrors: ")
 
 
-def test_a_coarser_preferred_level_is_no_error() -> None:
+def test_a_coarser_preferred_level_is_not_an_error() -> None:
     """topo:TD-10."""
     found = racks(("zone", "rack"), ("z/r1", 1), ("z/r2", 2))
     assert found.gang("j", 2, gpu=1, group_spec=inside("rack", "zone")).schedule().nodes_used("j") == {"n1": 2}

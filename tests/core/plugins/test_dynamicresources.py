@@ -79,7 +79,7 @@ def test_an_incomplete_pool_is_named_gpu_d19() -> None:
     assert reasons == {"cannot allocate DRA claims on node node-0: pool node-0 of gpu.example.com has 1 of 2 slices": 1}
 
 
-def test_a_pod_that_cannot_start_yet_goes_where_it_can_rather_than_where_devices_are_still_held() -> None:
+def test_a_pod_prefers_idle_devices_to_devices_still_held() -> None:
     """Devices of terminating pods can only be pipelined, so a node with idle devices is better (cycle:SCO-2)."""
     world = queued(devices(nodes=2, each=1)).gang("old", on="node-0", template=1, given=("gpu-0",), deleted=-30)
     result = world.gang("a", template=1).schedule()

@@ -91,7 +91,7 @@ def test_one_pod_may_be_served_both_ways_gpu_d14() -> None:
     assert given(result, "a-0") == ["node-0/gpu-0"]
 
 
-def test_a_resource_that_is_no_gpu_is_served_by_claims_too_gpu_d18() -> None:
+def test_a_resource_other_than_gpus_is_served_by_claims_too_gpu_d18() -> None:
     """And costs no GPUs; other schedulers of this kind never place such a pod (cycle:NOD-3, Do better)."""
     world = cluster(nodes=1).device_class("nic", extendedResourceName="example.com/nic").queue("q", quota=0, limit=0)
     world.slice("node-0", 2, driver="nic.example.com")

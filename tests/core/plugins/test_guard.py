@@ -63,7 +63,7 @@ def test_an_answer_of_the_wrong_length_is_a_failure() -> None:
     assert any("rows" in line for line in result.plan.problems)
 
 
-def test_a_score_that_is_no_number_is_a_failure() -> None:
+def test_a_score_that_is_not_a_number_is_a_failure() -> None:
     def nan(state: Any, ask: Any, rows: Any, context: Any) -> Any:
         return np.full(len(np.arange(2)[rows]), np.nan)
 

@@ -168,7 +168,7 @@ def test_several_devices_are_measured_by_their_sum() -> None:
     assert result.node_reasons("job") == {"node(s) didn't have enough resources: GPUs": 2}
 
 
-def test_gpu_memory_is_no_number_of_gpus() -> None:
+def test_gpu_memory_is_not_a_number_of_gpus() -> None:
     """gpu:G-11: how many GPUs it is depends on the node, so nodes give their reasons."""
     result = cluster(nodes=1).queue("q").gang("job", gpu_memory=500).schedule()
     assert result.node_reasons("job") == {"node(s) didn't have enough resources: GPUs": 1}

@@ -92,7 +92,7 @@ def test_scores_follow_a_rollback() -> None:
 
 
 @either_way
-def test_a_node_that_has_become_full_is_no_candidate_any_more(configuration: Raw) -> None:
+def test_a_node_that_has_become_full_is_no_longer_a_candidate(configuration: Raw) -> None:
     """cycle:SCO-1: also where the amounts that make the scale have not changed."""
     result = cluster(nodes=2).queue("q").configured(configuration).gang("j", pods=2, cpu=0, memory="600Gi").schedule()
     assert [result.node_of(f"j-{pod}") for pod in range(2)] == ["node-0", "node-1"]

@@ -70,7 +70,7 @@ def test_the_higher_task_priority_goes_first() -> None:
     assert order({PRIORITY: "1"}, {PRIORITY: "2"}, {PRIORITY: "10"}) == "zba"
 
 
-def test_with_room_for_one_the_pod_with_the_higher_task_priority_is_bound() -> None:
+def test_if_one_fits_the_pod_with_the_higher_task_priority_is_bound() -> None:
     """Case cycle:T-3."""
     built = gang(gpus=1).pod("one", group="job", gpu=1, labels={PRIORITY: "1"})
     result = built.pod("two", group="job", gpu=1, labels={PRIORITY: "2"}).schedule()

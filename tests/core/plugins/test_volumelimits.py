@@ -29,7 +29,7 @@ def bound(world: Cluster, *names: str, **volume: Any) -> Cluster:
     return world
 
 
-def test_a_node_attaches_no_more_volumes_than_its_driver_says() -> None:
+def test_a_node_attaches_no_more_volumes_than_its_limit() -> None:
     world = bound(limited().csi_node("node-0", d=2), "a", "b", "c")
     world.gang("run", claims=("a", "b"), on="node-0").gang("job", claims=("c",))
     assert world.schedule().node_reasons("job") == {FULL: 1}

@@ -66,7 +66,7 @@ def test_t3_a_foreign_pod_that_was_deleted_is_not_taken_off() -> None:
     assert total(built.assume("foreign", TaskStatus.DELETED))[0] == 8000
 
 
-def test_t4_a_slice_counts_as_many_gpus_as_its_profile_says() -> None:
+def test_t4_a_slice_counts_as_many_gpus_as_its_profile() -> None:
     assert total(cluster().node(extra={"nvidia.com/mig-1g.5gb": 1}))[2] == 1
     assert total(cluster().node(extra={"nvidia.com/mig-3g.20gb": 2}))[2] == 6
 
@@ -223,7 +223,7 @@ def test_q103_queues_have_what_all_queues_below_them_have() -> None:
     assert [books(result, queue).allocated[2] for queue in ("a", "b", "top", "alone")] == [1, 2, 3, 3]
 
 
-def test_q104_every_pending_pod_is_wanted_not_only_the_minimum() -> None:
+def test_q104_every_pending_pod_is_requested_not_only_the_minimum() -> None:
     built = cluster(nodes=1, gpus=8).queue("top").queue("q", parent="top")
     built.gang("job", 5, min=2, gpu=2, cpu=1, memory="1G")
     for queue in ("q", "top"):
@@ -232,7 +232,7 @@ def test_q104_every_pending_pod_is_wanted_not_only_the_minimum() -> None:
         assert figures.allocated == (0, 0, 0)
 
 
-def test_q104_a_request_is_what_is_held_and_what_is_wanted() -> None:
+def test_q104_a_request_is_allocated_plus_pending() -> None:
     built = cluster(nodes=1, gpus=8).queue("q").group("job", minMember=1)
     built.pod("runs", group="job", gpu=2, on="node-0").pod("waits", group="job", gpu=3)
     assert opened(built).request[2] == 5
@@ -295,7 +295,7 @@ def test_q107_a_gpu_of_unknown_memory_is_not_the_smallest() -> None:
     assert opened(built).request[2] == 0.5
 
 
-def test_q107_without_a_gpu_of_known_memory_nothing_is_wanted() -> None:
+def test_q107_without_a_gpu_of_known_memory_nothing_is_requested() -> None:
     assert opened(cluster(nodes=1, gpus=1, gpu_memory=None).queue("q").gang("job", gpu_memory=500)).request[2] == 0
 
 
@@ -420,7 +420,7 @@ def test_q66_a_group_in_an_inner_queue_is_skipped_with_a_reason() -> None:
     )
 
 
-def test_q66_what_waits_in_an_inner_queue_is_not_wanted_but_what_runs_is_held() -> None:
+def test_q66_pending_work_of_an_inner_queue_is_not_requested_but_running_work_counts() -> None:
     """queues:5, Do better: demand that can never be served earns no share."""
     built = cluster(nodes=1, gpus=4).queue("top").queue("q", parent="top").group("job", queue="top")
     built.pod("runs", group="job", gpu=1, on="node-0").pod("waits", group="job", gpu=2)

@@ -288,7 +288,7 @@ class TestFields:
 
     @pytest.mark.parametrize("value", [nan, inf, -inf])
     @pytest.mark.parametrize("resource", ["cpu", "memory", "gpu"])
-    def test_what_is_no_number_counts_as_zero(self, resource: str, value: float) -> None:
+    def test_values_that_are_not_numbers_count_as_zero(self, resource: str, value: float) -> None:
         tree, problems = faulty_tree_of(queue_with(resource, numbers(quota=value, limit=value, weight=value)))
         assert tree.quota == tree.limit == tree.weight == [[0], [0], [0]]
         assert [problem.field for problem in problems] == [
@@ -315,14 +315,14 @@ class TestFields:
         assert tree.preempt_min_runtime_ns == [600_000_000_000, None, None, 0]
         assert tree.reclaim_min_runtime_ns == [None, 5_400_000_000_000, None, 0]
 
-    def test_a_runtime_that_is_no_duration_is_inherited(self) -> None:
+    def test_an_invalid_runtime_is_inherited(self) -> None:
         tree, problems = faulty_tree_of(queue("a", preempt_min_runtime="soon", reclaim_min_runtime="10"))
         assert tree.names == ["a"]
         assert tree.preempt_min_runtime_ns == tree.reclaim_min_runtime_ns == [None]
         assert [problem.field for problem in problems] == ["spec.preemptMinRuntime", "spec.reclaimMinRuntime"]
         assert problems[0].text.startswith("'soon' is not a duration")
 
-    def test_a_creation_time_that_is_no_time(self) -> None:
+    def test_an_invalid_creation_time(self) -> None:
         tree, problems = faulty_tree_of(queue("a", created="yesterday"), queue("b", created="1971-01-01T00:00:00Z"))
         assert tree.names == ["a", "b"]
         assert tree.creation_ns[0] == 0

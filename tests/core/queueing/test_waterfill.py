@@ -334,7 +334,7 @@ class TestUsage:
         assert divide(1, claims) == [0, 0, 1]
 
     @pytest.mark.parametrize("usage", [nan, inf, -inf, -1.0])
-    def test_q144_usage_that_is_no_usage_counts_as_none(self, usage: float) -> None:
+    def test_q144_invalid_usage_counts_as_none(self, usage: float) -> None:
         assert divide(8, [queue("a", usage=usage), queue("b")]) == [4, 4]
 
     def test_q144_if_all_used_too_much_the_round_ignores_usage(self) -> None:
@@ -398,7 +398,7 @@ class TestNumbersOutOfRange:
     def test_request_without_bound(self) -> None:
         assert divide(10, [queue("a", request=inf), queue("b", request=inf)]) == [5, 5]
 
-    def test_weights_whose_sum_is_no_number(self) -> None:
+    def test_weights_whose_sum_is_not_finite(self) -> None:
         assert divide(10, [queue("a", weight=1.7e308), queue("b", weight=1.7e308, quota=1)]) == [0, 1]
 
     def test_whole_numbers_come_out_as_floats(self) -> None:

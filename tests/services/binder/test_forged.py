@@ -142,7 +142,7 @@ async def test_a_share_without_a_gpu_group_is_invalid() -> None:
         assert await it.get(BIND_REQUESTS, "p") is None
 
 
-async def test_a_group_that_is_no_label_value_is_refused() -> None:
+async def test_a_gpu_group_that_is_not_a_label_value_is_refused() -> None:
     async with binder_cluster() as it, it.working():
         await it.request(await it.pod(fraction="0.5"), groups=("../../etc",))
         assert "../../etc" in await refused(it)

@@ -167,7 +167,7 @@ async def test_a_reservation_that_the_kubelet_rejects_fails_at_once() -> None:
             await it.until_reservations(0)
 
 
-async def test_a_node_that_goes_while_a_pod_waits_for_its_gpu_fails_the_bind() -> None:
+async def test_a_node_deleted_while_a_pod_waits_for_its_gpu_fails_the_bind() -> None:
     async with binder_cluster() as it:
         it.answers = False
         async with it.working():
@@ -356,7 +356,7 @@ async def test_a_request_that_is_withdrawn_right_before_the_bind_is_not_carried_
         assert not pod["metadata"].get("labels")
 
 
-async def test_a_reservation_that_goes_right_before_the_bind_fails_it() -> None:
+async def test_a_reservation_deleted_right_before_the_bind_fails_it() -> None:
     async with binder_cluster() as it, it.working(BinderOptions()) as binder:
         tasks: list[asyncio.Task[None]] = []
 

@@ -77,7 +77,7 @@ async def test_a_binder_that_is_stopped_before_it_starts_ends() -> None:
         assert binder.service.idle()
 
 
-async def test_a_request_that_goes_while_its_failure_is_written_leaves_nothing_behind() -> None:
+async def test_a_request_deleted_while_its_failure_is_written_leaves_nothing_behind() -> None:
     async with binder_cluster(speed=100.0) as it:
 
         class Slow(FaultyBinderTransport):

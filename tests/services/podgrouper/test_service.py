@@ -351,7 +351,7 @@ async def test_what_one_grouper_began_another_finishes(place: ServiceCluster) ->
     assert await place.raw_groups() == before
 
 
-async def test_a_pod_that_goes_while_it_is_grouped_leaves_nothing_behind(place: ServiceCluster) -> None:
+async def test_a_pod_deleted_while_it_is_grouped_leaves_nothing_behind(place: ServiceCluster) -> None:
     await place.pod("a")
 
     class Crowded(RecordingTransport):

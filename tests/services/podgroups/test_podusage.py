@@ -135,7 +135,7 @@ def test_the_memory_of_a_gpu(labels: dict[str, str], mib: int) -> None:
         {"nvidia.com/gpu.memory": "-1"},
     ],
 )
-def test_labels_that_do_not_say_the_memory(labels: dict[str, str]) -> None:
+def test_labels_without_the_memory(labels: dict[str, str]) -> None:
     """workloads:T-134."""
     with pytest.raises(ValueError, match="label"):
         gpu_memory_mib(labels)

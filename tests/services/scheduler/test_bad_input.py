@@ -85,7 +85,7 @@ async def test_a_bind_request_for_a_pod_that_is_gone() -> None:
             await lab.requests.wait_until(lambda store: "default/ghost" not in store, 10)
 
 
-async def test_a_bind_request_that_failed_for_good_goes_and_the_pod_is_tried_again() -> None:
+async def test_a_bind_request_that_failed_for_good_is_deleted_and_the_pod_retried() -> None:
     async with scheduler_cluster(speed=50) as lab:
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)

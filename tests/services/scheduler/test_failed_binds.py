@@ -177,7 +177,7 @@ async def test_a_confined_group_uses_free_resources_until_a_bind_succeeds() -> N
         assert not scheduler.intake.group_intake.confined
 
 
-async def test_the_count_goes_with_the_group() -> None:
+async def test_the_count_ends_with_the_group() -> None:
     async with contention() as (lab, jobs), lab.scheduler() as scheduler:
         await until_confined(lab, jobs, scheduler)
         await lab.client.delete(resources.POD_GROUPS, "never", "default")
@@ -216,7 +216,7 @@ async def test_pods_of_a_gang_that_fail_together_are_one_failure() -> None:
 
 
 @pytest.mark.parametrize("code", [401, 429, 503])
-async def test_a_server_in_trouble_is_no_failure_of_the_pod(code: int) -> None:
+async def test_a_server_error_is_not_a_failure_of_the_pod(code: int) -> None:
     async with scheduler_cluster() as lab:
         await lab.node("a", gpus=1)
         lab.faults.refuse("POST", r"/binding$", refusal(code, "Unauthorized" if code == 401 else "Later"), times=48)

@@ -103,7 +103,7 @@ async def test_a_node_recheck_does_not_visit_binds_to_other_nodes() -> None:
     assert looks[0] == looks[1]
 
 
-async def test_binds_are_known_by_their_nodes_until_they_end() -> None:
+async def test_binds_are_indexed_by_node_until_they_end() -> None:
     large = Large()
     large.nodes(3)
     large.pods(["a", "b", "c", "d"])
@@ -231,7 +231,7 @@ async def test_what_is_kept_of_failed_binds_does_not_grow_without_end() -> None:
 
 
 @pytest.mark.parametrize("goes", ["deleted", "bound"])
-async def test_a_gang_of_which_a_pod_goes_while_a_large_plan_begins_does_not_begin(goes: str) -> None:
+async def test_a_gang_that_loses_a_pod_while_a_large_plan_begins_does_not_begin(goes: str) -> None:
     large = Large()
     large.nodes(1)
     large.group("gang", minimum=2)

@@ -183,7 +183,7 @@ async def test_a_pod_recreated_while_the_plan_was_written_is_bound_and_the_earli
         assert [body["metadata"]["uid"] for body in bodies if body["metadata"]["uid"] not in known] == []
 
 
-async def test_a_pod_that_was_bound_before_its_request_could_be_withdrawn_keeps_its_place_until_it_is_gone() -> None:
+async def test_a_pod_bound_before_its_request_could_be_withdrawn_keeps_its_node_until_it_is_gone() -> None:
     async with scheduler_cluster() as lab:
         lab.faults = wire = Lagging(lab.faults.inner)
         await lab.node("a", gpus=1)

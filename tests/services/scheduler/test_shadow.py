@@ -312,7 +312,7 @@ async def test_a_shadow_has_such_a_client() -> None:
 
 
 @pytest.mark.parametrize(("value", "shadows"), [("true", True), ("T", True), ("false", False), ("0", False)])
-def test_a_shadow_is_asked_for_as_go_spells_switches(value: str, shadows: bool) -> None:
+def test_the_shadow_flag_takes_booleans_as_go_spells_them(value: str, shadows: bool) -> None:
     assert read_flags({"shadow": value}).other["shadow"] is shadows
 
 

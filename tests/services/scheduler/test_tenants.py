@@ -171,7 +171,7 @@ async def test_finished_and_unbound_pods_are_left_alone(house: House) -> None:
     assert house.judged("waiting") == (SHARING, "")
 
 
-async def test_tenants_are_judged_again_when_a_reservation_comes_or_goes(house: House) -> None:
+async def test_tenants_are_checked_again_when_a_reservation_comes_or_goes(house: House) -> None:
     await house.pod("tenant", SHARING)
     await house.pod("elsewhere", SHARING, node="n2")
     await house.pod("fake", HELD)

@@ -67,7 +67,7 @@ def test_a_large_plan_is_compressed_and_one_that_is_too_large_refused() -> None:
     "text",
     ["", "{}", "[[1]]", '[["p","","n"]]', "z!!", "zAAAA", '[["p","u","a",{}]]', '[["p","u","a"],["p","v","b"]]'],
 )
-def test_what_is_no_plan_is_refused(text: str) -> None:
+def test_an_invalid_plan_is_refused(text: str) -> None:
     with pytest.raises(BindPlanError):
         decode_plan(text)
 

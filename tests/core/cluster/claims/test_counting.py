@@ -16,7 +16,7 @@ def counted(*requests: Raw) -> int:
     ("name", "yes"),
     [("gpu.nvidia.com", True), ("GPU", True), ("my-Gpu-class", True), ("mig.nvidia.com", False), ("", False)],
 )
-def test_d3_a_gpu_class_is_one_whose_name_says_so_in_any_case(name: str, yes: bool) -> None:
+def test_d3_a_gpu_class_is_recognised_by_its_name_in_any_case(name: str, yes: bool) -> None:
     assert names_gpu(name) is yes
 
 

@@ -227,7 +227,7 @@ def test_a_class_behind_a_resource_and_the_claim_made_for_it_may_come_late_gpu_d
     assert all(each == said[0] for each in said)
 
 
-def test_what_is_forgotten_leaves_no_trace() -> None:
+def test_removed_objects_leave_no_trace() -> None:
     world = devices().pod("a-0", template=1, gpu=1, shares=("c",)).device_claim("c")
     tables = world.tables()
     tables.snapshot(NOW_NS)
