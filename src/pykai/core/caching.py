@@ -23,23 +23,19 @@ Value = TypeVar("Value")
 #: Default capacity; keys that differ in every pod must not eat the memory.
 _MAX_ENTRIES = 4096
 
-_enabled = True
-
-
-def caches_enabled() -> bool:
-    """Whether values are stored."""
-    return _enabled
+#: Whether values are stored; only `caches_disabled` changes it.
+enabled = True
 
 
 @contextmanager
 def caches_disabled() -> Iterator[None]:
     """For tests: store nothing."""
-    global _enabled
-    before, _enabled = _enabled, False
+    global enabled
+    before, enabled = enabled, False
     try:
         yield
     finally:
-        _enabled = before
+        enabled = before
 
 
 class Cache(dict[Key, Value]):
@@ -53,7 +49,7 @@ class Cache(dict[Key, Value]):
 
     def store(self, key: Key, value: Value) -> Value:
         """Keep a value, if caches are on."""
-        if _enabled:
+        if enabled:
             if len(self) >= self._max_entries:
                 self.clear()
             self[key] = value
@@ -92,7 +88,7 @@ class VersionedCache(Generic[Key, Value]):
 
     def store(self, key: Key, version: int, value: Value) -> Value:
         """Keep a value for a version, if caches are on."""
-        if _enabled:
+        if enabled:
             self._entries[key] = (version, value)
         return value
 
@@ -117,6 +113,6 @@ class VersionedValue(Generic[Value]):
 
     def store(self, version: int, value: Value) -> Value:
         """Keep a value for a version, if caches are on."""
-        if _enabled:
+        if enabled:
             self._version, self._value = version, value
         return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from pykai.core.caching import caches_enabled
+from pykai.core import caching
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.cycle.context import CycleContext
 from pykai.core.cycle.gangs import Batch, Gang, TaskKey
@@ -103,7 +103,7 @@ class CycleGangs:
         if gang.order_key is not None:
             return gang.order_key
         order_key = self.compute_order_key(gang)
-        if caches_enabled():
+        if caching.enabled:
             gang.order_key = order_key
         return order_key
 
@@ -143,7 +143,8 @@ class CycleGangs:
         if amounts is None:
             vectors = self._context.snapshot.vectors
             amounts = total_amounts(vectors, self.next_tasks(gang), gpu_mib)
-            gang.requested_by_gpu_mib.store(gpu_mib, amounts)
+            if caching.enabled:
+                gang.requested_by_gpu_mib[gpu_mib] = amounts
         return amounts
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from pykai.api import names
-from pykai.core.caching import Cache, caches_enabled
+from pykai.core import caching
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.model.groups import Branch, Group, Leaf
 from pykai.core.model.queuetree import QueueAmounts
@@ -213,7 +213,7 @@ class Gang:
         #: its signature (`eviction/signatures.py`); once the gang was touched, valid only for this version of the state
         self.signature: Any = None
         #: what the selected tasks request of their queue, by the MiB that converts gpu-memory requests
-        self.requested_by_gpu_mib: Cache[int, QueueAmounts] = Cache()
+        self.requested_by_gpu_mib: dict[int, QueueAmounts] = {}
 
     def _count_tasks(self) -> None:
         """Count the tasks of all leaves as they were when the cycle began."""
@@ -323,7 +323,7 @@ class Gang:
         if self._selection is not None:
             return self._selection
         selection = self._select(is_unplaced, subgroup_key)
-        if caches_enabled():
+        if caching.enabled:
             self._selection = selection
         return selection
 

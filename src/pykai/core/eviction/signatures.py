@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pykai.core.caching import caches_enabled
+from pykai.core import caching
 from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import Batch, Gang
 from pykai.core.cycle.reuse import SignatureNumbers
@@ -71,7 +71,7 @@ class FailedGangs:
             or (gang.touched and signature.version != state.version)
         ):
             signature = GangSignature(self._numbers, state.version, *self._compute_signature(gang))
-            if caches_enabled():
+            if caching.enabled:
                 gang.signature = signature
         return (gang.queue if self._by_queue else -1, signature.kind), signature.requests
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from pykai.api import names
@@ -31,8 +32,13 @@ def moved_text(facts: EvictionFacts) -> str:
 
 def reclaimed_text(facts: EvictionFacts) -> str:
     """A pod that another queue reclaims."""
-    lines = "\n".join(map(queue_line, facts.queues))
-    return f"Pod {facts.pod} was preempted by workload {facts.preemptor}.\n{lines}"
+    return f"Pod {facts.pod} was preempted by workload {facts.preemptor}.\n{_queue_lines(facts.queues)}"
+
+
+@lru_cache(maxsize=16)
+def _queue_lines(queues: tuple[QueueFigures, ...]) -> str:
+    """The same for all victims of one queue."""
+    return "\n".join(map(queue_line, queues))
 
 
 def preempted_text(facts: EvictionFacts) -> str:
