@@ -4,7 +4,7 @@ A BindRequest may be stale: the node has shrunk, or other pods have come.  It ma
 write BindRequests in its namespace.  So nothing in it is trusted that would overfill a node or a GPU:
 
 - the pod asks for our scheduler, and a share of a GPU goes only to a pod that asks for one, on as many GPUs and of no
-  larger portion than it asks (`agrees`);
+  larger portion than it asks for (`check_request`);
 - the node has room for the pod's requests (`core.placing.nodeload`);
 - each GPU of a group has room for the pod's share beside those of the pods that are in the group on that node.
 

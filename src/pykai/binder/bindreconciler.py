@@ -207,7 +207,7 @@ class BindRequestReconciler:
         except BindFailure as failure:
             return await self._failed(key, request, pod, failure)
         except (Unauthorized, LeaseLost, TooManyRequests):
-            # The last one is no failure: it only asks for a retry.
+            # The last one is no failure: it only requests a retry.
             raise
         except _TRANSIENT as error:
             if not self._retries_exhausted(key):

@@ -167,7 +167,7 @@ class DynamicResourcesBinderPlugin:
         )
 
     async def _can_reuse(self, attempt: BindAttempt, name: str, expected: dict[str, Any], allocation: object) -> bool:
-        """Whether the claim that is there asks for the same and is not tied to a node chosen earlier.
+        """Whether the existing claim has the same requests and is not tied to a node chosen earlier.
 
         One that was not made for this pod is left alone, and the bind fails.
         """
@@ -269,7 +269,7 @@ def _devices(allocation: object) -> list[tuple[str, str, str, str]]:
 
 
 def _device_requests(claim: Mapping[str, Any]) -> list[tuple[str, str, int]]:
-    """What a claim asks for; the server may have filled in defaults."""
+    """The requests of a claim; the server may have filled in defaults."""
     requests = claim["spec"].get("devices", {}).get("requests") or ()
     device_requests = []
     for request in requests:

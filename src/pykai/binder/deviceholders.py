@@ -112,7 +112,7 @@ def _exclusive_devices(claim: Mapping[str, Any], allocation: Mapping[str, Any]) 
 
 
 def _over_allocation(claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> str:
-    """Why an allocation has more than its claim asks for, "" when it does not."""
+    """Why an allocation has more than its claim requests, "" if it does not."""
     device_requests = dict(_device_requests(claim))
     for name, count in Counter(str(result.get("request", "")) for result in _results(allocation)).items():
         request = device_requests.get(name)

@@ -233,7 +233,7 @@ def candidate_volumes(
 
 
 def _candidate_index_keys(volume: PersistentVolume) -> Iterable[str]:
-    """Where `offered` finds a volume; under nothing narrower than what `reaches` would say."""
+    """Where `candidate_volumes` finds a volume; never narrower than `is_reachable_from`."""
     spec = volume.spec
     if spec.claim_ref is not None:
         return (_reserved_key(spec.claim_ref.namespace, spec.claim_ref.name),)

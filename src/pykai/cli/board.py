@@ -85,7 +85,7 @@ def _queues(queues: tuple[QueueView, ...], colours: dict[str, str]) -> Table:
 
 
 def _is_shown(queue: QueueView) -> bool:
-    """Queues that promise nothing and hold nothing would only take up room: the default ones, mostly."""
+    """Hides queues without quota and allocation, mostly the default ones, because they only take up room."""
     return bool(queue.quota is None or queue.quota or queue.used or queue.wanted)
 
 

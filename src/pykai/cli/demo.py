@@ -138,7 +138,7 @@ def _nodes(cycle: Cycle, plan: Plan, before: IntArray, marks: str) -> Table:
             remarks.append(facts.unschedulable_reason)
         remarks += [f"only for {taint.key}={taint.value}" for taint in facts.taints]
         promised = promises[facts.name]
-        # The engine counts a promise against what is being released.
+        # The engine counts pipelined pods against what is being released.
         if leaving := _gpus(snapshot, after, RELEASING, row) + promised:
             remarks.append(f"{leaving} being released")
         if promised:

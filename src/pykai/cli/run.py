@@ -87,7 +87,7 @@ class _ServiceChoice(click.Choice[str]):
 
 
 class _RunCommand(click.Command):
-    """A command whose help lists the flags of the service that is asked about."""
+    """A command whose help lists the flags of the chosen service."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[__name__] = next((each for each in args if each in SERVICES), "")
@@ -208,7 +208,7 @@ def _connect(connection: _Connection, common: Mapping[str, Any]) -> Client:
 def _make_services(
     name: str, runtime: Runtime, given: FlagValues, common: Mapping[str, Any], registry: CollectorRegistry
 ) -> Sequence[Service]:
-    """The services of one row, behind a lease where one is asked for."""
+    """The services of one row, behind a lease where one is requested."""
     from pykai.kube.lease import Fence
     from pykai.scheduler.config.configuration import ConfigurationError
     from pykai.services.running import LeaderElected

@@ -23,7 +23,7 @@ class NamedPlugin:
     third_party: bool = False
 
 
-#: Work for the waiting groups of a namespace in a cycle while others wait (`yielding.py`): some 80 ms.
+#: Work for the waiting groups of a namespace in a cycle while others wait (`queueing/allowance.py`): some 80 ms.
 NAMESPACE_UNITS = 16_000_000
 
 #: Units of work (placing or evicting a task once) per second of a budget.

@@ -16,8 +16,8 @@ Subtle: 429 to an eviction means that a disruption budget forbids it now.  That 
 raised at once.  So is 429 to a bind, and to a `create` with `once`: the caller checks the placement again before it
 retries.
 
-Requests in flight are bounded and shared fairly among namespaces (`limits`).  `apart` is for requests that must never
-wait behind them, `fenced` for writes that must not go out once a lease is lost.
+Requests in flight are bounded and shared fairly among namespaces (`limits`).  `with_own_limits` is for requests that
+must never wait behind them, `fenced` for writes that must not go out once a lease is lost.
 
 Statements: faults:bind, kube:429, kube:errors, kube:writes.
 """
@@ -104,7 +104,7 @@ _ENCODER = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """A piece of a list, undecoded; `first` starts a list, anew if an earlier one expired half-way."""
+    """A piece of a list, undecoded; `first` starts a list, again if an earlier one expired half-way."""
 
     items: list[msgspec.Raw]
     resource_version: str

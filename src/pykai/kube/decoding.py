@@ -1,11 +1,11 @@
 """From the bytes of an API server to objects and their identities.
 
-A `Reader` belongs to one resource and one type: a wire type, or `dict` for callers that need everything.  It decodes
-straight from JSON into that type.  What cannot be read still has an identity as far as possible, so that a cache knows
-which object became unreadable.
+A `ResourceDecoder` belongs to one resource and one type: a wire type, or `dict` for callers that need everything.  It
+decodes straight from JSON into that type.  An unreadable object still has an identity as far as possible, so that a
+cache knows which object became unreadable.
 
 Subtle: resource versions are opaque to clients by contract, and decimal numbers in practice.  They are compared as
-numbers where both are; otherwise `newer` gives no answer and rules that need one do not apply.
+numbers where both are; otherwise `is_newer` returns None and rules that need a result do not apply.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kubeconfig files: several merged into one, a context chosen, its cluster and user as one `Access`.
 
 Merging is kubectl's: the first file that sets `current-context` or names a context, cluster or user wins; relative
-paths are relative to the file they stand in; data wins over files, and a token over a token file.
+paths are relative to their file; data wins over files, and a token over a token file.
 
 Unsupported settings are refused, because ignoring them would use another identity: proxies, impersonation and
 auth-provider plugins (superseded by exec plugins).

@@ -1,8 +1,8 @@
 """Leader election: one of several instances works, the others are warm standbys.
 
-The Lease object names the leader, which renews it every `retry_s`.  Standbys poll as often and take the lease once it
-has not changed for its whole duration.  Writes carry the resource version that was read, so of two that try at once one
-gets a `Conflict`.  At the end the lease is released, and the next instance need not wait.
+The Lease object names the leader, which renews it every `retry_period_s`.  Standbys poll as often and take the lease
+once it has not changed for its whole duration.  Writes carry the resource version that was read, so of two that try at
+once one gets a `Conflict`.  At the end the lease is released, and the next instance need not wait.
 
 Subtle:
 - Clocks of machines differ, so times written in the lease are for people.  Whether it has expired is measured here,

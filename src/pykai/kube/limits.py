@@ -5,8 +5,8 @@ add a token bucket for installations that rely on one.  Watches do not count as 
 like any request.
 
 A bounded resource can be exhausted.  A request that waits for a hanging webhook holds its slot for a minute, and one
-namespace can cause enough of them to hold every slot.  So slots are shared (`Slots`, and the same rule in `workqueue`):
-a namespace may hold at most four times as many slots as remain free.
+namespace can cause enough of them to hold every slot.  So slots are shared (`FairSemaphore`, and the same rule in
+`workqueue`): a namespace may hold at most four times as many slots as remain free.
 
 Time is wall time: this protects a server.
 

@@ -2,7 +2,7 @@
 
 `WatchDecoder` cuts the bytes of a watch into events and does no I/O.  `Reflector` drives it: it lists, watches from the
 list's resource version, resumes after every end from the last version it saw, and lists again when the server has
-forgotten that version (410).  It calls a `Sink`, which is a `store.Store`.
+forgotten that version (410).  It calls a `ReflectorStore`, such as `store.Store`.
 
 Subtle:
 - A connection can die silently.  Servers send bookmarks about once a minute, so a watch that is silent for longer than
@@ -154,7 +154,7 @@ class WatchTimeouts:
 
     #: silence after which a watch is taken for dead; bookmarks come about once a minute
     idle_s: float = 90.0
-    #: a watch is asked to last between this and twice this
+    #: a watch is requested to last between this and twice this
     watch_s: int = 300
     #: pause after the first failure, doubled with each further one
     first_pause_s: float = 0.5

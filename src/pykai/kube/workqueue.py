@@ -1,6 +1,6 @@
 """Queue of keys to work on, without I/O and without a clock of its own.
 
-A key stands in the queue at most once.  While it is being worked on it is not handed out again; if it is added in the
+A key is in the queue at most once.  While it is being worked on it is not handed out again; if it is added in the
 meantime, it comes back when the work is done.  Keys can be added for later; the earliest time holds, and adding a key
 for now cancels its later time.
 

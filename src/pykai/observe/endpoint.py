@@ -4,7 +4,7 @@
 when all is well, otherwise what is wrong.  Both pages list every check, as Kubernetes does, and answer 200 or 503.
 Notices are facts for the operator that do not affect readiness: `/readyz` lists them and stays 200.
 
-An expensive page (`Shared`) is computed once for all requests that came before it was begun.
+An expensive page (`CoalescedCall`) is computed once for all requests that came before it was begun.
 
 Subtle: `/healthz` says "restart me", `/readyz` says "do not count on me yet".  A standby of a leader election is both
 healthy and ready.

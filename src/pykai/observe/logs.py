@@ -25,7 +25,7 @@ _FACTS: ContextVar[Mapping[str, str]] = ContextVar("facts of the log", default=_
 
 @contextmanager
 def log_context(**facts: str) -> Iterator[None]:
-    """Facts that stand on every line written inside the block."""
+    """Facts for every line written inside the block."""
     token = _FACTS.set({**_FACTS.get(), **facts})
     try:
         yield

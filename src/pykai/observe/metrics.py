@@ -2,7 +2,7 @@
 
 A service takes a `CollectorRegistry` and makes its metrics there, so that several services (and several tests) live
 in one process.  `Metrics` puts the prefix in front of every name and makes each metric once, however often a service is
-made in this process.  `Published` is a set of gauges that change together: a scrape sees either all old or all new
+made in this process.  `AtomicGauges` is a set of gauges that change together: a scrape sees either all old or all new
 values, and series that are no longer published vanish.
 """
 

@@ -45,7 +45,7 @@ class PodGroupWriter:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     async def apply(self, meta: Metadata) -> None:
-        """Create or patch the PodGroup that a grouper asks for; raises `GroupingError` or `Conflict`."""
+        """Create or patch the PodGroup of a grouper's result; raises `GroupingError` or `Conflict`."""
         key = object_key(meta.namespace, meta.name)
         problem = self._groups.problems.get(key)
         if problem is not None:

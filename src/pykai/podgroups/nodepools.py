@@ -6,12 +6,12 @@ does.
 
 It relies on what any scheduler, ours or KAI's, writes on the objects it has processed: the pod condition
 `PodScheduled`, a node, or a scheduling condition of the PodGroup (cycle:EXP-10, EXP-11).  A group that is complete and
-has none of these is *silent*.  Its pool is not served when the group has been silent for `PATIENCE_S`, and all that
+has none of these is *silent*.  Its pool is not served if the group has been silent for `UNSERVED_AFTER_S`, and all that
 time no other pod of the pool was bound, marked or evicted either.
 
 Subtle:
-- Times count from when this service saw something, so a service that has just begun says nothing for `PATIENCE_S`, and
-  a leader change or a restart of the scheduler, which take seconds, is no reason for an alarm.
+- Times count from when this service saw something, so a service that has just begun reports nothing for
+  `UNSERVED_AFTER_S`, and a leader change or a restart of the scheduler, which take seconds, raises no alarm.
 - Leases are no help: a single scheduler takes none.
 - A gang that is incomplete may be silent though it is served, and so may an elastic one that runs in part: neither is
   checked.

@@ -33,7 +33,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
 _HEX_FLOAT = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity)|[+-]?nan", re.I)
 
-#: What a user asks of shared GPUs; the scheduler reads it again and again, so it must not change.
+#: The annotations that request shared GPUs; the scheduler reads them again and again, so they must not change.
 _REQUEST_ANNOTATIONS = (
     names.GPU_FRACTION_ANNOTATION,
     names.GPU_MEMORY_ANNOTATION,

@@ -1,6 +1,6 @@
 """Validation of Queues (queues:Q-22 to Q-26, Q-39); pure.
 
-`Others` are the queues that exist, by name.  Refused are a queue without resources, invalid numbers and durations, a
+`others` are the existing queues, by name.  Refused are a queue without resources, invalid numbers and durations, a
 queue that is its own ancestor, and the deletion of a queue with children.  Everything that may be intended is a
 warning: a resource that is left out, a parent that does not exist yet, quotas that exceed the parent's (with `quotas`).
 
@@ -65,7 +65,7 @@ def validate(
 
 
 def validate_deletion(document: Mapping[str, Any], others: QueuesByName) -> ValidationResult:
-    """The verdict about a queue that is deleted (queues:Q-23)."""
+    """The result for a queue that is deleted (queues:Q-23)."""
     metadata, status = document.get("metadata"), document.get("status")
     name = str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
     listed = status.get("childQueues") if isinstance(status, Mapping) else None

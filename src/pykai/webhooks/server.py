@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 MUTATE_PATH = "/mutate--v1-pod"
 VALIDATE_PATH = "/validate--v1-pod"
-#: wall seconds between looks at the certificate files
+#: wall seconds between checks of the certificate files
 RELOAD_S = 10.0
 _MAX_REVIEW_BYTES = 8 << 20
 

@@ -107,7 +107,7 @@ class Snapshot:
     problems: tuple[Problem, ...]
     #: groups that may use free resources only, and why
     restricted_to_free: Mapping[str, FreeRoomOnly]
-    #: indexes that plugins share within a cycle, by what they are: one object serves all who ask
+    #: indexes that plugins share within a cycle, by type
     shared: dict[Hashable, object] = field(default_factory=dict)
     #: what depends on the cycle alone, made on first use
     memo: Memo = field(default_factory=Memo)

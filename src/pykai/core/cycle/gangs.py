@@ -1,6 +1,6 @@
 """A group during a cycle: how many of its tasks run, and which to place next (cycle:6).
 
-A `Gang` mirrors the group's subgroup tree with counters that the state changes as tasks are placed and taken back.
+A `Gang` mirrors the group's subgroup tree with counters that the state changes as tasks are placed and evicted.
 `select` answers "which tasks next": whole missing minimums first, then one pod (or one whole subgroup) per turn.
 
 Subtle: a subgroup that cannot reach its minimum with the pods that exist is passed over in both phases.  Placing the

@@ -105,7 +105,7 @@ class TrialLine:
         participants: dict[str, Gang],
         request_overrides: dict[str, QueueAmounts],
     ) -> None:
-        """`asks` overrides what some of those who take part ask for."""
+        """`request_overrides` replaces the requests of some participants."""
         self._gangs = gangs
         self._line = line
         self._participants = participants

@@ -55,7 +55,7 @@ def over_capacity_codes(state: State, request: PlacementRequest, rows: Rows) -> 
 
 
 def describe_over_capacity(state: State, request: PlacementRequest, code: int, row: int) -> str:
-    """The text of `node_over_capacity` for one node."""
+    """The text of `over_capacity_codes` for one node."""
     facts = state.snapshot.nodes.facts[row]
     refusal = _refusal_at(state, request, facts.gpu_mib, facts.gpu_label_mib)
     assert refusal is not None

@@ -166,7 +166,7 @@ class SpreadIndex:
         self._moved_tasks[task.key] = (task, -1)
 
     def _record_move(self, task: Task, row: int, sign: int) -> None:
-        """Follow a task; a selection that is counted for the first time here still sees it where it was (`_moved`)."""
+        """Follow a task; a selection that is counted for the first time still sees it where it was (`_moved_tasks`)."""
         self._epoch += 1
         if task.shape.spread and self._nodes.rows.get(task.node) != row:
             for constraint in self._constraints_of(task, HARD_SPREAD):

@@ -74,7 +74,7 @@ class _HookGuard:
     def call(
         self, hook: str, function: Callable[..., Any], fallback: Answer, read: Callable[[Any], Answer] | None = None
     ) -> Callable[..., Answer]:
-        """The function with its answer read, or the fallback where either raises."""
+        """The function with its result checked, or the fallback if either raises."""
 
         def guarded(*args: Any) -> Answer:
             try:
@@ -208,7 +208,7 @@ class _HookGuard:
 
 
 class _GuardedObserver:
-    """Someone else's observer."""
+    """A third-party observer."""
 
     def __init__(self, observer: Observer, guard: _HookGuard) -> None:
         self._observer = observer
@@ -254,7 +254,7 @@ def _row_count(state: State, rows: Rows) -> int:
 def prepare_guarded(
     name: str, plugin: Plugin, snapshot: Snapshot, report: ProblemReporter, table: Iterable[HookSpec] = HOOK_TABLE
 ) -> Hooks:
-    """The hooks of someone else's plugin, wrapped; no hooks at all when `prepare` fails."""
+    """The hooks of a third-party plugin, wrapped; no hooks at all if `prepare` fails."""
     guard = _HookGuard(name, report)
     try:
         hooks = plugin.prepare(snapshot)

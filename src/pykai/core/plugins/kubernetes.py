@@ -1,4 +1,4 @@
-"""What the default scheduler of Kubernetes honours and KAI Scheduler does not (cycle:FLT-4, Do better).
+"""Preferences that the default scheduler of Kubernetes honours and KAI Scheduler does not (cycle:FLT-4, Do better).
 
 Three plugins, off in the built-in configuration because they change where pods go, on in the profile `kubernetes`:
 `topologyspread`, `nodeaffinity` and `tainttoleration`.

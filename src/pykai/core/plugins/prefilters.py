@@ -1,6 +1,6 @@
 """Checks before nodes are evaluated: what no node of the shard can satisfy (cycle:FLT-5).
 
-They read nothing but the shape of a pod, so equal pods share one answer (cycle:FLT-9).
+They read nothing but the shape of a pod, so equal pods share one result (cycle:FLT-9).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _once_per_shape(
     return check
 
 
-#: What a resource is called, how many axis units make one of its units, and that unit.
+#: The name of a resource, how many axis units make one of its units, and that unit.
 _RESOURCE_WORDS = {
     "cpu": ("CPU", 1000.0, "cores"),
     "memory": ("memory", 1e9, "GB"),

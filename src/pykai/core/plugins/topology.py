@@ -109,7 +109,7 @@ def _node_sets(
 
 
 class _DomainSearch:
-    """One question about all domains of a tree, with the columns as they are now (topo:T-18)."""
+    """One search over all domains of a tree, with the columns as they are now (topo:T-18)."""
 
     def __init__(
         self,

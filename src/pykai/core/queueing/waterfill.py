@@ -25,7 +25,7 @@ from functools import reduce
 from operator import add
 from typing import NamedTuple
 
-#: Stands in for a pool without bound: keeps every difference and product of the division a number.
+#: A pool without bound: keeps every difference and product of the division a number.
 _LARGEST_POOL = 2.0**1023
 
 
@@ -85,8 +85,8 @@ def divide_siblings(
         if strict_remainders:
             left = _distribute_remainders(left, fractions, caps, shares)
         else:
-            # Upstream looks at fractions after all buckets had their rounds, so units of a high bucket leak into a
-            # lower one (queues:Q-142).
+            # Upstream reads fractions after all buckets had their rounds, so units of a high bucket leak into a lower
+            # one (queues:Q-142).
             postponed.append(fractions)
     for fractions in postponed:
         left = _distribute_remainders(left, fractions, None, shares)

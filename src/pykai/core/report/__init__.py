@@ -1,1 +1,1 @@
-"""What a cycle decided, as data, and the sentences made of it."""
+"""The decisions of a cycle as data, and the sentences made of them."""

@@ -1,6 +1,6 @@
-"""What a cycle decided, as data.
+"""The decisions of a cycle as data.
 
-Services carry these records out, the command line and the dashboard show them, tests compare them; `sentences.py` turns
+Services carry out these records, the command line and the dashboard show them, tests compare them; `sentences.py` turns
 refusals into sentences.  All are plain frozen structs: the same plan is the same bytes.
 """
 
@@ -34,12 +34,12 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
     claims: tuple[tuple[str, AllocationResult], ...] = ()
     #: the claim behind its extended resources
     extended_claim: ExtendedResourceClaimAllocation | None = None
-    #: what it is expected to take of which NUMA zone: zone id, (resource, quantity) (gpu:N-18)
+    #: its expected use of NUMA zones: zone id, (resource, quantity) (gpu:N-18)
     numa_zones: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
 
 
 class PlannedBind(NamedTuple):
-    """A pod and the node it was to be bound to."""
+    """A pod and its planned node."""
 
     pod: str
     uid: str
@@ -47,7 +47,7 @@ class PlannedBind(NamedTuple):
 
 
 class Evict(msgspec.Struct, frozen=True, gc=False):
-    """Take a pod off its node (cycle:16.2)."""
+    """Evict a pod from its node (cycle:16.2)."""
 
     namespace: str
     pod: str
@@ -58,13 +58,13 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
     action: str
     #: how many pods go together
     gang_size: int
-    #: what the event says (cycle:RCL-2)
+    #: the text of the event (cycle:RCL-2)
     message: str
-    #: namespace/name of the group it makes room for, "" when none
+    #: namespace/name of the group it makes room for, "" if none
     preemptor: str = ""
     #: uid of that group
     preemptor_uid: str = ""
-    #: where its successor is expected to go, "" when it has to wait
+    #: the expected node of its successor, "" if it has to wait
     moves_to: str = ""
     #: the pod is not bound yet: withdraw its BindRequest instead of deleting it (cycle:PG-14)
     unbound: bool = False
@@ -86,27 +86,27 @@ class StaleGang(msgspec.Struct, frozen=True):
 
 
 class NoPlace(msgspec.Struct, frozen=True, tag=True):
-    """A task for which no node was found (cycle:ALC-8, EXP-1)."""
+    """A task that fits no node (cycle:ALC-8, EXP-1)."""
 
     pod: str
     #: "pod": not a gang or beyond its minimum; "gang": one plain gang; "subgroup": a gang with subgroups
     form: str
-    #: tasks of the attempt that had found a place
+    #: tasks of the attempt that were placed
     found: int
     subgroup: str
     minimum: int
-    #: why no node was even looked at, "" otherwise
+    #: why no node was even checked, "" otherwise
     base: str = ""
     #: reason -> how many nodes gave it
     nodes: dict[str, int] = {}
     #: no eviction would help (cycle:FLT-9)
     unresolvable: bool = False
-    #: node -> why it refused, with figures; only where the policy asks for it (cycle:EXP-4)
+    #: node -> why it refused, with figures; only if the policy enables it (cycle:EXP-4)
     details: dict[str, str] = {}
 
 
 class OverCapacity(msgspec.Struct, frozen=True, tag=True):
-    """A queue may not take the work on (queues:Q-200, Q-206)."""
+    """The work exceeds the limit or quota of a queue (queues:Q-200, Q-206)."""
 
     #: "limit" or "quota"
     rule: str
@@ -117,15 +117,15 @@ class OverCapacity(msgspec.Struct, frozen=True, tag=True):
     bound: float
     used: float
     requested: float
-    #: what the group asked for
+    #: the request of the group
     asked: ResourceAmounts
     preemptible: bool
-    #: what pods that are being deleted still hold, where that was charged too
+    #: what terminating pods still hold, where that was charged too
     leaving: float = 0.0
 
 
 class Nominate(msgspec.Struct, frozen=True, gc=False):
-    """Keep a pod in mind for a node whose resources are still being released (cycle:OUT-8)."""
+    """Nominate a node for a pod, while its resources are still being released (cycle:OUT-8)."""
 
     namespace: str
     pod: str
@@ -133,7 +133,7 @@ class Nominate(msgspec.Struct, frozen=True, gc=False):
     group: str
     node: str
     gpu_groups: tuple[str, ...] = ()
-    #: why it may not start even where there is room: pods that are being deleted still hold what its queue may have
+    #: why it may not start even where there is room: terminating pods still hold what its queue may have
     held: OverCapacity | None = None
 
 
@@ -161,7 +161,7 @@ class NotReady(msgspec.Struct, frozen=True, tag=True):
 
 
 class BrokenTree(msgspec.Struct, frozen=True, tag=True):
-    """The subgroups of the PodGroup make no tree (cycle:PG-1, Do better)."""
+    """The subgroups of the PodGroup do not form a tree (cycle:PG-1, Do better)."""
 
     text: str
 
@@ -175,13 +175,13 @@ class StrayPod(msgspec.Struct, frozen=True, tag=True):
 
 
 class NotSupported(msgspec.Struct, frozen=True, tag=True):
-    """The engine cannot honour something the group asks for, so it does not guess."""
+    """The group requests something that the engine does not support, so it does not guess."""
 
     what: tuple[str, ...]
 
 
 class BadTopology(msgspec.Struct, frozen=True, tag=True):
-    """The topology or level a group asks for does not exist (topo:T-40, TD-7)."""
+    """The topology or level that a group names does not exist (topo:T-40, TD-7)."""
 
     text: str
 
@@ -192,15 +192,15 @@ class DomainShort(msgspec.Struct, frozen=True, tag=True):
     domain: str
     #: "" for the group as a whole
     subgroup: str
-    #: how many of the pods could be there, of how many
+    #: how many of the pods would fit, of how many
     found: int
     wanted: int
-    #: what is short, where the pods differ too much to be counted: name, asked, free
+    #: the shortages, where the pods differ too much to be counted: name, requested, free
     resources: tuple[tuple[str, float, float], ...] = ()
 
 
 class FurtherDomains(msgspec.Struct, frozen=True, tag=True):
-    """Domains that were looked at and are not listed one by one (topo:TD-15)."""
+    """Domains that were tried and are not listed one by one (topo:TD-15)."""
 
     level: str
     count: int
@@ -239,15 +239,15 @@ class FreeRoomOnly(msgspec.Struct, frozen=True, tag=True):
     """Binds of the group have failed too often: it may use free resources, and trigger no evictions (ADR 16)."""
 
     failures: int
-    #: what the last of them failed for
+    #: why the last of them failed
     cause: str
 
 
 class Postponed(msgspec.Struct, frozen=True, tag=True):
-    """The objects of its namespace are more than a cycle looks at while others wait (`yielding.py`)."""
+    """The objects of its namespace exceed its allowance in a cycle while others wait (`queueing/allowance.py`)."""
 
     namespace: str
-    #: what all waiting groups of the namespace come to, and what it gets in a cycle
+    #: the cost of all waiting groups of the namespace, and its allowance in a cycle
     units: int
     allowed: int
 
@@ -273,10 +273,10 @@ Refusal = (
 
 
 class NoEviction(msgspec.Struct, frozen=True):
-    """Why an action took nothing back for a group."""
+    """Why an action evicted nothing for a group."""
 
     action: str
-    #: a word for the rule that forbade it, see `explain.no_eviction_text`
+    #: a word for the rule that forbade it, see `sentences.no_eviction_text`
     rule: str
     queue: str = ""
     #: "CPU", "Memory" or "GPU"
@@ -296,21 +296,21 @@ class Unscheduled(msgspec.Struct, frozen=True):
     queue: str
     pending: int
     refusals: tuple[Refusal, ...]
-    #: why nothing was taken back for it
+    #: why nothing was evicted for it
     verdicts: tuple[NoEviction, ...] = ()
 
 
 class OrphanPod(msgspec.Struct, frozen=True):
-    """A pod that asks for this scheduler but belongs to no known PodGroup."""
+    """A pod with this scheduler's name but without a known PodGroup."""
 
     namespace: str
     pod: str
-    #: the PodGroup it names, "" when it names none
+    #: the PodGroup it names, "" if none
     group: str
 
 
 class QueueFigures(msgspec.Struct, frozen=True):
-    """A queue when the cycle ended; fair share and request are those of its beginning."""
+    """A queue at the end of the cycle; fair share and request are those of its beginning."""
 
     name: str
     display_name: str
@@ -325,7 +325,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Everything a cycle decided, in the order it was decided."""
+    """All decisions of a cycle, in order."""
 
     now_ns: int
     binds: tuple[Bind, ...]
@@ -333,20 +333,20 @@ class Plan(msgspec.Struct, frozen=True):
     evictions: tuple[Evict, ...]
     #: incomplete gangs
     stale: tuple[StaleGang, ...]
-    #: groups that were stale and no longer are: their timestamp goes
+    #: groups that are no longer stale: their timestamp is removed
     recovered: tuple[str, ...]
     #: groups that run from now on: their last-start timestamp is `now_ns`
     started: tuple[str, ...]
     unscheduled: tuple[Unscheduled, ...]
     orphans: tuple[OrphanPod, ...]
     queues: tuple[QueueFigures, ...]
-    #: things that could not be read, one line each
+    #: what could not be read, one line each
     problems: tuple[str, ...]
     #: units of work done
     work: int
     #: searches that a budget ended, one line each
     stopped: tuple[str, ...] = ()
-    #: namespaces whose groups were put off, and with which of them the next cycle begins; absent in most plans
+    #: namespaces whose groups were postponed, and the group that starts the next cycle; absent in most plans
     resume: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
 
     def encoded(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What events say about evicted pods (cycle:RCL-2, STL-4): KAI's sentences, one for each action that evicts."""
+"""Event texts of evicted pods (cycle:RCL-2, STL-4): KAI's sentences, one for each action that evicts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pykai.core.report.sentences import queue_line
 
 
 class EvictionFacts(NamedTuple):
-    """What is known about one evicted pod."""
+    """The facts about one evicted pod."""
 
     #: namespace/name
     pod: str
@@ -56,7 +56,7 @@ def stale_pod_text(facts: EvictionFacts) -> str:
 
 
 class EvictionTexts(NamedTuple):
-    """What one action says about the pods it evicts."""
+    """The texts of one action about the pods it evicts."""
 
     #: the event of one pod
     event: Callable[[EvictionFacts], str]

@@ -94,7 +94,7 @@ def task_text(refusal: NoPlace) -> str:
 
 
 def detailed_task_text(refusal: NoPlace) -> str:
-    """The same node by node, where the details were asked for (cycle:EXP-4)."""
+    """The same node by node, if details were requested (cycle:EXP-4)."""
     base = _base_text(refusal)
     return f"\n{base}." + "".join(sorted(f"\n<{node}>: {text}." for node, text in refusal.details.items()))
 
@@ -231,7 +231,7 @@ def refusal_text(refusal: Refusal) -> str:
 
 
 def _subgroup_to_name(name: str) -> str:
-    """A subgroup that people would miss the name of; the group itself and its default subgroup need none."""
+    """A subgroup whose name belongs in the sentence; the group itself and its default subgroup need none."""
     return "" if name in ("", names.DEFAULT_SUBGROUP) else name
 
 
@@ -300,7 +300,7 @@ _NO_EVICTION_TEXTS = {
 
 
 def no_eviction_text(reason: NoEviction) -> str:
-    """Why an action took nothing back for a workload."""
+    """Why an action evicted nothing for a workload."""
     if reason.rule in ("fair_share", "quota", "limit", "too_little_free") and reason.resource in _RESOURCE_WORDS:
         _, unit, _, scale = _RESOURCE_WORDS[reason.resource]
         would_have, bound = format_number(reason.would_have / scale), format_number(reason.bound / scale)
@@ -316,7 +316,7 @@ def no_eviction_text(reason: NoEviction) -> str:
         else:
             text = f"it asks for {would_have} {unit}, and only {bound} {unit} are free in the cluster"
     else:
-        # A plugin of others may have rules of its own.
+        # A third-party plugin may have its own rules.
         text = _NO_EVICTION_TEXTS.get(reason.rule, reason.rule).format(other=reason.other, queue=reason.queue)
         if reason.other and reason.rule == "generators_exhausted":
             text = f"{text}: {reason.other}"
@@ -324,7 +324,7 @@ def no_eviction_text(reason: NoEviction) -> str:
 
 
 def stale_text(stale: StaleGang) -> str:
-    """What the event of an incomplete gang says (cycle:EXP-8, STL-6)."""
+    """The event text of an incomplete gang (cycle:EXP-8, STL-6)."""
     text = f"Job is stale. {stale.active} pods are active, minMember is {stale.minimum}"
     for name, minimum, active in stale.subgroups:
         text += f", subGroup {name} minMember is {minimum} and {active} pods are active"
@@ -332,7 +332,7 @@ def stale_text(stale: StaleGang) -> str:
 
 
 def queue_line(figures: QueueFigures) -> str:
-    """What a queue has and may have, for those who lose something (cycle:RCL-2; queues:Q-277)."""
+    """What a queue has and may have, for the owners of victims (cycle:RCL-2; queues:Q-277)."""
     return (
         f"{figures.display_name} uses <{_amounts_text(figures.allocated)}> "
         f"with a quota of <{_amounts_text(figures.quota)}>, "
@@ -360,7 +360,7 @@ def group_text(group: Unscheduled) -> str:
 
 
 def _resource_list(figures: ResourceAmounts) -> dict[str, str]:
-    """Figures as quantities; what is unlimited is left out, GPUs keep their fractions (queues:9, Do better)."""
+    """Figures as quantities; unlimited ones are left out, GPUs keep their fractions (queues:9, Do better)."""
     cpu, memory, gpu = figures
     amounts = ((names.CPU, cpu, 1.0), (names.MEMORY, memory, 1000.0), (names.NVIDIA_GPU, gpu, 1000.0))
     return {name: milli_text(round(value * scale)) for name, value, scale in amounts if not isinf(value)}

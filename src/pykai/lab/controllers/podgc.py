@@ -131,7 +131,7 @@ def _no_execute_taints(node: Node) -> list[Taint]:
 
 
 def toleration_s(taint: Taint, tolerations: list[Toleration]) -> float | None:
-    """How long a taint is tolerated: None: for ever, 0: not at all."""
+    """How long a taint is tolerated: None: forever, 0: not at all."""
     limits: list[float] = []
     for toleration in tolerations:
         if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):

@@ -5,7 +5,7 @@ gone no longer reserves its claims; a claim without a reservation is deallocated
 with it. The finalizer that protects a claim in use (`resource.kubernetes.io/delete-protection`) is removed once the
 claim is not reserved and is being deleted, or its pod has ended.
 
-Subtle: a consumer that is missing in the cache may be newer than the cache, so the server is asked before its
+Subtle: a consumer that is missing in the cache may be newer than the cache, so it is read from the server before its
 reservation is removed.
 
 Statements: sim:claims.

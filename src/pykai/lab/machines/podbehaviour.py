@@ -119,7 +119,7 @@ def _duration(pod: MachinePod, key: str, problems: list[str]) -> float | None:
 
 
 def _sleep_duration_s(pod: MachinePod, otherwise_s: float) -> float | None:
-    """How long a container that only sleeps runs; None: for ever."""
+    """How long a container that only sleeps runs; None: forever."""
     for container in pod.spec.containers[:1]:
         words = [*container.command, *container.args]
         if len(words) == 2 and words[0].rpartition("/")[2] == "sleep":

@@ -5,7 +5,7 @@ read, and a write per group is saved: a fifth of all writes of a cluster of smal
 later, or becomes longer, groups that already run get theirs after all: the earliest time at which one of their pods was
 bound, which the API server has recorded in the pod.
 
-    Plan --due (engine's thread)--> starts now, and groups whose start is missing --earliest (event loop)--> annotation
+    Plan --(engine's thread)--> starts now, and `groups_without_start` --(event loop) `earliest_bind_ns`--> annotation
 """
 
 from __future__ import annotations

@@ -173,8 +173,8 @@ class StatusTracker:
     ) -> StatusDiff:
         """What is new in a plan.
 
-        `conditioned` are the groups that have scheduling conditions, `held_back` those that pause after a failed bind:
-        their reasons are published already.  `protected_ns` is the longest minimum run time of any queue.
+        `conditioned` are the groups that have scheduling conditions, `groups_backing_off` those that pause after a
+        failed bind: their reasons are published already.  `protected_ns` is the longest minimum run time of any queue.
         """
         diff = StatusDiff()
         now_ns = plan.now_ns

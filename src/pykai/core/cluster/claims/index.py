@@ -59,7 +59,7 @@ class ClaimIndex:
         self._use_by_pod: dict[str, _PodClaimUse] = {}
         #: resource -> pods that name it
         self._pods_by_resource: dict[str, set[str]] = {}
-        #: namespace and uid -> the pod, of pods in `_uses`
+        #: namespace and uid -> the pod, of pods in `_use_by_pod`
         self._pods: dict[tuple[str, str], str] = {}
         #: namespace and uid of a pod -> claims made for it
         self._claims_by_owner: dict[tuple[str, str], set[str]] = {}

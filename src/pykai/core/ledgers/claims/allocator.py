@@ -108,7 +108,7 @@ class _NodeAlternative(NamedTuple):
 
     index_in_request: int
     device_count: int
-    #: places (see `_Search`) that may be chosen, in order
+    #: places (see `_DeviceSearch`) that may be chosen, in order
     candidates: list[int]
     #: places where its selectors failed
     failed_selectors: dict[int, str]

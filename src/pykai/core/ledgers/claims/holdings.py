@@ -143,6 +143,6 @@ class DeviceHoldings:
 
 
 def _unavailable(held: IntArray) -> tuple[BoolArray, BoolArray]:
-    """[device] which cannot be given now, and which cannot even be promised."""
+    """[device] which cannot be allocated now, and which cannot even be pipelined onto."""
     live, releasing, pipelined = held > 0
     return live | releasing | pipelined, live | pipelined
