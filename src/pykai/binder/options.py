@@ -139,7 +139,7 @@ FLAGS: tuple[Flag, ...] = (
         "resource-reservation-pod-image",
         "pykai/kai-scheduler/resource-reservation",
         read_text,
-        "the program that tells the GPU",
+        "the program that reports the GPU",
         field="reservation_image",
     ),
     Flag(
@@ -268,7 +268,7 @@ def _seconds(plugin: BinderPluginConfig, name: str) -> float:
     try:
         return float(read_positive(text))
     except ValueError:
-        raise OptionError(f"--plugins: {plugin.name}.arguments.{name}: {text!r} is no number of seconds") from None
+        raise OptionError(f"--plugins: {plugin.name}.arguments.{name}: {text!r} is not a number of seconds") from None
 
 
 def _switch(plugin: BinderPluginConfig, name: str) -> bool:

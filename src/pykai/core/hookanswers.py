@@ -27,7 +27,7 @@ def number(answer: Any) -> float:
     """A number, but not NaN."""
     value = float(answer)
     if isnan(value):
-        raise ValueError("answered what is no number")
+        raise ValueError("answered a value that is not a number")
     return value
 
 

@@ -101,7 +101,7 @@ class WatchDecoder:
         try:
             lines = [_LINE_DECODER.decode(line) for line in complete.split(b"\n") if line and not line.isspace()]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ConnectionLost(f"the watch brought something that is no event: {error}") from None
+            raise ConnectionLost(f"the watch sent something that is not an event: {error}") from None
         return [WatchEvent(line.type, line.object) for line in lines]
 
 

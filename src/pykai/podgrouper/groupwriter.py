@@ -66,7 +66,7 @@ class PodGroupWriter:
                 return
             if cached is None:
                 # The result of a grouper may depend on whether the group exists, as for Spark executors.
-                raise Conflict(409, "Conflict", f"PodGroup {key} was made in the meantime; it is looked at again")
+                raise Conflict(409, "Conflict", f"PodGroup {key} was created meanwhile; grouping is retried")
             try:
                 self._assume(await self._client.patch(resources.POD_GROUPS, meta.name, patch, meta.namespace))
             except Conflict:

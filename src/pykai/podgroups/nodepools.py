@@ -99,7 +99,7 @@ class NodePoolMonitor:
         return self._text(pool), self._unserved_after_s
 
     def _text(self, pool: str) -> str:
-        text = f"no scheduler has looked at these pods for {self._unserved_after_s / 60:g} minutes; "
+        text = f"no scheduler has processed these pods for {self._unserved_after_s / 60:g} minutes; "
         if not pool:
             return text + f"see that a scheduler named {self._scheduler_name} runs for the nodes without {self._label}"
         return text + (

@@ -118,7 +118,7 @@ def gpu_memory_mib(labels: Mapping[str, str]) -> int:
     nvidia = labels.get(names.GPU_MEMORY_NODE_LABEL)
     if nvidia is not None:
         if not _INTEGER.fullmatch(nvidia) or int(nvidia) <= 0:
-            raise ValueError(f"label {names.GPU_MEMORY_NODE_LABEL}={nvidia!r} is no amount of MiB")
+            raise ValueError(f"label {names.GPU_MEMORY_NODE_LABEL}={nvidia!r} is not an amount of MiB")
         value = int(nvidia)
         declared_mib.append(value >> 20 if value >= names.GPU_MEMORY_BYTES_FROM else value)
     for key in labels:
@@ -127,7 +127,7 @@ def gpu_memory_mib(labels: Mapping[str, str]) -> int:
             try:
                 declared_mib.append(nano_value(digits.group() if digits else "") // (_NANO * 10**6))
             except QuantityError:
-                raise ValueError(f"label {key} says no amount of memory") from None
+                raise ValueError(f"label {key} does not give an amount of memory") from None
     if len(declared_mib) != 1 or declared_mib[0] <= 0:
         text = "says nothing of its GPU memory" if not declared_mib else "says several things of its GPU memory"
         raise ValueError(f"the node {text}; it needs one label {names.GPU_MEMORY_NODE_LABEL}")
@@ -173,7 +173,7 @@ def _share_problem(pod: Pod, shape: Shape) -> str:
     for key in (names.GPU_FRACTION_ANNOTATION, names.GPU_MEMORY_ANNOTATION):
         text = pod.metadata.annotations.get(key)
         if text is not None:
-            return f"metadata.annotations[{key}]: {text!r} is no share of a GPU, so none is counted"
+            return f"metadata.annotations[{key}]: {text!r} is not a share of a GPU, so none is counted"
     return ""
 
 

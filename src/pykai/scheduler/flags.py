@@ -170,7 +170,7 @@ FLAGS: tuple[Flag, ...] = (
         "default-staleness-grace-period",
         "60s",
         read_duration,
-        "how long a gang may be incomplete; negative = for ever",
+        "how long a gang may be incomplete; negative = forever",
         spec_id="cycle:STL-3",
         field="staleness_grace_ns",
     ),

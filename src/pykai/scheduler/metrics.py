@@ -32,7 +32,7 @@ _QUEUE_FAMILIES = {
 _LATENCIES = {
     "e2e_scheduling": "a scheduling cycle, from its changes to its plan",
     "open_session": "taking changes in before a cycle",
-    "close_session": "finding out what to tell after a cycle",
+    "close_session": "computing the status diff after a cycle",
 }
 
 

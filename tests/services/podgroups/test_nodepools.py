@@ -69,7 +69,7 @@ def test_a_group_that_no_scheduler_serves_is_reported_after_a_while() -> None:
     assert scene.look(at_s=UNSERVED_AFTER_S - 1) == ("", 1.0)
     text, again_s = scene.look(at_s=UNSERVED_AFTER_S)
     assert text == (
-        "no scheduler has looked at these pods for 5 minutes; start one for node pool 'blue' "
+        "no scheduler has processed these pods for 5 minutes; start one for node pool 'blue' "
         f"(--partition-label-value=blue), or correct the label {LABEL}"
     )
     assert again_s == UNSERVED_AFTER_S

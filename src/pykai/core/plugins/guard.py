@@ -141,7 +141,7 @@ class _HookGuard:
                 if scores.shape != (size,):
                     raise ValueError(f"answered {scores.shape} for {size} rows")
                 if np.isnan(scores).any():
-                    raise ValueError("answered a score that is no number")
+                    raise ValueError("answered a score that is not a number")
                 return scores
             except Exception as error:
                 self.report_failure(hook, error)

@@ -61,7 +61,7 @@ def json_patch(obj: Mapping[str, Any], operations: Any) -> dict[str, Any]:
                 raise PatchError("the copy operations of the patch make the object too large", 413)
         document = _apply_operation(document, operation)
     if not isinstance(document, dict):
-        raise PatchError("the patch turns the object into something that is none")
+        raise PatchError("the result of the patch is not an object")
     return document
 
 
