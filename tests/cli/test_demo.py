@@ -164,7 +164,7 @@ def test_the_summary_counts_pods_and_jobs(output: str) -> None:
     assert f"Wait: {sum(record.pending for record in decided.unscheduled)} of 8." in last
 
 
-def test_the_laboratory_is_readable_and_its_books_are_right() -> None:
+def test_the_laboratory_is_readable_and_its_sums_are_right() -> None:
     policy = replace(default_configuration().policy, validate=True)
     plan = schedule(Tables(None, demo_objects()).snapshot(NOW_NS), policy)
     assert plan.problems == ()

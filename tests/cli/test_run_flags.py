@@ -173,7 +173,7 @@ def test_flags_that_work_are_not_noted() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_nobody_works_unelected_because_of_a_slip(service: str) -> None:
+def test_an_unreadable_flag_starts_no_unelected_service(service: str) -> None:
     result = CliRunner().invoke(run, [service, "--leader-elect=yes", "--kubeconfig", "/dev/null"])
     assert result.exit_code == 2
     assert "--leader-elect: 'yes': expected true or false" in result.output

@@ -50,8 +50,6 @@ TAKEN_OVER = {
 #: Modules whose texts are KAI's or Kubernetes' own, or old names; their comments and docstrings are ours.
 FOREIGN_TEXTS = {"core/report/sentences.py", "api/crds.py", "api/names.py", "deprecated.py"}
 
-#: Folders of tests whose comments, docstrings and names are still to be cleaned.  The list only shrinks.
-TESTS_NOT_YET_CLEAN = {"cli", "kube", "lab", "tools"}
 #: Words that are never right in the name of a test.
 NAME = re.compile(
     r"_(any|every|no|some)body(_|s?$)|_who(so)?ever_|_whom_|_(he|him|his|anew|told|books|leavers?)(_|$)|^test_who_"
@@ -154,8 +152,6 @@ TEST_FOLDERS = sorted({path.relative_to(TESTS).parts[0] for path in TESTS.rglob(
 
 @pytest.mark.parametrize("folder", TEST_FOLDERS)
 def test_tests(folder: str) -> None:
-    if folder in TESTS_NOT_YET_CLEAN:
-        pytest.skip("still to be cleaned")
     root = TESTS / folder
     found = []
     for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
@@ -164,10 +160,6 @@ def test_tests(folder: str) -> None:
         found += [f"{name}:{each.line}: {each.text}" for each in names_of_tests(source) if NAME.search(each.text)]
     if found:
         pytest.fail("\n".join(found), pytrace=False)
-
-
-def test_what_is_to_be_cleaned_exists() -> None:
-    assert TESTS_NOT_YET_CLEAN.difference(TEST_FOLDERS) == set()
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_a_lease_that_changes_has_not_expired() -> None:
     in_fake_time(story())
 
 
-def test_who_cannot_renew_stops_before_another_may_lead() -> None:
+def test_a_leader_that_cannot_renew_stops_before_another_may_lead() -> None:
     async def story() -> None:
         server = FakeServer()
         first = Candidate(server, "first")
@@ -345,7 +345,7 @@ def test_nothing_is_written_once_the_lease_is_over() -> None:
     in_fake_time(story())
 
 
-def test_who_sees_another_lead_ends_at_once_and_writes_nothing() -> None:
+def test_a_leader_that_sees_another_ends_at_once_and_writes_nothing() -> None:
     async def story() -> None:
         server = FakeServer()
         server.put(pod("p"))

@@ -358,7 +358,7 @@ MEMBERS = """
 
 
 def test_things_are_renamed_by_what_they_are(tree: Path, rename: Rename, capsys: pytest.CaptureFixture[str]) -> None:
-    """With all checks: the tests map one to one, and mypy has no complaint."""
+    """With all checks: the tests map one to one, and mypy reports nothing."""
     assert rename(REFUSED, "--check") == 1
     problems, _, doubts = capsys.readouterr().out.partition("doubts")
     assert "pykai.core.census.Entry.size is a msgspec field" in problems

@@ -219,7 +219,7 @@ def test_explain(kubectl: Kubectl) -> None:
     assert "parentQueue\t<string>" in kubectl.ok("explain queue.spec")
 
 
-def test_who_may_what(kubectl: Kubectl) -> None:
+def test_kubectl_auth_can_i(kubectl: Kubectl) -> None:
     assert kubectl.ok("auth can-i create pods") == "yes\n"
     assert kubectl.run("auth can-i create pods", user="viewer")[1].startswith("no")
     assert "kubernetes-admin" in kubectl.ok("auth whoami")

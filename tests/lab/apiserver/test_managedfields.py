@@ -173,7 +173,7 @@ def test_force_takes_the_field(web: Cluster) -> None:
     assert web.fields("b") == {"f:spec": {"f:replicas": {}}}
 
 
-def test_who_loses_the_last_field_is_gone_from_the_record(web: Cluster) -> None:
+def test_a_manager_without_fields_is_gone_from_the_record(web: Cluster) -> None:
     web.applies("a", deployment(replicas=2)).applies("b", deployment(replicas=3), force=True)
     assert list(web.record()) == [("b", "Apply")]
 

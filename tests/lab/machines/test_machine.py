@@ -108,7 +108,7 @@ def test_of_several_resources_that_are_missing_the_one_is_named_that_a_kubelet_l
         assert refused.reason == f"OutOf{first}"
 
 
-def test_admitting_twice_books_once() -> None:
+def test_admitting_twice_charges_once() -> None:
     machine = a_machine(cpu="2")
     assert machine.admit("a", {"cpu": 2000}) is None
     assert machine.admit("a", {"cpu": 2000}) is None
