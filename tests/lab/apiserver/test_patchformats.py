@@ -69,7 +69,7 @@ def test_json_patch_operations(operation: dict[str, Any], result: dict[str, Any]
         ({"op": "add", "path": "/a/b/01", "value": 1}, 422, "is no index"),
         ({"op": "move", "path": "/a/b/0", "from": "/a/b"}, 422, "lies within"),
         ({"op": "remove", "path": ""}, 422, "cannot be removed"),
-        ({"op": "replace", "path": "", "value": []}, 422, "turns the object"),
+        ({"op": "replace", "path": "", "value": []}, 422, "is not an object"),
         ({"op": "add", "path": "/x"}, 400, "has no value"),
         ({"op": "copy", "path": "/x"}, 400, "has no from"),
         ({"op": "add", "path": "x", "value": 1}, 400, "does not start with a slash"),
