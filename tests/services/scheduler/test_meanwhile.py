@@ -365,7 +365,8 @@ async def test_a_gang_that_lost_a_pod_while_the_engine_worked_does_not_begin(pod
                 await scheduler.intake.pods.wait_until(lambda store: len(store) == pods, 10)
                 # Whatever the engine is given from now on waits.
                 scheduler.loop._thread.submit(go_on.wait)
-            while len(scheduler.intake.queue):
+            # The next cycle takes the changes as soon as it has the lock, and keeps the lock until the engine is done.
+            while not scheduler.loop.engine_lock.locked():
                 await asyncio.sleep(0.002)
             await lab.client.delete(resources.PODS, "train-0", "default", grace_s=0)
             await scheduler.intake.pods.wait_until(lambda store: "default/train-0" not in store, 10)
