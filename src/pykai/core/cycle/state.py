@@ -4,17 +4,15 @@ Every change is one entry in the journal, and `rollback(mark)` undoes entries fr
 a trial (design: what-if by journal).  Integers are undone by the opposite addition, which is exact; queue figures are
 restored from saved values.
 
-`touched` names the node rows changed so far, undo included.  A cache per row remembers how far it has read that list
-and repairs the rows after it; see `placing/ranking.py`.  `version` identifies the content: after a rollback it is the
-version of the mark again, so "nothing changed since" is one comparison.
+`changed_rows` lists the node rows changed so far, undo included.  A cache per row remembers how far it has read that
+list and repairs the rows after it; see `placing/ranking.py`.  `version` identifies the content: after a rollback it is
+the version of the mark again, so "nothing changed since" is one comparison.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
-
-import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang, LeafState
@@ -32,24 +30,20 @@ from pykai.core.cycle.journal import (
     Placement,
     Vacated,
 )
+from pykai.core.cycle.nodestate import NodeState
 from pykai.core.cycle.request import PlacementRequest
-from pykai.core.model.axes import PODS, BoolArray, IntArray
+from pykai.core.model.axes import BoolArray
 from pykai.core.model.queuetree import QueueAmounts
-from pykai.core.model.shapes import HostPort, Shape, count_ports
+from pykai.core.model.shapes import Shape
 from pykai.core.model.sharedgpus import (
     FREE_DEVICE,
     LIVE,
     PIPELINED,
-    DeviceTenant,
     DeviceUse,
-    assign_devices,
-    set_device,
-    tenant_mib,
 )
 from pykai.core.model.sharedgpus import RELEASING as RELEASED
 from pykai.core.model.status import ACTIVE_ALLOCATED, TaskStatus
 from pykai.core.model.tasks import Task
-from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
 from pykai.core.queueing.queueledger import CapacityRefusal, QueueLedger
 
 
@@ -78,36 +72,23 @@ GpuScore = Callable[["State", PlacementRequest, int, DeviceUse | None], float]
 AllowedNodes = Callable[["State", PlacementRequest], BoolArray]
 
 
-class State:
+class State(NodeState):
     """Mutable view of one cycle."""
 
     __slots__ = (
-        "_flat",
         "_journal",
         "_next_version",
-        "_offered",
-        "allocatable",
         "allowed_nodes",
         "changed_rows",
-        "columns",
         "decided_evictions",
-        "devices",
         "discrete_ledgers",
         "evicted_from",
-        "free",
         "gpu_scores",
-        "idle",
         "ledger",
         "observers",
         "placements",
-        "ports",
         "protected_keys",
         "quota_gate",
-        "releasing",
-        "reserved_before_cycle",
-        "snapshot",
-        "terminating_ports",
-        "used",
         "valid_until_ns",
         "version",
         "work",
@@ -124,32 +105,8 @@ class State:
         gpu_scores: tuple[GpuScore, ...] = (),
         allowed_nodes: AllowedNodes | None = None,
     ) -> None:
-        self.snapshot = snapshot
+        super().__init__(snapshot)
         self.ledger = ledger
-        #: [axis, node] what nodes offer
-        self.allocatable: IntArray = snapshot.allocatable
-        #: [plane, axis, node]
-        self.columns: IntArray = snapshot.columns
-        #: the same memory as [plane x axis, node]
-        self._flat: IntArray = self.columns.reshape(len(self.columns) * len(snapshot.axes), len(snapshot.nodes))
-        #: [as above] the capacity of the node: a pod that runs there without it frees nothing (gpu:S-3)
-        self._offered: BoolArray = np.tile(snapshot.allocatable > 0, (len(self.columns), 1))
-        #: [axis, node] not held by any task
-        self.idle: IntArray = self.columns[IDLE]
-        #: [axis, node] being released, less what is pipelined onto it
-        self.releasing: IntArray = self.columns[RELEASING]
-        #: [axis, node] idle + releasing
-        self.free: IntArray = self.columns[FREE]
-        #: [axis, node] held, pipelined included
-        self.used: IntArray = self.columns[USED]
-        #: node row -> shared GPU -> tenants
-        self.devices: dict[int, dict[str, DeviceUse]] = snapshot.devices
-        #: node row -> shared GPUs that had a reservation pod before the cycle
-        self.reserved_before_cycle = {row: frozenset(devices) for row, devices in self.devices.items()}
-        #: node row -> host port -> holders
-        self.ports: dict[int, dict[HostPort, int]] = snapshot.ports
-        #: node row -> host port -> evicted holders: no task may start on it before they are gone
-        self.terminating_ports: dict[int, dict[HostPort, int]] = {}
         #: task key -> its placement by this cycle, or its eviction
         self.placements: dict[str, Placement] = {}
         #: task key -> the node it was evicted from; a task that moves is here and in `moved`
@@ -213,8 +170,8 @@ class State:
         """What a task has held in the discrete ledgers since before the cycle."""
         if not self.discrete_ledgers:
             return ()
-        held = ((book, book.held(task)) for book in self.discrete_ledgers if book.concerns(task.shape))
-        return tuple(Grant(book, content) for book, content in held if content is not None)
+        held = ((ledger, ledger.held(task)) for ledger in self.discrete_ledgers if ledger.concerns(task.shape))
+        return tuple(Grant(ledger, allocation) for ledger, allocation in held if allocation is not None)
 
     def grants_on(self, request: PlacementRequest, row: int, *, idle: bool) -> tuple[Grant, ...] | None:
         """What all discrete ledgers would grant a task on a node, None if one has too little."""
@@ -342,12 +299,6 @@ class State:
         self.placements[task.key] = Placement(TaskStatus.PENDING, -1, ())
         self._journal.append(Vacated(gang, leaf, task, placement, previous, freed_devices, self.version))
         self._advance_version(placement.row)
-
-    def _charge_evicted(self, task: Task, placement: Placement, sign: int) -> None:
-        """Charge a node for a task that is to leave it (sign 1), or no longer (-1)."""
-        self._charge_node(task, placement, RELEASED, sign)
-        if task.shape.host_ports:
-            self._hold_ports(self.terminating_ports, task.shape, placement.row, sign)
 
     def _revert_eviction(
         self, gang: Gang, leaf: LeafState, task: Task, placement: Placement, previous: Placement | None
@@ -567,65 +518,6 @@ class State:
         self.changed_rows.append(row)
         self.version = self._next_version
         self._next_version += 1
-
-    def _charge_node(self, task: Task, placement: Placement, holding: int, sign: int) -> None:
-        """Charge a node for a task (sign 1), or remove the charge (-1): columns, shared GPUs, discrete ledgers."""
-        shape, row = task.shape, placement.row
-        self._flat[:, row] += sign * self.snapshot.vectors[shape].charges[holding] * self._offered[:, row]
-        if placement.gpu_groups:
-            self._assign_devices(shape, row, placement.gpu_groups, holding, sign)
-        if placement.grants:
-            self._charge_ledgers(task, row, placement.grants, holding, sign)
-
-    def _charge_ledgers(self, task: Task, row: int, grants: tuple[Grant, ...], holding: int, sign: int) -> None:
-        for ledger, allocation in grants:
-            ledger.hold(task, row, allocation, holding, sign)
-
-    def _recharge_node(self, task: Task, placement: Placement, was: int, becomes: int) -> None:
-        charges = self.snapshot.vectors[task.shape].charges
-        self._flat[:, placement.row] += (charges[becomes] - charges[was]) * self._offered[:, placement.row]
-        if placement.gpu_groups:
-            self._assign_devices(task.shape, placement.row, placement.gpu_groups, was, -1)
-            self._assign_devices(task.shape, placement.row, placement.gpu_groups, becomes, 1)
-        if placement.grants:
-            # In this order, because an allocation without holders may be released.
-            self._charge_ledgers(task, placement.row, placement.grants, becomes, 1)
-            self._charge_ledgers(task, placement.row, placement.grants, was, -1)
-
-    def _assign_devices(self, shape: Shape, row: int, gpu_groups: tuple[str, ...], holding: int, sign: int) -> None:
-        """Add a tenant to shared GPUs, or remove it; the whole-GPU column follows (gpu:4)."""
-        facts = self.snapshot.nodes.facts[row]
-        axis = self.snapshot.axes.index[facts.shared_resource]
-        devices = self.devices.setdefault(row, {})
-        mib = tenant_mib(shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
-        reserved_before_cycle = self.reserved_before_cycle.get(row, frozenset())
-        fresh = [group for group in gpu_groups if group not in reserved_before_cycle]
-        devices_before = [devices.get(group, FREE_DEVICE) for group in fresh]
-        assign_devices(self.columns, axis, row, devices, gpu_groups, DeviceTenant(mib, holding), sign)
-        for group, was in zip(fresh, devices_before, strict=True):
-            # The first tenant of a shared device brings a reservation pod, which needs a slot as the device does
-            # (gpu:P-7).
-            use = devices.get(group, FREE_DEVICE)
-            idle, releasing = use.idle_gpus - was.idle_gpus, use.releasing_gpus - was.releasing_gpus
-            self.idle[PODS, row] += idle
-            self.releasing[PODS, row] += releasing
-            self.free[PODS, row] += idle + releasing
-        if not devices:
-            del self.devices[row]
-
-    def _put_device(self, row: int, group: str, device: DeviceUse) -> None:
-        """Set the new state of a shared GPU."""
-        axis = self.snapshot.axes.index[self.snapshot.nodes.facts[row].shared_resource]
-        devices = self.devices.setdefault(row, {})
-        set_device(self.columns, axis, row, devices, group, device)
-        if not devices:
-            del self.devices[row]
-
-    def _hold_ports(self, held: dict[int, dict[HostPort, int]], shape: Shape, row: int, sign: int) -> None:
-        ports = held.setdefault(row, {})
-        count_ports(ports, shape.host_ports, sign)
-        if not ports:
-            del held[row]
 
 
 def _negative(amounts: QueueAmounts) -> QueueAmounts:
