@@ -3,8 +3,8 @@
     changes --(thread) apply, snapshot, schedule--> plan --(event loop) assume, write--> --(thread) diff--> publish
 
 `--schedule-period` is the longest wait between two cycles; a change that matters starts one earlier, after
-`--min-cycle-interval`, or after as long as the last cycle took if that was longer, so that cycles never take more than
-half of a core.  Binds go out before reasons are published.
+`--min-cycle-interval`, or after several times what the last cycle took (`_REST_FACTOR`), so that cycles leave most of a
+core to the writes.  Binds go out before reasons are published.
 
 The engine works in its own thread.  Its tables are touched there only, and only inside a cycle, so nothing needs locks;
 changes that arrive meanwhile are queued by the intake.  A cycle that raises is logged and counted.  The next one starts

@@ -109,7 +109,7 @@ class State(NodeState):
         self.ledger = ledger
         #: task key -> its placement by this cycle, or its eviction
         self.placements: dict[str, Placement] = {}
-        #: task key -> the node it was evicted from; a task that moves is here and in `moved`
+        #: task key -> the node it was evicted from; a task that moves has a placement, too
         self.evicted_from: dict[str, Placement] = {}
         #: tasks whose eviction is decided
         self.decided_evictions: set[str] = set()
