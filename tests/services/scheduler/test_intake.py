@@ -306,6 +306,18 @@ async def test_rebuilt_tables_include_assumptions(feed: Feed) -> None:
     assert feed.state == ("BINDING", "a")
 
 
+async def test_rebuilt_tables_hold_back_pods_whose_bind_failed(feed: Feed) -> None:
+    feed.intake.statuses.assume_gated("default/p")
+    for _ in range(2):
+        feed.digest()
+        assert feed.state == ("GATED", "")
+        feed.intake.rebuild_tables()
+    feed.intake.statuses.forget("default/p")
+    feed.intake.rebuild_tables()
+    feed.digest()
+    assert feed.state == ("PENDING", "")
+
+
 async def test_a_group_is_confined_from_the_next_cycle_on_also_in_rebuilt_tables(feed: Feed) -> None:
     why = FreeRoomOnly(3, "why")
     feed.intake.group_intake.confine("default/g", None)

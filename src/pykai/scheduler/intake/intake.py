@@ -24,7 +24,6 @@ from pykai.api.meta import Wire
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.core.cluster.tables import Tables
 from pykai.core.model.shard import Shard
-from pykai.core.model.status import TaskStatus
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.resources import Resource
@@ -39,7 +38,6 @@ from pykai.scheduler.intake.operationqueue import OperationQueue
 from pykai.scheduler.intake.operations import (
     ApplyObject,
     ApplyResult,
-    AssumeStatus,
     RestrictGroup,
     TableOperation,
     apply_operations,
@@ -182,7 +180,7 @@ class Intake:
         """Fill new tables from the caches: the remedy when they contradict themselves."""
         self.tables = Tables(self._shard)
         operations: list[TableOperation] = [ApplyObject(item) for item in self.objects()]
-        operations += [AssumeStatus(key, TaskStatus.RELEASING) for key in self.statuses.assumed_evictions()]
+        operations += self.statuses.operations()
         operations += [RestrictGroup(key, why) for key, why in self.group_intake.confined.items()]
         self.queue.replace(operations)
 

@@ -22,6 +22,8 @@ class StatusAssumptions:
         self._pod_intake = pod_intake
         self._evictions = evictions
         self._queue = queue
+        #: keys of the pods that are held back; a dict is an ordered set
+        self._gated: dict[str, None] = {}
 
     def assume_eviction(self, key: str, uid: str, preemptor: str = "") -> None:
         """Assume an eviction: the pod counts as terminating, for a PodGroup (namespace/name/uid)."""
@@ -40,9 +42,10 @@ class StatusAssumptions:
         """Whether we evict this very pod and have not seen it terminating."""
         return self._evictions.is_unseen(key, uid)
 
-    def assumed_evictions(self) -> list[str]:
-        """Keys of the pods that we evict and have not seen terminating."""
-        return self._evictions.unseen()
+    def operations(self) -> list[AssumeStatus]:
+        """All assumptions, for new tables: pods held back, then those we evict and have not seen terminating."""
+        gated = [AssumeStatus(key, TaskStatus.GATED) for key in self._gated]
+        return gated + [AssumeStatus(key, TaskStatus.RELEASING) for key in self._evictions.unseen()]
 
     def preemptor_of(self, key: str, uid: str) -> str:
         """The group for which we evict a pod."""
@@ -50,10 +53,12 @@ class StatusAssumptions:
 
     def assume_gated(self, key: str) -> None:
         """Keep a waiting pod out of the cycles for a while, as if it were gated."""
+        self._gated[key] = None
         self._queue.add(AssumeStatus(key, TaskStatus.GATED))
 
     def forget(self, key: str, event: AssumptionEvent = AssumptionEvent.TAKEN_BACK) -> None:
         """Drop all assumptions about the state of a pod."""
+        self._gated.pop(key, None)
         self._queue.add(AssumeStatus(key, None))
         if self._evictions.advance(key, event) and (pod := self._pods.get(key)) is not None:
             self._pod_intake.apply(pod)
