@@ -257,14 +257,8 @@ class StatusTracker:
             now_ns if text_is_new or published is None else published.event_ns,
         )
         known = published if published is not None and not overdue else None
-        strays = {refusal.pod for refusal in record.refusals if isinstance(refusal, StrayPod)}
         pods = tuple(
-            PodStatusDiff(task.key, task.uid, said, group.mark_unschedulable, event=True)
-            if ready or task.key in strays
-            else PodStatusDiff(
-                task.key, task.uid, said, group.mark_unschedulable, False, names.CONDITION_REASON_NOT_READY
-            )
-            for task, said in _new_pod_texts(tasks, pod_texts, known)
+            _pod_diffs(_new_pod_texts(tasks, pod_texts, known), record, ready=ready, mark=group.mark_unschedulable)
         )
         if not text_is_new and not pods and published is not None and published.condition == condition:
             return
@@ -404,6 +398,18 @@ def _is_published(
     if published.record is record or published.record == record:
         return True
     return now_ns - published.at_ns < MIN_TEXT_INTERVAL_NS and _have_same_reasons(published.record, record)
+
+
+def _pod_diffs(
+    new_texts: Iterable[tuple[Task, str]], record: Unscheduled, *, ready: bool, mark: bool
+) -> Iterator[PodStatusDiff]:
+    """What to publish about pods; a pod of a group that is not ready gets no event, unless it is a stray."""
+    strays = {refusal.pod for refusal in record.refusals if isinstance(refusal, StrayPod)}
+    for task, text in new_texts:
+        if ready or task.key in strays:
+            yield PodStatusDiff(task.key, task.uid, text, mark, event=True)
+        else:
+            yield PodStatusDiff(task.key, task.uid, text, mark, False, names.CONDITION_REASON_NOT_READY)
 
 
 def _new_pod_texts(
