@@ -425,10 +425,10 @@ def _decided(cycle: Cycle, gang: str, pods: int) -> Iterator[tuple[str, tuple[st
                 yield item.node, item.gpu_groups, waits
 
 
-def ranked(cycle: Cycle, pod: str, *, anew: bool) -> list[float]:
+def ranked(cycle: Cycle, pod: str, *, fresh: bool) -> list[float]:
     """Scores of all nodes for a pod: as cached by the cycle, or recomputed."""
     ask = placement_request_of(cycle, pod)
-    if not anew:
+    if not fresh:
         return list(cycle.rankings.ranking_for(cycle.state, ask, ALL_NODES).scores.tolist())
     kept, cycle.context.snapshot.memo = cycle.context.snapshot.memo, Memo()
     try:
@@ -450,7 +450,7 @@ def test_a_repaired_ranking_equals_a_new_one(scene: Scene, data: st.DataObject) 
         step = data.draw(st.sampled_from(["place", "place", "promise", "convert", "mark", "rollback", "look"]))
         if step == "look":
             pod = data.draw(st.sampled_from(pods))
-            assert ranked(cycle, pod, anew=False) == ranked(cycle, pod, anew=True)
+            assert ranked(cycle, pod, fresh=False) == ranked(cycle, pod, fresh=True)
         elif step == "mark":
             marks.append(state.mark())
         elif step == "rollback":
@@ -464,4 +464,4 @@ def test_a_repaired_ranking_equals_a_new_one(scene: Scene, data: st.DataObject) 
             elif batches := cycle.gangs.next_tasks(gang):
                 cycle.placer.try_place_tasks(gang, batches)
     for pod in pods:
-        assert ranked(cycle, pod, anew=False) == ranked(cycle, pod, anew=True)
+        assert ranked(cycle, pod, fresh=False) == ranked(cycle, pod, fresh=True)

@@ -1,4 +1,4 @@
-"""Waits for caches that end early when the service is told to stop."""
+"""Waits until caches are filled, or until the service stops."""
 
 from __future__ import annotations
 

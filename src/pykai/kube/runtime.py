@@ -71,7 +71,7 @@ async def run_services(
 ) -> None:
     """Run services over their caches until `stop` is set, one of them fails, or our credentials are rejected.
 
-    On a failure the others are told to stop, and the failure is raised.  A service that returns early has finished its
+    On a failure `run_services` stops the others and raises the failure.  A service that returns early has finished its
     work; that is no failure.
     """
     with gc_relaxed():

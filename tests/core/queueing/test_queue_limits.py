@@ -260,7 +260,7 @@ def test_q205_the_refusal_of_one_queue_does_not_bind_another() -> None:
     assert (result.bound("p"), result.bound("r")) == (0, 1)
 
 
-# queues: what people are told
+# queues: the messages users see
 
 
 def test_q206_the_reasons_are_over_limit_and_non_preemptible_over_quota() -> None:
