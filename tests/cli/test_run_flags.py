@@ -16,10 +16,10 @@ from pykai.cli.up import up
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
-from pykai.kube.flags import OptionError
+from pykai.kube.flags import OptionError, read_options
 from pykai.kube.runtime import Runtime
 from pykai.lab.apiserver.server import ApiServer
-from pykai.lab.machines.options import MachineOptions, read_options
+from pykai.lab.machines.options import FLAGS, MachineOptions
 from pykai.lab.machines.podbehaviour import BehaviourDefaults
 from pykai.services.table import SERVICES, services_in_all
 
@@ -234,7 +234,7 @@ def test_machine_flags_select_what_is_simulated() -> None:
     flags = ["--default-run-seconds", "5", "--controllers=false", "--all-nodes=false", "--default-scheduler=false"]
     given = parse_flags([*flags, "--nodes=none", "--refused-pods", "0.25"])
     assert set(given) == flag_names("machines")
-    assert read_options(given) == MachineOptions(
+    assert read_options(MachineOptions(), FLAGS, given) == MachineOptions(
         BehaviourDefaults(run_s=5, refused=0.25),
         all_nodes=False,
         controllers=False,
@@ -244,7 +244,7 @@ def test_machine_flags_select_what_is_simulated() -> None:
 
 
 def test_machines_simulate_everything_by_default() -> None:
-    assert read_options({}) == MachineOptions(
+    assert read_options(MachineOptions(), FLAGS, {}) == MachineOptions(
         BehaviourDefaults(), all_nodes=True, controllers=True, default_scheduler=True
     )
 

@@ -20,11 +20,8 @@ from pykai.kube.flags import (
 )
 from pykai.lab.machines.options import MachineOptions
 from pykai.podgrouper.options import PodGrouperOptions, selector_pairs
-from pykai.podgrouper.options import read_options as read_grouper_options
 from pykai.podgroups.options import PodGroupsOptions
-from pykai.podgroups.options import read_options as read_group_options
 from pykai.queues.options import QueuesOptions
-from pykai.queues.options import read_options as read_queue_options
 from pykai.services.table import SERVICES
 
 
@@ -116,7 +113,9 @@ def test_kais_flags_are_accepted(caplog: pytest.LogCaptureFixture) -> None:
         "metrics-bind-address": ":1",
         "health-probe-bind-address": ":2",
     }
-    assert read_grouper_options(grouper) == PodGrouperOptions("s", "q", "n", False, "c", "d", "a=b", "c=d", 3)
+    assert read_options(PodGrouperOptions(), SERVICES["podgrouper"].flags(), grouper) == PodGrouperOptions(
+        "s", "q", "n", False, "c", "d", "a=b", "c=d", 3
+    )
     groups = {
         "scheduler-name": "s",
         "enable-podgroup-webhook": "true",
@@ -124,7 +123,7 @@ def test_kais_flags_are_accepted(caplog: pytest.LogCaptureFixture) -> None:
         "log-level": "3",
         "skip-controller-name-validation": "true",
     }
-    assert read_group_options(groups) == PodGroupsOptions("s", 3)
+    assert read_options(PodGroupsOptions(), SERVICES["podgroups"].flags(), groups) == PodGroupsOptions("s", 3)
     queues = {
         "enable-webhook": "true",
         "enable-quota-validation": "true",
@@ -133,7 +132,9 @@ def test_kais_flags_are_accepted(caplog: pytest.LogCaptureFixture) -> None:
         "queue-label-to-metric-label": "a=b",
         "queue-label-to-default-metric-value": "a=c",
     }
-    assert read_queue_options(queues) == QueuesOptions("m", {"a": "b"}, {"a": "c"})
+    assert read_options(QueuesOptions(), SERVICES["queues"].flags(), queues) == QueuesOptions(
+        "m", {"a": "b"}, {"a": "c"}
+    )
     assert caplog.text == ""
 
 

@@ -15,7 +15,17 @@ from typing import Any
 from pykai.api import names
 from pykai.api.suggestions import did_you_mean
 from pykai.kube import flags
-from pykai.kube.flags import Flag, OptionError, read_bool, read_optional_positive, read_positive, read_text
+from pykai.kube.flags import (
+    FEATURE_GATES,
+    SCHEDULER_NAME,
+    Flag,
+    OptionError,
+    max_concurrent_reconciles,
+    read_bool,
+    read_optional_positive,
+    read_positive,
+    read_text,
+)
 
 VOLUME_BINDING = "volumebinding"
 DYNAMIC_RESOURCES = "dynamicresources"
@@ -67,7 +77,7 @@ class BinderOptions:
     qps: int | None = None
     burst: int | None = None
     #: attempts at the same time; most of them wait for a kubelet, which costs nothing here
-    workers: int = 100
+    max_concurrent_reconciles: int = 100
     base_delay_s: float = 1.0
     max_delay_s: float = 60.0
     leader_elect: bool = False
@@ -117,7 +127,7 @@ def _plugins(text: str) -> Mapping[str, BinderPluginConfig]:
 
 #: gpu:14, in its order. `--qps` and `--burst` are limits only when given.
 FLAGS: tuple[Flag, ...] = (
-    Flag("scheduler-name", names.SCHEDULER_NAME, read_text, "pods that name it are ours", field="scheduler_name"),
+    SCHEDULER_NAME,
     Flag(
         "resource-reservation-namespace",
         names.RESERVATION_NAMESPACE,
@@ -180,12 +190,8 @@ FLAGS: tuple[Flag, ...] = (
     ),
     Flag("qps", "", read_optional_positive, "API client: requests a second", field="qps"),
     Flag("burst", "", read_optional_positive, "API client: requests at once", field="burst"),
-    Flag(
-        "max-concurrent-reconciles",
-        "100",
-        read_positive,
-        "BindRequests carried out at the same time; most of them wait (10 in KAI Scheduler)",
-        field="workers",
+    max_concurrent_reconciles(
+        100, "BindRequests carried out at the same time; most of them wait (10 in KAI Scheduler)"
     ),
     Flag("rate-limiter-base-delay", "1", read_positive, "first pause after a failure, seconds", field="base_delay_s"),
     Flag("rate-limiter-max-delay", "60", read_positive, "longest pause after failures, seconds", field="max_delay_s"),
@@ -194,7 +200,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("metrics-bind-address", "", read_text, "metrics and health; nowhere without it", field="metrics_address"),
     Flag("health-probe-bind-address", "", read_text, "the same, for a second address", field="health_address"),
     Flag("plugins", "", _plugins, "JSON: name -> {enabled, priority, arguments}", field="plugins"),
-    Flag("feature-gates", "", read_text, "feature gates of Kubernetes libraries", no_effect=True),
+    FEATURE_GATES,
     Flag("namespace", names.DEFAULT_NAMESPACE, read_text, "lease namespace (not in KAI Scheduler)", field="namespace"),
 )
 

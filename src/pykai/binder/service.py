@@ -107,7 +107,7 @@ class BinderService:
             name,
             reconcile,
             clock=self._runtime.clock,
-            workers=options.workers,
+            workers=options.max_concurrent_reconciles,
             base_delay_s=options.base_delay_s,
             max_delay_s=options.max_delay_s,
         )

@@ -226,3 +226,35 @@ COMMON_FLAGS = (QPS, BURST, VERBOSITY, LOG_JSON, LEADER_ELECT, NAMESPACE)
 #: where most services of KAI serve metrics, and where health: here both addresses serve both
 METRICS_ADDRESS = Flag("metrics-bind-address", "", read_text, "where metrics and health are served; nowhere without it")
 HEALTH_ADDRESS = Flag("health-probe-bind-address", "", read_text, "a second address for metrics and health")
+
+#: flags that several services have; an option that it sets has the same name everywhere
+SCHEDULER_NAME = Flag(
+    "scheduler-name", names.SCHEDULER_NAME, read_text, "pods that name it are ours", field="scheduler_name"
+)
+SHARED_CACHE = Flag(
+    "shared-cache",
+    "false",
+    read_bool,
+    "share the scheduler's pod cache in one process (not in KAI Scheduler)",
+    field="shared_cache",
+)
+SKIP_CONTROLLER_NAME_VALIDATION = Flag(
+    "skip-controller-name-validation", "", read_text, "allow two controllers of one name in a process", no_effect=True
+)
+FEATURE_GATES = Flag("feature-gates", "", read_text, "feature gates of Kubernetes libraries", no_effect=True)
+
+
+def max_concurrent_reconciles(default: int, meaning: str) -> Flag:
+    """How many objects a service works on at a time."""
+    return Flag("max-concurrent-reconciles", str(default), read_positive, meaning, field="max_concurrent_reconciles")
+
+
+def settle_seconds(default: float) -> Flag:
+    """How long a service that writes statuses gathers changes."""
+    return Flag(
+        "settle-seconds",
+        str(default),
+        read_positive_number,
+        "wall time between a change and the write (not in KAI Scheduler)",
+        field="settle_s",
+    )

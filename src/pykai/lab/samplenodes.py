@@ -17,12 +17,12 @@ from prometheus_client import CollectorRegistry
 
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ConnectionLost, ServerError
-from pykai.kube.flags import OptionError
+from pykai.kube.flags import OptionError, read_options
 from pykai.kube.resources import NODES
 from pykai.kube.runtime import Runtime, Service
 from pykai.lab.machines import create_nodes, machines
 from pykai.lab.machines.nodes import MachineKind
-from pykai.lab.machines.options import MachineOptions, read_options
+from pykai.lab.machines.options import FLAGS, MachineOptions
 from pykai.lab.story import DEFAULT_STORY, ScenarioError, machine_kind, read_story
 
 NONE: Final = "none"
@@ -81,5 +81,5 @@ def sample_nodes(runtime: Runtime, options: MachineOptions) -> list[Service]:
 
 def from_flags(runtime: Runtime, given: Mapping[str, str], _: CollectorRegistry) -> list[Service]:
     """Machines and their nodes as `kai run machines` starts them; raises `OptionError`."""
-    options = read_options(given)
+    options = read_options(MachineOptions(), FLAGS, given)
     return [*machines(runtime, options), *sample_nodes(runtime, options)]

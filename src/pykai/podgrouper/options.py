@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from pykai.api import names
-from pykai.kube import flags
 from pykai.kube.flags import (
     BURST,
     HEALTH_ADDRESS,
@@ -15,9 +13,11 @@ from pykai.kube.flags import (
     METRICS_ADDRESS,
     NAMESPACE,
     QPS,
+    SCHEDULER_NAME,
+    SHARED_CACHE,
     Flag,
+    max_concurrent_reconciles,
     read_bool,
-    read_positive,
     read_positive_number,
     read_text,
 )
@@ -54,7 +54,7 @@ class PodGrouperOptions:
 
 #: workloads:12.1
 FLAGS: Final[tuple[Flag, ...]] = (
-    Flag("scheduler-name", names.SCHEDULER_NAME, read_text, "pods that name it are ours", field="scheduler_name"),
+    SCHEDULER_NAME,
     Flag(
         "queue-label-key",
         names.QUEUE_LABEL,
@@ -102,24 +102,12 @@ FLAGS: Final[tuple[Flag, ...]] = (
     ),
     QPS,
     BURST,
-    Flag(
-        "max-concurrent-reconciles",
-        "50",
-        read_positive,
-        "pods worked on at a time (10 in KAI Scheduler)",
-        field="max_concurrent_reconciles",
-    ),
+    max_concurrent_reconciles(50, "pods worked on at a time (10 in KAI Scheduler)"),
     LEADER_ELECT,
     NAMESPACE,
     METRICS_ADDRESS,
     HEALTH_ADDRESS,
-    Flag(
-        "shared-cache",
-        "false",
-        read_bool,
-        "share the scheduler's pod cache in one process (not in KAI Scheduler)",
-        field="shared_cache",
-    ),
+    SHARED_CACHE,
     Flag(
         "follow-queue",
         "false",
@@ -135,11 +123,6 @@ FLAGS: Final[tuple[Flag, ...]] = (
         field="owner_memory_s",
     ),
 )
-
-
-def read_options(given: Mapping[str, object]) -> PodGrouperOptions:
-    """Options from flags."""
-    return flags.read_options(PodGrouperOptions(), FLAGS, given)
 
 
 def selector_pairs(text: str) -> dict[str, str]:

@@ -32,6 +32,7 @@ from pykai.kube.backoff import Backoff
 from pykai.kube.cachesync import wait_for_sync
 from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.events import InvolvedObject
+from pykai.kube.flags import read_options
 from pykai.kube.reconcilingservice import ReconcilingService
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
@@ -43,7 +44,7 @@ from pykai.podgrouper.kinds.table import GroupVersionKind
 from pykai.podgrouper.lookups import Lookups
 from pykai.podgrouper.metadata import Grouper, GroupingError, KindDefaults, Metadata, ObjectName, ObjectNotRead, Owner
 from pykai.podgrouper.oldestpods import OldestPods, group_key
-from pykai.podgrouper.options import PodGrouperOptions, read_options, selector_pairs
+from pykai.podgrouper.options import FLAGS, PodGrouperOptions, selector_pairs
 from pykai.podgrouper.ownerreader import OwnerReader
 from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly, controller_reference, controller_uid
 from pykai.podgrouper.writes import pod_patch
@@ -82,7 +83,7 @@ def make_podgrouper(
 
 def from_flags(runtime: Runtime, given: Mapping[str, str], _: CollectorRegistry) -> list[PodGrouper]:
     """The service that flags ask for; raises `OptionError`."""
-    return [make_podgrouper(runtime, read_options(given))]
+    return [make_podgrouper(runtime, read_options(PodGrouperOptions(), FLAGS, given))]
 
 
 class PodGrouper(ReconcilingService):

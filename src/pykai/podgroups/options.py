@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from pykai.api import names
-from pykai.kube import flags
 from pykai.kube.flags import (
     BURST,
     HEALTH_ADDRESS,
@@ -15,12 +13,14 @@ from pykai.kube.flags import (
     METRICS_ADDRESS,
     NAMESPACE,
     QPS,
+    SHARED_CACHE,
+    SKIP_CONTROLLER_NAME_VALIDATION,
     Flag,
-    read_bool,
+    max_concurrent_reconciles,
     read_nonnegative_number,
-    read_positive,
     read_positive_number,
     read_text,
+    settle_seconds,
 )
 
 
@@ -49,39 +49,15 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("enable-podgroup-webhook", "", read_text, "serve a webhook that checks PodGroups", no_effect=True),
     QPS,
     BURST,
-    Flag(
-        "max-concurrent-reconciles",
-        "3",
-        read_positive,
-        "PodGroups written at a time (10 in KAI Scheduler)",
-        field="max_concurrent_reconciles",
-    ),
+    max_concurrent_reconciles(3, "PodGroups written at a time (10 in KAI Scheduler)"),
     LEADER_ELECT,
     NAMESPACE,
     Flag("log-level", "", read_text, "log verbosity; --v sets it here", no_effect=True),
     METRICS_ADDRESS,
     HEALTH_ADDRESS,
-    Flag(
-        "skip-controller-name-validation",
-        "",
-        read_text,
-        "allow two controllers of one name in a process",
-        no_effect=True,
-    ),
-    Flag(
-        "shared-cache",
-        "false",
-        read_bool,
-        "share the scheduler's pod cache in one process (not in KAI Scheduler)",
-        field="shared_cache",
-    ),
-    Flag(
-        "settle-seconds",
-        "0.2",
-        read_positive_number,
-        "wall time between a change and the write (not in KAI Scheduler)",
-        field="settle_s",
-    ),
+    SKIP_CONTROLLER_NAME_VALIDATION,
+    SHARED_CACHE,
+    settle_seconds(0.2),
     Flag(
         "nodepool-label-key",
         names.NODE_POOL_LABEL,
@@ -104,8 +80,3 @@ FLAGS: Final[tuple[Flag, ...]] = (
         field="writes_per_s",
     ),
 )
-
-
-def read_options(given: Mapping[str, object]) -> PodGroupsOptions:
-    """Options from flags."""
-    return flags.read_options(PodGroupsOptions(), FLAGS, given)

@@ -30,13 +30,14 @@ from pykai.core.model.shapes import ShapeRegister
 from pykai.kube import resources
 from pykai.kube.errors import Invalid, NotFound
 from pykai.kube.events import InvolvedObject
+from pykai.kube.flags import read_options
 from pykai.kube.limits import TokenBucket
 from pykai.kube.reconcilingservice import ReconcilingService
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change
 from pykai.podgroups.groupusage import GroupUsage
 from pykai.podgroups.nodepools import NodePoolMonitor
-from pykai.podgroups.options import PodGroupsOptions, read_options
+from pykai.podgroups.options import FLAGS, PodGroupsOptions
 from pykai.podgroups.podusage import GroupMember, read_member, same_member
 from pykai.podgroups.status import POOL_NOT_SERVED, StatusInputs, is_complete, status_patch
 
@@ -58,7 +59,7 @@ def make_podgroups(runtime: Runtime, chosen: PodGroupsOptions | None = None) -> 
 
 def from_flags(runtime: Runtime, given: Mapping[str, str], _: CollectorRegistry) -> list[PodGroups]:
     """The service that flags ask for; raises `OptionError`."""
-    return [make_podgroups(runtime, read_options(given))]
+    return [make_podgroups(runtime, read_options(PodGroupsOptions(), FLAGS, given))]
 
 
 class PodGroups(ReconcilingService):

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pykai.api import names
-from pykai.kube import flags
 from pykai.kube.flags import (
     BURST,
     HEALTH_ADDRESS,
     LEADER_ELECT,
     NAMESPACE,
     QPS,
+    SKIP_CONTROLLER_NAME_VALIDATION,
     Flag,
+    max_concurrent_reconciles,
     read_pairs,
-    read_positive,
-    read_positive_number,
     read_text,
+    settle_seconds,
 )
 
 
@@ -42,13 +42,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
     NAMESPACE,
     Flag("enable-webhook", "", read_text, "serve a webhook that checks queues", no_effect=True),
     Flag("enable-quota-validation", "", read_text, "let that webhook check quotas", no_effect=True),
-    Flag(
-        "skip-controller-name-validation",
-        "",
-        read_text,
-        "allow two controllers of one name in a process",
-        no_effect=True,
-    ),
+    SKIP_CONTROLLER_NAME_VALIDATION,
     Flag("metrics-listen-address", "", read_text, "where metrics and health are served; nowhere without it"),
     HEALTH_ADDRESS,
     Flag("metrics-namespace", names.METRICS_NAMESPACE, read_text, "prefix of the metrics", field="metrics_namespace"),
@@ -68,23 +62,6 @@ FLAGS: Final[tuple[Flag, ...]] = (
     ),
     QPS,
     BURST,
-    Flag(
-        "max-concurrent-reconciles",
-        "4",
-        read_positive,
-        "queues written at a time (not in KAI Scheduler)",
-        field="max_concurrent_reconciles",
-    ),
-    Flag(
-        "settle-seconds",
-        "0.5",
-        read_positive_number,
-        "wall time between a change and the write (not in KAI Scheduler)",
-        field="settle_s",
-    ),
+    max_concurrent_reconciles(4, "queues written at a time (not in KAI Scheduler)"),
+    settle_seconds(0.5),
 )
-
-
-def read_options(given: Mapping[str, object]) -> QueuesOptions:
-    """Options from flags."""
-    return flags.read_options(QueuesOptions(), FLAGS, given)

@@ -21,12 +21,13 @@ from pykai.api.scheduling import PodGroup, Queue
 from pykai.kube import resources
 from pykai.kube.errors import NotFound
 from pykai.kube.events import InvolvedObject
+from pykai.kube.flags import read_options
 from pykai.kube.reconcilingservice import ReconcilingService
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change
 from pykai.queues.forest import QueueForest, QueueUsage
 from pykai.queues.gauges import ExtraLabels, QueueGauges
-from pykai.queues.options import QueuesOptions, read_options
+from pykai.queues.options import FLAGS, QueuesOptions
 from pykai.queues.status import status_patch
 
 
@@ -39,7 +40,7 @@ def make_queues(
 
 def from_flags(runtime: Runtime, given: Mapping[str, str], registry: CollectorRegistry) -> list[Queues]:
     """The service that flags ask for; raises `OptionError`."""
-    return [make_queues(runtime, read_options(given), registry)]
+    return [make_queues(runtime, read_options(QueuesOptions(), FLAGS, given), registry)]
 
 
 class Queues(ReconcilingService):

@@ -21,6 +21,7 @@ from pykai.core.plugins import PROFILES
 from pykai.core.policy import Policy
 from pykai.kube import flags as service_flags
 from pykai.kube.flags import (
+    FEATURE_GATES,
     Flag,
     bounded_int,
     read_bool,
@@ -254,7 +255,7 @@ FLAGS: tuple[Flag, ...] = (
         spec_id="cycle:CFG-1",
     ),
     # Gates of Kubernetes libraries that are not used here (operations:O-57).
-    Flag("feature-gates", "", read_text, "feature gates of Kubernetes libraries", no_effect=True),
+    FEATURE_GATES,
 )
 
 

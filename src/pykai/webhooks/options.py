@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from pykai.api import names
 from pykai.kube.flags import (
+    FEATURE_GATES,
     HEALTH_ADDRESS,
     METRICS_ADDRESS,
     Flag,
@@ -73,7 +74,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("rate-limiter-base-delay", "1", read_text, "first pause after a failure, seconds", no_effect=True),
     Flag("rate-limiter-max-delay", "60", read_text, "longest pause after failures, seconds", no_effect=True),
     Flag("fake-gpu-nodes", "false", read_text, "nodes without real GPUs", no_effect=True),
-    Flag("feature-gates", "", read_text, "feature gates of Kubernetes libraries", no_effect=True),
+    FEATURE_GATES,
     Flag("host", "127.0.0.1", read_text, "address to listen on (not in KAI Scheduler)"),
     Flag("cert-dir", CERTIFICATES, read_text, "folder with tls.crt and tls.key (not in KAI Scheduler)"),
 )

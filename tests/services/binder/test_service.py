@@ -217,7 +217,9 @@ async def test_requests_that_hang_in_one_namespace_do_not_stop_the_others() -> N
     async with binder_cluster() as it:
         await ensure_namespace(it.client, "slow")
         hanging = HangingTransport(it.server.transport("binder"))
-        binder = await it.binder(replace(BinderOptions(), workers=4), transport=FaultyBinderTransport(hanging))
+        binder = await it.binder(
+            replace(BinderOptions(), max_concurrent_reconciles=4), transport=FaultyBinderTransport(hanging)
+        )
         for number in range(8):
             await it.request(await it.pod(f"p{number}", namespace="slow"))
         await hanging.until_hung(3)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pykai.kube import flags
 from pykai.kube.flags import Flag, read_bool, read_nonnegative_number, read_positive_number, read_text
 from pykai.lab.machines.podbehaviour import BehaviourDefaults
 
@@ -70,8 +68,3 @@ FLAGS: Final[tuple[Flag, ...]] = (
         field="nodes",
     ),
 )
-
-
-def read_options(given: Mapping[str, object]) -> MachineOptions:
-    """Options from flags; raises `OptionError`."""
-    return flags.read_options(MachineOptions(), FLAGS, given)
