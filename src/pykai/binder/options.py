@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,13 +16,18 @@ from pykai.api import names
 from pykai.api.suggestions import did_you_mean
 from pykai.kube import flags
 from pykai.kube.flags import (
+    BURST,
     FEATURE_GATES,
+    HEALTH_ADDRESS,
+    LEADER_ELECT,
+    METRICS_ADDRESS,
+    NAMESPACE,
+    QPS,
     SCHEDULER_NAME,
     Flag,
     OptionError,
     max_concurrent_reconciles,
     read_bool,
-    read_optional_positive,
     read_positive,
     read_text,
 )
@@ -73,9 +78,6 @@ class BinderOptions:
     reservation_container_security_context: Mapping[str, Any] | None = None
     reservation_runtime_class: str = ""
     scale_adjust_namespace: str = names.SCALE_ADJUST_NAMESPACE
-    #: requests a second, and at once; None = limited only by requests in flight
-    qps: int | None = None
-    burst: int | None = None
     #: attempts at the same time; most of them wait for a kubelet, which costs nothing here
     max_concurrent_reconciles: int = 100
     base_delay_s: float = 1.0
@@ -83,8 +85,6 @@ class BinderOptions:
     leader_elect: bool = False
     #: nodes without real GPUs: the reservation program does not report the GPU
     fake_gpu_nodes: bool = False
-    metrics_address: str = ""
-    health_address: str = ""
     #: by name, as given; `enabled_plugins` are those that run
     plugins: Mapping[str, BinderPluginConfig] = field(default_factory=lambda: DEFAULT_PLUGINS)
     #: namespace of the lease
@@ -125,7 +125,7 @@ def _plugins(text: str) -> Mapping[str, BinderPluginConfig]:
     return read_plugins(_json_object(text) or {})
 
 
-#: gpu:14, in its order. `--qps` and `--burst` are limits only when given.
+#: gpu:14, in its order; `--namespace` is ours. `kai run` reads `--qps`, `--burst` and the addresses.
 FLAGS: tuple[Flag, ...] = (
     SCHEDULER_NAME,
     Flag(
@@ -188,20 +188,20 @@ FLAGS: tuple[Flag, ...] = (
         "while a pod there waits for a new node, no GPU is reserved on nodes it could use",
         field="scale_adjust_namespace",
     ),
-    Flag("qps", "", read_optional_positive, "API client: requests a second", field="qps"),
-    Flag("burst", "", read_optional_positive, "API client: requests at once", field="burst"),
+    QPS,
+    BURST,
     max_concurrent_reconciles(
         100, "BindRequests carried out at the same time; most of them wait (10 in KAI Scheduler)"
     ),
     Flag("rate-limiter-base-delay", "1", read_positive, "first pause after a failure, seconds", field="base_delay_s"),
     Flag("rate-limiter-max-delay", "60", read_positive, "longest pause after failures, seconds", field="max_delay_s"),
-    Flag("leader-elect", "false", read_bool, "one of several replicas is active", field="leader_elect"),
+    replace(LEADER_ELECT, field="leader_elect"),
     Flag("fake-gpu-nodes", "false", read_bool, "reservation pods only sleep", field="fake_gpu_nodes"),
-    Flag("metrics-bind-address", "", read_text, "metrics and health; nowhere without it", field="metrics_address"),
-    Flag("health-probe-bind-address", "", read_text, "the same, for a second address", field="health_address"),
+    METRICS_ADDRESS,
+    HEALTH_ADDRESS,
     Flag("plugins", "", _plugins, "JSON: name -> {enabled, priority, arguments}", field="plugins"),
     FEATURE_GATES,
-    Flag("namespace", names.DEFAULT_NAMESPACE, read_text, "lease namespace (not in KAI Scheduler)", field="namespace"),
+    replace(NAMESPACE, field="namespace"),
 )
 
 

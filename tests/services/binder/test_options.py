@@ -26,7 +26,7 @@ def test_flags_are_read() -> None:
             "--qps": None,
         }
     )
-    assert (options.reservation_timeout_s, options.leader_elect, options.qps) == (7, True, None)
+    assert (options.reservation_timeout_s, options.leader_elect) == (7, True)
     assert options.reservation_resources == {"requests": {"cpu": "1"}}
 
 
