@@ -39,6 +39,7 @@ from pykai.kube.readonly import ReadOnlyTransport
 from pykai.kube.runtime import Runtime
 from pykai.observe.endpoint import CoalescedCall, Endpoint, HealthCheck, Notice, PageHandler
 from pykai.scheduler.config.configfile import ConfigurationFile
+from pykai.scheduler.dispatch.deletions import Deletions
 from pykai.scheduler.dispatch.dispatcher import Dispatcher
 from pykai.scheduler.dispatch.forgedrequests import ForgedRequests
 from pykai.scheduler.dispatch.records import HandoverRecords
@@ -147,12 +148,22 @@ class Scheduler:
         self._job_orders = CoalescedCall(partial(self.loop.query_engine, job_order))
 
     def _make_writing_sinks(self, client: Client, clock: Clock, flags: Flags, fast_bind: bool | None) -> None:
-        shard = flags.shard
-        self.status_sink = status_events = StatusEvents(self.intake, self.writes, self.recorder, shard, clock)
+        shard, intake = flags.shard, self.intake
+        self.status_sink = status_events = StatusEvents(
+            intake.pods,
+            intake.groups,
+            intake.stores,
+            intake.binds,
+            intake.group_intake,
+            self.writes,
+            self.recorder,
+            shard,
+            clock,
+        )
         self.dispatcher = Dispatcher(
             client,
             HandoverRecords(client, shard, flags.other["namespace"]),
-            self.intake,
+            intake,
             status_events,
             self.metrics,
             shard,
@@ -160,7 +171,10 @@ class Scheduler:
             fast_bind=flags.other["fast-bind"] if fast_bind is None else fast_bind,
             mark_evicted=flags.other["update-pod-eviction-condition"],
         )
-        self.forged_requests = ForgedRequests(client, self.intake, status_events, clock)
+        deletions = Deletions(client, intake.pods, intake.statuses, clock, mark_disruption=False, in_flight=20)
+        self.forged_requests = ForgedRequests(
+            intake.pods, intake.requests, intake.binds, intake.verifier, status_events, deletions
+        )
 
     def _subscribe_to_decode_errors(self, kinds: Iterable[str]) -> None:
         for kind in kinds:

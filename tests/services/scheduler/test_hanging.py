@@ -64,7 +64,7 @@ async def test_binds(request_: dict[str, str] | None) -> None:
 async def test_evictions() -> None:
     with scene() as it:
         intake = Intake(Caches(it.client), Shard())
-        removals = Deletions(it.client, intake, Clock(), mark_disruption=False, in_flight=6)
+        removals = Deletions(it.client, intake.pods, intake.statuses, Clock(), mark_disruption=False, in_flight=6)
         it.tasks += [asyncio.create_task(removals.delete_pod(f"slow/p{number}", "u", "why")) for number in range(20)]
         await it.wire.until_hung(4)
         async with asyncio.timeout(10):

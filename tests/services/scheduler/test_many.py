@@ -97,7 +97,10 @@ async def test_a_node_recheck_does_not_visit_binds_to_other_nodes() -> None:
         places = [PendingBind(f"pod-{row}", f"uid-pod-{row}", f"node-{row}") for row in range(number)]
         for place in places:
             large.intake.binds.assume(assumed_request("default", place.uid, place.spec()))
-        room = NodeRecheck(large.intake)
+        intake = large.intake
+        room = NodeRecheck(
+            intake.pods, intake.nodes, intake.requests, intake.binds, intake.generations, intake.shared_gpus
+        )
         assert room.fit_error("default", places[0], 0) == ""
         looks.append(count_calls(lambda room=room, place=places[1]: room.fit_error("default", place, 0)))  # type: ignore[misc]
     assert looks[0] == looks[1]

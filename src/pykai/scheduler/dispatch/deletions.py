@@ -24,9 +24,10 @@ from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, ConnectionLost, KubeError, NotFound, ServerError, TooManyRequests
 from pykai.kube.limits import FairSemaphore
 from pykai.kube.resources import Resource
+from pykai.kube.store import Store
 from pykai.scheduler.intake.assumptions import AssumptionEvent
-from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.intake.pendingevictions import outlasts_stuck_threshold
+from pykai.scheduler.intake.statusassumptions import StatusAssumptions
 from pykai.scheduler.status.conditions import pod_condition_patch
 from pykai.scheduler.status.statusevents import now_ns
 
@@ -50,7 +51,8 @@ class Deletions:
     def __init__(
         self,
         client: Client,
-        intake: Intake,
+        pods: Store[Pod],
+        statuses: StatusAssumptions,
         clock: Clock,
         *,
         mark_disruption: bool,
@@ -58,7 +60,8 @@ class Deletions:
         stuck_after_ns: int = Shard().stuck_after_ns,
     ) -> None:
         self._client = client
-        self._intake = intake
+        self._pods = pods
+        self._statuses = statuses
         self._clock = clock
         self._mark_disruption = mark_disruption
         self._stuck_after_ns = stuck_after_ns
@@ -93,10 +96,10 @@ class Deletions:
                 async with self._slots.slot(namespace):
                     await self._write_eviction_conditions(key, uid, why)
                     await self._client.delete(resources.PODS, name, namespace, uid=uid)
-                self._intake.statuses.eviction_written(key, uid)
+                self._statuses.eviction_written(key, uid)
                 return
             except NotFound:
-                self._intake.statuses.eviction_written(key, uid)
+                self._statuses.eviction_written(key, uid)
                 return
             except (ServerError, TooManyRequests, ConnectionLost, Conflict) as error:
                 if isinstance(error, Conflict) and not await self._still_exists(resources.PODS, key, uid):
@@ -109,7 +112,7 @@ class Deletions:
                 log.warning("pod %s was not evicted: %s", key, error)
                 break
             await asyncio.sleep(retry_delay_s(failures))
-        self._intake.statuses.forget(key, AssumptionEvent.REFUSED)
+        self._statuses.forget(key, AssumptionEvent.REFUSED)
 
     async def _still_exists(self, resource: Resource, key: str, uid: str) -> bool:
         """Whether the object whose deletion met a conflict still exists, or another has its name."""
@@ -133,7 +136,7 @@ class Deletions:
 
     async def _write_eviction_conditions(self, key: str, uid: str, why: str) -> None:
         """Write the reason on the pod; without it the pod is not deleted (cycle:OUT-6)."""
-        pod = self._intake.pods.get(key)
+        pod = self._pods.get(key)
         if pod is None or pod.metadata.uid != uid:
             return
         now = format_timestamp(now_ns(self._clock))
@@ -141,7 +144,7 @@ class Deletions:
         if self._mark_disruption:
             condition_messages.append((names.CONDITION_DISRUPTION_TARGET, why))
         if outlasts_stuck_threshold(pod, self._stuck_after_ns):
-            condition_messages.append((names.CONDITION_EVICTED_FOR, self._intake.statuses.preemptor_of(key, uid)))
+            condition_messages.append((names.CONDITION_EVICTED_FOR, self._statuses.preemptor_of(key, uid)))
         reason = names.CONDITION_REASON_PREEMPTION
         patches = [
             pod_condition_patch(pod, type_, "True", reason, message, now) for type_, message in condition_messages

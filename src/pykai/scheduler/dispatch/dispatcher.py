@@ -29,10 +29,11 @@ from pykai.scheduler.dispatch.bindrequests import assumed_request, request_spec
 from pykai.scheduler.dispatch.bindwriter import BindWriter
 from pykai.scheduler.dispatch.deletions import Deletions
 from pykai.scheduler.dispatch.evictions import Evictions
-from pykai.scheduler.dispatch.failedbinds import MAX_BIND_FAILURES, FailedBinds
+from pykai.scheduler.dispatch.failedbinds import FailedBinds
 from pykai.scheduler.dispatch.failedrequests import FailedRequests
 from pykai.scheduler.dispatch.gangbinding import GangBinding
 from pykai.scheduler.dispatch.gangplans import group_key
+from pykai.scheduler.dispatch.gangrollback import GangRollback
 from pykai.scheduler.dispatch.gangtakeover import GangTakeover
 from pykai.scheduler.dispatch.noderecheck import NodeRecheck
 from pykai.scheduler.dispatch.podbinding import PodBinding
@@ -65,32 +66,43 @@ class Dispatcher:
         in_flight: int = 80,
     ) -> None:
         self._records = records
-        self._intake = intake
         self._tasks = tasks = BackgroundTasks()
+        self._pods, self._binds, self._statuses = pods, binds, statuses = intake.pods, intake.binds, intake.statuses
+        groups, requests, pods_of_group = intake.groups, intake.requests, intake.pods_of_group
         deletions = Deletions(
             client,
-            intake,
+            pods,
+            statuses,
             clock,
             mark_disruption=mark_evicted,
             stuck_after_ns=shard.stuck_after_ns,
             in_flight=in_flight,
         )
         writer = BindWriter(client, shard, in_flight=in_flight)
-        recheck = NodeRecheck(intake)
-        self._backoff = backoff = BindBackoff(intake, clock)
-        self._failed_binds = failed = FailedBinds(records, intake, status_events, tasks)
+        recheck = NodeRecheck(pods, intake.nodes, requests, binds, intake.generations, intake.shared_gpus)
+        self._failed_binds = failed = FailedBinds(
+            records, groups, pods_of_group, intake.group_intake, status_events, tasks
+        )
+        self._backoff = backoff = BindBackoff(pods, binds, statuses, failed, clock)
         self._pod_binding = binding = PodBinding(
-            writer, intake, status_events, metrics, clock, tasks, recheck, failed, backoff, fast_bind=fast_bind
+            writer, pods, binds, status_events, metrics, clock, tasks, recheck, failed, backoff, fast_bind=fast_bind
         )
+        rollback = GangRollback(pods_of_group, statuses, status_events, deletions, metrics, clock)
         self._gang_binding = gangs = GangBinding(
-            records, intake, status_events, metrics, deletions, recheck, clock, tasks, binding
+            records, pods, groups, pods_of_group, binds, recheck, binding, rollback, tasks, clock
         )
-        self._takeover = GangTakeover(records, intake, tasks, binding, gangs)
-        self._evictions = Evictions(intake, status_events, metrics, deletions, binding, gangs)
-        self._failed_requests = FailedRequests(intake, shard, tasks, deletions, failed, backoff, binding, gangs)
-        intake.pods.subscribe(self._on_pod)
+        self._takeover = GangTakeover(
+            records, pods, groups, requests, pods_of_group, binds, shard, tasks, binding, gangs
+        )
+        self._evictions = Evictions(
+            pods, groups, requests, binds, statuses, status_events, metrics, deletions, binding, gangs
+        )
+        self._failed_requests = FailedRequests(
+            pods, requests, binds, shard, tasks, deletions, failed, backoff, binding, gangs
+        )
+        pods.subscribe(self._on_pod)
         intake.group_feed.subscribe(GroupStage.DISPATCH, failed.on_group_change)
-        intake.requests.subscribe(self._failed_requests.on_request_change)
+        requests.subscribe(self._failed_requests.on_request_change)
 
     @property
     def has_binds_in_flight(self) -> bool:
@@ -104,7 +116,7 @@ class Dispatcher:
 
     def groups_backing_off(self) -> set[str]:
         """Groups with a pod that pauses after a refused bind."""
-        pods = map(self._intake.pods.get, self._backoff.pods())
+        pods = map(self._pods.get, self._backoff.pods())
         return {group_key(pod) for pod in pods if pod is not None}
 
     async def take_over(self, query_engine: EngineQuery) -> None:
@@ -142,7 +154,7 @@ class Dispatcher:
             if key in incomplete and not self._gang_binding.can_reach_minimum(key):
                 log.info("gang %s does not begin: one of its pods went while it was decided", key)
                 for entry in entries:
-                    self._intake.binds.give_up(object_key(namespace, entry.pod))
+                    self._binds.give_up(object_key(namespace, entry.pod))
             elif len(entries) == 1 and key not in self._gang_binding:
                 self._pod_binding.start(namespace, entries[0], seen_generation)
             elif entries:
@@ -159,11 +171,11 @@ class Dispatcher:
             if entry is None:
                 incomplete.add(bind.group)
             else:
-                self._intake.binds.assume(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
+                self._binds.assume(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
                 groups.setdefault(bind.group, []).append(entry)
         async for eviction in yielding_to_loop(plan.evictions):
             key = object_key(eviction.namespace, eviction.pod)
-            self._intake.statuses.assume_eviction(key, eviction.uid, preemptor_reference(eviction))
+            self._statuses.assume_eviction(key, eviction.uid, preemptor_reference(eviction))
         return groups, incomplete
 
     def delete_dead_requests(self, keys: Iterable[str]) -> None:
@@ -181,5 +193,4 @@ class Dispatcher:
         for group in dict.fromkeys(group_key(each) for each in (old, pod) if each is not None):
             self._failed_binds.on_pod_change(change, group)
         if pod is not None and is_waiting(pod) and is_new:
-            if self._failed_binds.failure_count(group_key(pod)) >= MAX_BIND_FAILURES:
-                self._backoff.inherit(change.key, group_key(pod))
+            self._backoff.inherit(change.key, pod)

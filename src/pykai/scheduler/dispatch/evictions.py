@@ -7,13 +7,15 @@ import logging
 
 from pykai.api.core import Pod
 from pykai.api.keys import object_key, split_key
-from pykai.api.scheduling import BindRequest
+from pykai.api.scheduling import BindRequest, PodGroup
 from pykai.core.report.decisions import Evict
 from pykai.kube import resources
+from pykai.kube.store import Store
 from pykai.scheduler.dispatch.deletions import Deletions
 from pykai.scheduler.dispatch.gangbinding import GangBinding
 from pykai.scheduler.dispatch.podbinding import PodBinding
-from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.intake.bindassumptions import BindAssumptions
+from pykai.scheduler.intake.statusassumptions import StatusAssumptions
 from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.status.statusevents import StatusEvents
 
@@ -25,14 +27,22 @@ class Evictions:
 
     def __init__(
         self,
-        intake: Intake,
+        pods: Store[Pod],
+        groups: Store[PodGroup],
+        requests: Store[BindRequest],
+        binds: BindAssumptions,
+        statuses: StatusAssumptions,
         status_events: StatusEvents,
         metrics: SchedulerMetrics,
         deletions: Deletions,
         pod_binding: PodBinding,
         gang_binding: GangBinding,
     ) -> None:
-        self._intake = intake
+        self._pods = pods
+        self._groups = groups
+        self._requests = requests
+        self._binds = binds
+        self._statuses = statuses
         self._status_events = status_events
         self._metrics = metrics
         self._deletions = deletions
@@ -45,15 +55,15 @@ class Evictions:
         write = self._pod_binding.write_of(key)
         if write is not None:
             await asyncio.wait([write])
-        pod = self._intake.pods.get(key)
+        pod = self._pods.get(key)
         if pod is None or pod.metadata.uid != eviction.uid or pod.status.phase in ("Succeeded", "Failed"):
             log.info("received an eviction attempt for a terminated task: %s", key)
-            self._intake.statuses.forget(key)
+            self._statuses.forget(key)
             return
         self._status_events.pod_evicted(eviction)
-        self._metrics.count_eviction(eviction, self._intake.groups.get(eviction.group), self._status_events.node_pool)
+        self._metrics.count_eviction(eviction, self._groups.get(eviction.group), self._status_events.node_pool)
         if eviction.unbound and not pod.spec.node_name and await self._withdraw(key, eviction.uid):
-            self._intake.statuses.forget(key)
+            self._statuses.forget(key)
             return
         await self._deletions.delete_pod(key, eviction.uid, eviction.message)
 
@@ -62,27 +72,27 @@ class Evictions:
         plan = self._gang_binding.plan_of_pod(key)
         entry = plan.in_flight.get(split_key(key)[1]) if plan is not None else None
         if plan is not None and entry is not None and entry.pod in plan.unwritten:
-            self._intake.binds.give_up_to(key, entry.uid, entry.node)
+            self._binds.give_up_to(key, entry.uid, entry.node)
             plan.mark_failed(entry, "it made room for others")
             self._gang_binding.finish_if_settled(plan)
             return True
-        request = self._intake.requests.get(key)
-        if request is None and self._intake.binds.is_assumed(key):
+        request = self._requests.get(key)
+        if request is None and self._binds.is_assumed(key):
             request = await self._deletions.read_live(resources.BIND_REQUESTS, key, BindRequest)
             if request is None:
                 # Bound directly, and the watch has not shown it yet.
                 return False
         if request is None:
             return True
-        self._intake.binds.begin_withdrawal(key, request.metadata.uid)
+        self._binds.begin_withdrawal(key, request.metadata.uid)
         if not await self._deletions.delete_request(key, request.metadata.uid):
-            self._intake.binds.keep_request(key)
+            self._binds.keep_request(key)
             return True
         pod = await self._deletions.read_live(resources.PODS, key, Pod)
         if pod is not None and pod.metadata.uid == uid and pod.spec.node_name:
             # The binder was faster, and the watch has not shown it yet.
             return False
-        self._intake.binds.withdraw(key, request.metadata.uid)
-        self._intake.binds.give_up(key)
+        self._binds.withdraw(key, request.metadata.uid)
+        self._binds.give_up(key)
         self._gang_binding.fail_pod(key, "its BindRequest was withdrawn")
         return True

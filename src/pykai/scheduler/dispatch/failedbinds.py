@@ -28,7 +28,7 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -38,11 +38,11 @@ from pykai.api import names
 from pykai.api.core import Container, Pod, PodSpec
 from pykai.api.scheduling import PodGroup
 from pykai.core.report.decisions import FreeRoomOnly
-from pykai.kube.store import Change
+from pykai.kube.store import Change, Store
 from pykai.scheduler.dispatch.backgroundtasks import BackgroundTasks
 from pykai.scheduler.dispatch.gangplans import group_key as key_of_group
 from pykai.scheduler.dispatch.records import FAILED_BINDS, HandoverRecord, HandoverRecords
-from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.intake.groupintake import GroupIntake
 from pykai.scheduler.status.statusevents import WARNING, StatusEvents, is_waiting
 
 log = logging.getLogger(__name__)
@@ -113,12 +113,16 @@ class FailedBinds:
     def __init__(
         self,
         records: HandoverRecords,
-        intake: Intake,
+        groups: Store[PodGroup],
+        pods_of_group: Callable[[str], Collection[Pod]],
+        group_intake: GroupIntake,
         status_events: StatusEvents,
         tasks: BackgroundTasks,
     ) -> None:
         self._records = records
-        self._intake = intake
+        self._groups = groups
+        self._pods_of_group = pods_of_group
+        self._group_intake = group_intake
         self._status_events = status_events
         self._tasks = tasks
         #: PodGroup key -> its failures
@@ -129,13 +133,13 @@ class FailedBinds:
     def stop(self) -> None:
         """Forget everything: the next leader reads the records."""
         for key in list(self._failing):
-            self._intake.group_intake.confine(key, None)
+            self._group_intake.confine(key, None)
         self._failing.clear()
 
     def take_over(self, records: Iterable[HandoverRecord]) -> None:
         """Continue from the counts of the last leader."""
         for record in records:
-            group = self._intake.groups.get(record.group)
+            group = self._groups.get(record.group)
             try:
                 content = _DECODER.decode(record.data.get("failures", ""))
             except msgspec.DecodeError as error:
@@ -146,7 +150,7 @@ class FailedBinds:
                 continue
             failing = _FailingGroup(record.group, record.uid, content, self._waiting_by_fingerprint(record.group))
             self._failing[failing.key] = failing
-            for pod in self._intake.pods_of_group(failing.key):
+            for pod in self._pods_of_group(failing.key):
                 # The last leader may have died before it could record that this pod was bound after all.
                 if pod.spec.node_name:
                     self._clear_failures(failing, pod_fingerprint(pod))
@@ -166,7 +170,7 @@ class FailedBinds:
 
         `counted_causes`: the causes already counted for its gang, each counted once.
         """
-        group = self._intake.groups.get(group_key)
+        group = self._groups.get(group_key)
         if group is None:
             return
         cause = normalise_cause(why, pod, node)
@@ -231,7 +235,7 @@ class FailedBinds:
         if why == failing.confined:
             return
         failing.confined = why
-        self._intake.group_intake.confine(failing.key, why)
+        self._group_intake.confine(failing.key, why)
         if why is not None and not failing.event_sent:
             failing.event_sent = True
             text = (
@@ -251,9 +255,7 @@ class FailedBinds:
         return why if _ANY in fingerprints or any(failing.waiting[like] > 0 for like in fingerprints) else None
 
     def _waiting_by_fingerprint(self, group_key: str) -> Counter[str]:
-        return Counter(
-            self._count_and_fingerprint(pod) for pod in self._intake.pods_of_group(group_key) if is_waiting(pod)
-        )
+        return Counter(self._count_and_fingerprint(pod) for pod in self._pods_of_group(group_key) if is_waiting(pod))
 
     def _count_and_fingerprint(self, pod: Pod) -> str:
         self.pods_read += 1

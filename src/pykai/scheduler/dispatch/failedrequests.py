@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest
 from pykai.core.model.shard import Shard
-from pykai.kube.store import Change
+from pykai.kube.store import Change, Store
 from pykai.scheduler.dispatch.backgroundtasks import BackgroundTasks
 from pykai.scheduler.dispatch.bindbackoff import BindBackoff
 from pykai.scheduler.dispatch.deletions import Deletions
@@ -14,7 +15,7 @@ from pykai.scheduler.dispatch.failedbinds import FailedBinds
 from pykai.scheduler.dispatch.gangbinding import GangBinding
 from pykai.scheduler.dispatch.gangplans import binder_gave_up, group_key
 from pykai.scheduler.dispatch.podbinding import PodBinding
-from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.intake.bindassumptions import BindAssumptions
 from pykai.scheduler.sanitising.requestverifier import owner_uid, pod_key_of
 
 
@@ -23,7 +24,9 @@ class FailedRequests:
 
     def __init__(
         self,
-        intake: Intake,
+        pods: Store[Pod],
+        requests: Store[BindRequest],
+        binds: BindAssumptions,
         shard: Shard,
         tasks: BackgroundTasks,
         deletions: Deletions,
@@ -34,7 +37,9 @@ class FailedRequests:
     ) -> None:
         #: whether we handle what the watch brings
         self.leading = False
-        self._intake = intake
+        self._pods = pods
+        self._requests = requests
+        self._binds = binds
         self._shard = shard
         self._tasks = tasks
         self._deletions = deletions
@@ -47,18 +52,18 @@ class FailedRequests:
         """Handle a change of any BindRequest."""
         request = change.new
         if request is not None:
-            if self.leading and self._shard.covers(request.metadata) and not self._intake.binds.is_withdrawn(request):
+            if self.leading and self._shard.covers(request.metadata) and not self._binds.is_withdrawn(request):
                 # At once: the next cycle would decide about the pod again before it deletes the request.
                 self._on_binder_gave_up(request)
             self._gang_binding.on_request_change(request)
-        elif self._pod_binding.write_of(change.key) is None and not self._intake.binds.is_assumed(change.key):
+        elif self._pod_binding.write_of(change.key) is None and not self._binds.is_assumed(change.key):
             # The end of an older request of the same name does not concern the one that we write or have written.
             self._gang_binding.fail_pod(change.key, "its BindRequest was deleted")
 
     def _on_binder_gave_up(self, request: BindRequest) -> None:
         """If the binder has given up on a request, count that and let the pod pause, once for each request."""
         key = pod_key_of(request)
-        pod = self._intake.pods.get(key)
+        pod = self._pods.get(key)
         if pod is None or pod.spec.node_name or not binder_gave_up(request):
             return
         uid = pod.metadata.uid
@@ -68,7 +73,7 @@ class FailedRequests:
             counted_causes = plan.counted_causes if plan is not None else None
             self._failed_binds.count_failure(pod, group_key(pod), why, node, counted_causes, request.metadata.uid)
         if key not in self._backoff:
-            self._pod_binding.back_off(key, uid)
+            self._backoff.start(key, uid)
 
     def delete_dead(self, keys: Iterable[str]) -> None:
         """Delete dead BindRequests (cycle:SNP-8); their pods back off before they are tried again.
@@ -76,12 +81,12 @@ class FailedRequests:
         Statements: gpu:B-5.
         """
         for key in keys:
-            request = self._intake.requests.get(key)
+            request = self._requests.get(key)
             if request is None:
                 continue
-            self._intake.binds.withdraw(key, request.metadata.uid)
+            self._binds.withdraw(key, request.metadata.uid)
             pod_key = pod_key_of(request)
-            pod = self._intake.pods.get(pod_key)
+            pod = self._pods.get(pod_key)
             if pod is not None and not pod.spec.node_name:
                 why = request.status.reason or f"node {request.spec.selected_node} is gone"
                 self._gang_binding.fail_pod(pod_key, why)

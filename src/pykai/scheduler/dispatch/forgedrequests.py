@@ -16,12 +16,10 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.keys import object_key
 from pykai.api.scheduling import BindRequest
-from pykai.kube.client import Client
-from pykai.kube.clock import Clock
-from pykai.kube.store import Change
+from pykai.kube.store import Change, Store
 from pykai.scheduler.dispatch.deletions import Deletions
-from pykai.scheduler.intake.intake import Intake
-from pykai.scheduler.sanitising.requestverifier import pod_key_of
+from pykai.scheduler.intake.bindassumptions import BindAssumptions
+from pykai.scheduler.sanitising.requestverifier import BindRequestVerifier, pod_key_of
 from pykai.scheduler.status.statusevents import WARNING, StatusEvents
 
 log = logging.getLogger(__name__)
@@ -31,28 +29,37 @@ class ForgedRequests:
     """Deletes requests that are not ours.  Lives on the event loop."""
 
     def __init__(
-        self, client: Client, intake: Intake, status_events: StatusEvents, clock: Clock, *, in_flight: int = 20
+        self,
+        pods: Store[Pod],
+        requests: Store[BindRequest],
+        binds: BindAssumptions,
+        verifier: BindRequestVerifier,
+        status_events: StatusEvents,
+        deletions: Deletions,
     ) -> None:
-        self._intake = intake
+        self._pods = pods
+        self._requests = requests
+        self._binds = binds
+        self._verifier = verifier
         self._status_events = status_events
-        self._deletions = Deletions(client, intake, clock, mark_disruption=False, in_flight=in_flight)
+        self._deletions = deletions
         self._leading = False
         #: uid of a request -> its deletion
         self._tasks: dict[str, asyncio.Task[bool]] = {}
-        intake.requests.subscribe(self._on_request)
-        intake.pods.subscribe(self._on_pod)
+        requests.subscribe(self._on_request)
+        pods.subscribe(self._on_pod)
 
     def take_over(self) -> None:
         """Start to lead: from now on only our decisions count."""
         self._leading = True
-        self._intake.binds.start_verifying()
-        for request in self._intake.requests.values():
+        self._binds.start_verifying()
+        for request in self._requests.values():
             self._delete_if_forged(request)
 
     def stop(self) -> None:
         """Stop leading."""
         self._leading = False
-        self._intake.binds.stop_verifying()
+        self._binds.stop_verifying()
         for task in self._tasks.values():
             task.cancel()
 
@@ -63,12 +70,12 @@ class ForgedRequests:
     def _on_pod(self, change: Change[Pod]) -> None:
         """Check a pod that arrives after a request that was forged for it."""
         if self._leading and change.old is None:
-            request = self._intake.requests.get(change.key)
+            request = self._requests.get(change.key)
             if request is not None:
                 self._delete_if_forged(request)
 
     def _delete_if_forged(self, request: BindRequest) -> None:
-        verifier, meta = self._intake.verifier, request.metadata
+        verifier, meta = self._verifier, request.metadata
         why = verifier.objection(request)
         if (
             not why
@@ -77,7 +84,7 @@ class ForgedRequests:
             or not verifier.would_bind_own_pod(request)
         ):
             return
-        pod = self._intake.pods.get(pod_key_of(request))
+        pod = self._pods.get(pod_key_of(request))
         key = object_key(meta.namespace, meta.name)
         text = f"BindRequest {key} to node {request.spec.selected_node} is deleted: {why}"
         log.warning("%s", text)

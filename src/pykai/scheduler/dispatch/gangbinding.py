@@ -2,7 +2,7 @@
 
 Several binds of one group are a gang: its plan is kept in a record before the first of them (`records`, `bindplan`,
 `gangplans`), and deleted when all are settled.  If a gang can no longer reach its minimum, because a bind was refused
-for good, the part that was bound is evicted, with an event.
+for good, the part that was bound is evicted (`gangrollback`).
 
 `podbinding` makes each bind; `gangtakeover` resumes the plans that another scheduler left behind.
 
@@ -13,26 +13,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
-from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.keys import object_key, split_key
 from pykai.api.scheduling import BindRequest, PodGroup
-from pykai.api.timestamp import format_timestamp
 from pykai.kube.clock import Clock
-from pykai.kube.store import Change
+from pykai.kube.store import Change, Store
 from pykai.scheduler.dispatch.backgroundtasks import BackgroundTasks
 from pykai.scheduler.dispatch.bindplan import BindPlanError, PendingBind
 from pykai.scheduler.dispatch.bindwriter import BindOutcome, BindResult
-from pykai.scheduler.dispatch.deletions import Deletions
-from pykai.scheduler.dispatch.gangplans import GangPlan, binder_gave_up, group_key, is_bound_and_active, reaches_minimum
+from pykai.scheduler.dispatch.gangplans import GangPlan, binder_gave_up, group_key, reaches_minimum
+from pykai.scheduler.dispatch.gangrollback import GangRollback
 from pykai.scheduler.dispatch.noderecheck import NodeRecheck
 from pykai.scheduler.dispatch.podbinding import PodBinding
 from pykai.scheduler.dispatch.records import BIND_PLAN, HandoverRecords
-from pykai.scheduler.intake.intake import Intake
-from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.status.statusevents import WARNING, StatusEvents, now_ns
+from pykai.scheduler.intake.bindassumptions import BindAssumptions
 
 log = logging.getLogger(__name__)
 
@@ -49,24 +46,26 @@ class GangBinding:
     def __init__(
         self,
         records: HandoverRecords,
-        intake: Intake,
-        status_events: StatusEvents,
-        metrics: SchedulerMetrics,
-        deletions: Deletions,
+        pods: Store[Pod],
+        groups: Store[PodGroup],
+        pods_of_group: Callable[[str], Collection[Pod]],
+        binds: BindAssumptions,
         recheck: NodeRecheck,
-        clock: Clock,
-        tasks: BackgroundTasks,
         pod_binding: PodBinding,
+        rollback: GangRollback,
+        tasks: BackgroundTasks,
+        clock: Clock,
     ) -> None:
         self._records = records
-        self._intake = intake
-        self._status_events = status_events
-        self._metrics = metrics
-        self._deletions = deletions
+        self._pods = pods
+        self._groups = groups
+        self._pods_of_group = pods_of_group
+        self._binds = binds
         self._recheck = recheck
-        self._clock = clock
-        self._tasks = tasks
         self._pod_binding = pod_binding
+        self._rollback = rollback
+        self._tasks = tasks
+        self._clock = clock
         self._plans: dict[str, GangPlan] = {}
         #: PodGroup key -> lock held while its record is written
         self._record_locks: dict[str, asyncio.Lock] = {}
@@ -87,16 +86,18 @@ class GangBinding:
 
     def can_reach_minimum(self, key: str) -> bool:
         """Whether a group reaches its minimum with the pods that are bound or being bound."""
-        group = self._intake.groups.get(key)
-        pods = self._intake.pods_of_group(key)
-        return group is None or reaches_minimum(group, pods, lambda pod: self._intake.binds.is_assumed(_key(pod)))
+        group = self._groups.get(key)
+        return group is None or reaches_minimum(group, self._pods_of_group(key), self._is_being_bound)
+
+    def _is_being_bound(self, pod: Pod) -> bool:
+        return self._binds.is_assumed(object_key(pod.metadata.namespace, pod.metadata.name))
 
     def bind_gang(self, key: str, entries: list[PendingBind], seen_generation: int) -> None:
         """Bind several pods of a group, or more of a gang that is being bound."""
-        group = self._intake.groups.get(key)
+        group = self._groups.get(key)
         if group is None:
             for entry in entries:
-                self._intake.binds.give_up(f"{key.partition('/')[0]}/{entry.pod}")
+                self._binds.give_up(f"{key.partition('/')[0]}/{entry.pod}")
             return
         plan = self._plans.get(key)
         if plan is None:
@@ -107,26 +108,35 @@ class GangBinding:
     async def _persist_and_bind(self, plan: GangPlan, entries: list[PendingBind], seen_generation: int) -> None:
         """Persist the plan, then bind."""
         why = await self._persist(plan)
-        if not why and (fit_error := self._recheck.gang_fit_error(plan, entries, seen_generation)):
+        if not why and (fit_error := self._fit_error(plan, entries, seen_generation)):
             log.info("gang %s does not begin: %s", plan.key, fit_error)
             for entry in entries:
-                self._metrics.count_overtaken_bind()
-                self._intake.binds.give_up_to(object_key(plan.namespace, entry.pod), entry.uid, entry.node)
+                self._pod_binding.drop_overtaken(plan.namespace, entry)
                 plan.mark_failed(entry, fit_error)
             self.finish_if_settled(plan)
             return
         for entry in entries:
-            key = object_key(plan.namespace, entry.pod)
             if not why:
                 if plan.in_flight.get(entry.pod) is entry:
                     self.bind_pod(plan, entry, seen_generation)
                 continue
             plan.mark_failed(entry, why)
-            self._intake.binds.give_up_to(key, entry.uid, entry.node)
-            self._status_events.binding_failed(key, entry.uid, entry.node, why)
-            self._pod_binding.back_off(key, entry.uid)
+            self._pod_binding.drop_unrecorded(plan.namespace, entry, why)
         if why:
             self.finish_if_settled(plan)
+
+    def _fit_error(self, plan: GangPlan, entries: Iterable[PendingBind], seen_generation: int) -> str:
+        """Why a gang with no bound pod can no longer be complete, "" if it can."""
+        fit_errors = {entry.pod: self._recheck.fit_error(plan.namespace, entry, seen_generation) for entry in entries}
+        group = self._groups.get(plan.key)
+        if plan.bound or group is None or not any(fit_errors.values()):
+            return ""
+
+        def will_be_bound(pod: Pod) -> bool:
+            return not fit_errors.get(pod.metadata.name) and self._is_being_bound(pod)
+
+        has_minimum = reaches_minimum(group, self._pods_of_group(plan.key), will_be_bound)
+        return "" if has_minimum else next(why for why in fit_errors.values() if why)
 
     def bind_pod(self, plan: GangPlan, entry: PendingBind, seen_generation: int) -> None:
         """Start the write that binds a pod of a plan."""
@@ -142,7 +152,7 @@ class GangBinding:
             return
         if result.outcome is BindOutcome.PLACED:
             # The watch may have been faster than the answer.
-            plan.on_pod(entry.pod, self._intake.pods.get(object_key(plan.namespace, entry.pod)))
+            plan.on_pod(entry.pod, self._pods.get(object_key(plan.namespace, entry.pod)))
         else:
             plan.mark_failed(entry, result.why)
         self.finish_if_settled(plan)
@@ -155,7 +165,7 @@ class GangBinding:
     async def _persist(self, plan: GangPlan) -> str:
         """Record the open binds; returns why that failed, "" on success."""
         async with self._record_locks.setdefault(plan.key, asyncio.Lock()):
-            group = self._intake.groups.get(plan.key)
+            group = self._groups.get(plan.key)
             if group is None:
                 return "the PodGroup is gone"
             try:
@@ -180,9 +190,10 @@ class GangBinding:
 
     async def _finish(self, plan: GangPlan) -> None:
         """Evict what was bound if the gang is incomplete, then delete the record."""
-        group = self._intake.groups.get(plan.key)
+        group = self._groups.get(plan.key)
         if plan.failed and group is not None and group.metadata.uid == plan.uid:
-            await self._evict_if_below_minimum(plan, group)
+            if not self.can_reach_minimum(plan.key):
+                await self._rollback.evict_bound_pods(plan, group)
         async with self._record_locks.setdefault(plan.key, asyncio.Lock()):
             # A new plan of the group may have been written meanwhile; it must stay.
             next_plan = self._plans.get(plan.key)
@@ -191,30 +202,9 @@ class GangBinding:
             if next_plan is None:
                 self._record_locks.pop(plan.key, None)
 
-    async def _evict_if_below_minimum(self, plan: GangPlan, group: PodGroup) -> None:
-        """Evict the bound pods of a gang that lost pods on the way, unless its minimum is bound."""
-        if self.can_reach_minimum(plan.key):
-            return
-        bound = [pod for pod in self._intake.pods_of_group(plan.key) if is_bound_and_active(pod)]
-        if not bound or group.metadata.deletion_timestamp is not None:
-            return
-        name, why = min(plan.failed.items())
-        text = (
-            f"The gang cannot be completed: pod {plan.namespace}/{name} was not bound ({why}). "
-            f"The {len(bound)} pods that were bound are evicted"
-        )
-        log.warning("gang %s: %s", plan.key, text)
-        self._status_events.group_event(plan.key, WARNING, names.EVENT_GANG_BROKEN, text)
-        self._metrics.count_broken_gang()
-        timestamp = format_timestamp(now_ns(self._clock))
-        self._status_events.annotate_group(plan.key, {names.LAST_EVICTION_TIMESTAMP_ANNOTATION: timestamp})
-        for pod in bound:
-            self._intake.statuses.assume_eviction(_key(pod), pod.metadata.uid)
-        await asyncio.gather(*(self._deletions.delete_pod(_key(pod), pod.metadata.uid, text) for pod in bound))
-
     def plan_of_pod(self, pod_key: str) -> GangPlan | None:
         """The open plan of a pod's group."""
-        pod = self._intake.pods.get(pod_key)
+        pod = self._pods.get(pod_key)
         return self._plans.get(group_key(pod)) if pod is not None else None
 
     def fail_pod(self, pod_key: str, why: str) -> None:
@@ -248,7 +238,3 @@ class GangBinding:
             if plan is not None:
                 plan.on_request(request)
                 self.finish_if_settled(plan)
-
-
-def _key(item: Pod | PodGroup) -> str:
-    return object_key(item.metadata.namespace, item.metadata.name)

@@ -9,14 +9,18 @@ Statements: cycle:STM.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 import msgspec
 
+from pykai.api.core import Pod
 from pykai.api.keys import object_key
+from pykai.api.scheduling import BindRequest, PodGroup
+from pykai.core.model.shard import Shard
 from pykai.core.report.decisions import Bind, PlannedBind
 from pykai.core.resume import ResumedBinds, UnfinishedBinds, resume
+from pykai.kube.store import Store
 from pykai.kube.yielding import yielding_to_loop
 from pykai.scheduler.dispatch.backgroundtasks import BackgroundTasks
 from pykai.scheduler.dispatch.bindplan import BindPlanError, PendingBind, decode_plan
@@ -26,7 +30,7 @@ from pykai.scheduler.dispatch.gangplans import GangPlan, reaches_minimum
 from pykai.scheduler.dispatch.podbinding import PodBinding
 from pykai.scheduler.dispatch.records import HandoverRecord, HandoverRecords
 from pykai.scheduler.enginequery import EngineQuery
-from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.intake.bindassumptions import BindAssumptions
 from pykai.scheduler.sanitising.requestverifier import owner_uid
 
 log = logging.getLogger(__name__)
@@ -38,13 +42,23 @@ class GangTakeover:
     def __init__(
         self,
         records: HandoverRecords,
-        intake: Intake,
+        pods: Store[Pod],
+        groups: Store[PodGroup],
+        requests: Store[BindRequest],
+        pods_of_group: Callable[[str], Collection[Pod]],
+        binds: BindAssumptions,
+        shard: Shard,
         tasks: BackgroundTasks,
         pod_binding: PodBinding,
         gang_binding: GangBinding,
     ) -> None:
         self._records = records
-        self._intake = intake
+        self._pods = pods
+        self._groups = groups
+        self._requests = requests
+        self._pods_of_group = pods_of_group
+        self._binds = binds
+        self._shard = shard
         self._tasks = tasks
         self._pod_binding = pod_binding
         self._gang_binding = gang_binding
@@ -79,8 +93,8 @@ class GangTakeover:
 
     def _read_plan(self, record: HandoverRecord) -> tuple[GangPlan, tuple[PlannedBind, ...]] | None:
         """The plan in a record, and its binds that were not written; None if it is useless."""
-        group = self._intake.groups.get(record.group)
-        if group is None or group.metadata.uid != record.uid or not self._intake.tables.shard.covers(group.metadata):
+        group = self._groups.get(record.group)
+        if group is None or group.metadata.uid != record.uid or not self._shard.covers(group.metadata):
             log.info("the plan of gang %s is deleted: there is no such PodGroup with uid %s", record.group, record.uid)
             return None
         try:
@@ -94,18 +108,18 @@ class GangTakeover:
     def _adopt_place(self, plan: GangPlan, place: PlannedBind) -> bool:
         """Add a pod to a plan; whether it waits and no write is in progress for it."""
         key = object_key(plan.namespace, place.pod)
-        request = self._intake.requests.get(key)
-        if request is not None and self._intake.binds.is_effective(request) and owner_uid(request) == place.uid:
+        request = self._requests.get(key)
+        if request is not None and self._binds.is_effective(request) and owner_uid(request) == place.uid:
             entry = PendingBind(*place, request=msgspec.to_builtins(request.spec))
             plan.add([entry])
             plan.unwritten.discard(entry.pod)
-            plan.on_pod(entry.pod, self._intake.pods.get(key))
+            plan.on_pod(entry.pod, self._pods.get(key))
             plan.on_request(request)
             if request.spec.selected_node != place.node:
                 plan.mark_failed(entry, f"its BindRequest leads to node {request.spec.selected_node}")
             return False
         plan.add([PendingBind(*place)])
-        plan.on_pod(place.pod, self._intake.pods.get(key))
+        plan.on_pod(place.pod, self._pods.get(key))
         return place.pod in plan.in_flight
 
     def _resume_plan(
@@ -124,7 +138,7 @@ class GangTakeover:
                 plan.mark_failed(old, why)
                 continue
             plan.add([entry])
-            self._intake.binds.assume(assumed_request(plan.namespace, entry.uid, entry.spec()))
+            self._binds.assume(assumed_request(plan.namespace, entry.uid, entry.spec()))
             entries.append(entry)
         can_complete = not plan.failed or self._will_reach_minimum(plan)
         loss = "without pod {} the gang is not whole: {}".format(*min(plan.failed.items())) if not can_complete else ""
@@ -132,11 +146,11 @@ class GangTakeover:
             if can_complete:
                 self._gang_binding.bind_pod(plan, entry, seen_generation)
             else:
-                self._intake.binds.give_up_to(object_key(plan.namespace, entry.pod), entry.uid, entry.node)
+                self._binds.give_up_to(object_key(plan.namespace, entry.pod), entry.uid, entry.node)
                 plan.mark_failed(entry, loss)
         self._gang_binding.finish_if_settled(plan)
 
     def _will_reach_minimum(self, plan: GangPlan) -> bool:
-        group = self._intake.groups.get(plan.key)
-        pods = self._intake.pods_of_group(plan.key)
+        group = self._groups.get(plan.key)
+        pods = self._pods_of_group(plan.key)
         return group is not None and reaches_minimum(group, pods, lambda pod: pod.metadata.name in plan.in_flight)

@@ -24,10 +24,12 @@ from pykai.api.scheduling import BindRequest
 from pykai.core.model.shapes import ShapeRegister
 from pykai.core.model.tasks import has_ended
 from pykai.core.placing.nodeload import NodeLoad, shape_or_empty
+from pykai.kube.store import Store
 from pykai.scheduler.dispatch.bindplan import PendingBind
-from pykai.scheduler.dispatch.gangplans import GangPlan, reaches_minimum
-from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.intake.bindassumptions import BindAssumptions
+from pykai.scheduler.intake.nodegenerations import NodeGenerations
 from pykai.scheduler.sanitising.nodes import sanitise_node
+from pykai.scheduler.sanitising.sharedgpus import SharedGpuSanitiser
 from pykai.scheduler.sanitising.standins import PODS_BY_NODE
 
 _REQUESTS_BY_NODE = "requests by node"
@@ -36,49 +38,48 @@ _REQUESTS_BY_NODE = "requests by node"
 class NodeRecheck:
     """Checks whether nodes still have room for earlier decisions."""
 
-    def __init__(self, intake: Intake) -> None:
-        self._intake = intake
+    def __init__(
+        self,
+        pods: Store[Pod],
+        nodes: Store[Node],
+        requests: Store[BindRequest],
+        binds: BindAssumptions,
+        generations: NodeGenerations,
+        shared_gpus: SharedGpuSanitiser,
+    ) -> None:
+        self._pods = pods
+        self._nodes = nodes
+        self._requests = requests
+        self._binds = binds
+        self._generations = generations
+        self._shared_gpus = shared_gpus
         self._register = ShapeRegister()
-        intake.requests.index(_REQUESTS_BY_NODE, _selected_node)
+        requests.index(_REQUESTS_BY_NODE, _selected_node)
 
     def fit_error(self, namespace: str, entry: PendingBind, seen_generation: int) -> str:
         """Why a pod no longer fits the node it was given at that generation, "" if it does."""
-        node = self._intake.nodes.get(entry.node)
+        node = self._nodes.get(entry.node)
         if node is None:
             return f"node {entry.node} is gone"
-        if self._intake.generations.of(entry.node) <= seen_generation:
+        if self._generations.of(entry.node) <= seen_generation:
             return ""
-        pod = self._intake.pods.get(object_key(namespace, entry.pod))
+        pod = self._pods.get(object_key(namespace, entry.pod))
         if pod is None:
             # The bind itself will fail.
             return ""
         return self._shortage(entry, pod, sanitise_node(node)[0])
 
-    def gang_fit_error(self, plan: GangPlan, entries: Iterable[PendingBind], seen_generation: int) -> str:
-        """Why a gang with no bound pod can no longer be complete, "" if it can."""
-        fit_errors = {entry.pod: self.fit_error(plan.namespace, entry, seen_generation) for entry in entries}
-        group = self._intake.groups.get(plan.key)
-        if plan.bound or group is None or not any(fit_errors.values()):
-            return ""
-
-        def will_be_bound(pod: Pod) -> bool:
-            name = pod.metadata.name
-            return not fit_errors.get(name) and self._intake.binds.is_assumed(object_key(plan.namespace, name))
-
-        has_minimum = reaches_minimum(group, self._intake.pods_of_group(plan.key), will_be_bound)
-        return "" if has_minimum else next(why for why in fit_errors.values() if why)
-
     def _shortage(self, entry: PendingBind, pod: Pod, node: Node) -> str:
         load = NodeLoad(self._register)
         reserved_groups: set[str] = set()
-        for other in self._intake.pods.by_index(PODS_BY_NODE, entry.node):
+        for other in self._pods.by_index(PODS_BY_NODE, entry.node):
             if not has_ended(other):
                 load.add(other)
-                if group := self._intake.shared_gpus.reserved_group(other):
+                if group := self._shared_gpus.reserved_group(other):
                     reserved_groups.add(group)
         incoming_groups: set[str] = set()
         for request in self._incoming_binds(entry):
-            other_pod = self._intake.pods.get(object_key(request.metadata.namespace, request.spec.pod_name))
+            other_pod = self._pods.get(object_key(request.metadata.namespace, request.spec.pod_name))
             if other_pod is not None:
                 load.add(other_pod)
                 incoming_groups.update(request.spec.selected_gpu_groups)
@@ -95,14 +96,14 @@ class NodeRecheck:
         """Other binds to the node that have not been seen there yet."""
         seen = set()
         for request in (
-            *self._intake.binds.on_node(entry.node),
-            *self._intake.requests.by_index(_REQUESTS_BY_NODE, entry.node),
+            *self._binds.on_node(entry.node),
+            *self._requests.by_index(_REQUESTS_BY_NODE, entry.node),
         ):
             key = object_key(request.metadata.namespace, request.spec.pod_name)
-            pod = self._intake.pods.get(key)
+            pod = self._pods.get(key)
             if key in seen or pod is None:
                 continue
-            if not pod.spec.node_name and pod.metadata.uid != entry.uid and self._intake.binds.is_effective(request):
+            if not pod.spec.node_name and pod.metadata.uid != entry.uid and self._binds.is_effective(request):
                 seen.add(key)
                 yield request
 

@@ -20,6 +20,7 @@ from pykai.api.keys import object_key
 from pykai.core.model.tasks import timestamp_or_zero
 from pykai.core.report.decisions import Bind
 from pykai.kube.clock import Clock
+from pykai.kube.store import Store
 from pykai.scheduler.dispatch.backgroundtasks import BackgroundTasks
 from pykai.scheduler.dispatch.bindbackoff import BindBackoff
 from pykai.scheduler.dispatch.bindplan import PendingBind
@@ -29,7 +30,7 @@ from pykai.scheduler.dispatch.failedbinds import FailedBinds
 from pykai.scheduler.dispatch.gangplans import group_key
 from pykai.scheduler.dispatch.noderecheck import NodeRecheck
 from pykai.scheduler.intake.assumptions import AssumptionEvent
-from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.intake.bindassumptions import BindAssumptions
 from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.status.statusevents import StatusEvents, now_ns
 
@@ -42,7 +43,8 @@ class PodBinding:
     def __init__(
         self,
         writer: BindWriter,
-        intake: Intake,
+        pods: Store[Pod],
+        binds: BindAssumptions,
         status_events: StatusEvents,
         metrics: SchedulerMetrics,
         clock: Clock,
@@ -54,7 +56,8 @@ class PodBinding:
         fast_bind: bool,
     ) -> None:
         self._writer = writer
-        self._intake = intake
+        self._pods = pods
+        self._binds = binds
         self._status_events = status_events
         self._metrics = metrics
         self._clock = clock
@@ -75,13 +78,13 @@ class PodBinding:
 
     def can_be_bound(self, key: str, uid: str) -> bool:
         """False if the pod was deleted or bound since the decision; the change waits for the next cycle."""
-        pod = self._intake.pods.get(key)
+        pod = self._pods.get(key)
         return pod is not None and pod.metadata.uid == uid and not pod.spec.node_name
 
     def make_pending_bind(self, bind: Bind) -> PendingBind | None:
         """How to write a bind; None if the pod was deleted or bound since the decision."""
         key = object_key(bind.namespace, bind.pod)
-        pod = self._intake.pods.get(key)
+        pod = self._pods.get(key)
         if pod is None or not self.can_be_bound(key, bind.uid):
             return None
         if self._fast_bind and not needs_binder(bind, pod):
@@ -120,45 +123,48 @@ class PodBinding:
         labels = self._status_events.node_pool_label()
         started_s = asyncio.get_running_loop().time()
         fit_error = partial(self._recheck.fit_error, namespace, entry, seen_generation)
-        report = self._intake.binds.follow_write(key, entry.uid, entry.node)
+        report = self._binds.follow_write(key, entry.uid, entry.node)
         result = await self._writer.write(namespace, entry, labels, fit_error, report)
         if result.outcome is BindOutcome.PLACED:
             report(AssumptionEvent.ACCEPTED)
             self._on_placed(key, entry, asyncio.get_running_loop().time() - started_s)
         elif result.outcome is BindOutcome.OVERTAKEN:
-            self._metrics.count_overtaken_bind()
             log.info("pod %s is not bound to node %s: %s", key, entry.node, result.why)
-            self._intake.binds.give_up_to(key, entry.uid, entry.node)
+            self.drop_overtaken(namespace, entry)
         elif result.outcome is BindOutcome.GONE:
-            self._intake.binds.give_up_to(key, entry.uid, entry.node, AssumptionEvent.OBJECT_GONE)
+            self._binds.give_up_to(key, entry.uid, entry.node, AssumptionEvent.OBJECT_GONE)
         else:
             self._on_refused(key, entry, result, counted_causes)
         on_result(result)
 
+    def drop_overtaken(self, namespace: str, entry: PendingBind) -> None:
+        """Drop a bind whose place other pods have taken; the pod is decided again at once."""
+        self._metrics.count_overtaken_bind()
+        self._binds.give_up_to(object_key(namespace, entry.pod), entry.uid, entry.node)
+
+    def drop_unrecorded(self, namespace: str, entry: PendingBind, why: str) -> None:
+        """Drop a bind because the plan of its gang could not be recorded; the pod backs off."""
+        key = object_key(namespace, entry.pod)
+        self._binds.give_up_to(key, entry.uid, entry.node)
+        self._status_events.binding_failed(key, entry.uid, entry.node, why)
+        self._backoff.start(key, entry.uid)
+
     def _on_placed(self, key: str, entry: PendingBind, took_s: float) -> None:
-        pod = self._intake.pods.get(key)
+        pod = self._pods.get(key)
         self._metrics.observe_bind(took_s, None if pod is None else age_s(pod, self._clock))
         self._status_events.pod_scheduled(key, entry.uid, entry.node)
         if entry.request is not None:
             self._status_events.label_node_pool(key, entry.uid)
 
     def _on_refused(self, key: str, entry: PendingBind, result: BindResult, counted_causes: set[str] | None) -> None:
-        self._intake.binds.give_up_to(key, entry.uid, entry.node, AssumptionEvent.REFUSED)
+        self._binds.give_up_to(key, entry.uid, entry.node, AssumptionEvent.REFUSED)
         self._metrics.count_refused_bind()
         log.warning("pod %s was not bound to node %s: %s", key, entry.node, result.why)
         self._status_events.binding_failed(key, entry.uid, entry.node, result.why)
-        pod = self._intake.pods.get(key)
+        pod = self._pods.get(key)
         if result.is_permanent and pod is not None and pod.metadata.uid == entry.uid:
             self._failed_binds.count_failure(pod, group_key(pod), result.why, entry.node, counted_causes)
-        self.back_off(key, entry.uid)
-
-    def back_off(self, key: str, uid: str) -> None:
-        """Keep a pod out of the cycles for a while, unless it has another place by now, or is deleted."""
-        pod = self._intake.pods.get(key)
-        if self._intake.binds.is_assumed(key) or pod is None or pod.metadata.uid != uid:
-            return
-        group = group_key(pod)
-        self._backoff.start(key, uid, group, self._failed_binds.failure_count(group))
+        self._backoff.start(key, entry.uid)
 
 
 def age_s(pod: Pod, clock: Clock) -> float | None:

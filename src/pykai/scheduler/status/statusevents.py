@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from pykai.api import names
 from pykai.api.core import Pod
@@ -24,8 +25,10 @@ from pykai.kube import resources
 from pykai.kube.client import PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.events import EventRecorder, InvolvedObject
+from pykai.kube.store import Store
 from pykai.kube.yielding import yielding_to_loop
-from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.intake.bindassumptions import BindAssumptions
+from pykai.scheduler.intake.groupintake import GroupIntake
 from pykai.scheduler.status.conditions import conditions_patch, pod_condition_patch, unschedulable_conditions
 from pykai.scheduler.status.startstamps import earliest_bind_ns
 from pykai.scheduler.status.statusdiff import GroupStatusDiff, PodStatusDiff, StatusDiff
@@ -51,9 +54,23 @@ class StatusEvents:
     """Events and statuses of the scheduler."""
 
     def __init__(
-        self, intake: Intake, writes: StatusWrites, recorder: EventRecorder, shard: Shard, clock: Clock
+        self,
+        pods: Store[Pod],
+        groups: Store[PodGroup],
+        stores: Mapping[str, Store[Any]],
+        binds: BindAssumptions,
+        group_intake: GroupIntake,
+        writes: StatusWrites,
+        recorder: EventRecorder,
+        shard: Shard,
+        clock: Clock,
     ) -> None:
-        self._intake = intake
+        self._pods = pods
+        self._groups = groups
+        #: kind -> store
+        self._stores = stores
+        self._binds = binds
+        self._group_intake = group_intake
         self._writes = writes
         self._recorder = recorder
         self._shard = shard
@@ -92,8 +109,8 @@ class StatusEvents:
         """Set PodScheduled to False, with this reason."""
 
         def make_patch() -> StatusPatch | None:
-            pod = self._intake.pods.get(key)
-            if pod is None or pod.metadata.uid != uid or pod.spec.node_name or self._intake.binds.is_assumed(key):
+            pod = self._pods.get(key)
+            if pod is None or pod.metadata.uid != uid or pod.spec.node_name or self._binds.is_assumed(key):
                 return None
             now = format_timestamp(now_ns(self._clock))
             content = pod_condition_patch(pod, names.CONDITION_POD_SCHEDULED, "False", reason, message, now)
@@ -113,7 +130,7 @@ class StatusEvents:
     def label_node_pool(self, key: str, uid: str) -> None:
         """Give a pod the label of its node pool (gpu:B-3)."""
         labels = self.node_pool_label()
-        pod = self._intake.pods.get(key)
+        pod = self._pods.get(key)
         if not labels or pod is None or labels.items() <= pod.metadata.labels.items():
             return
         namespace, name = split_key(key)
@@ -140,7 +157,7 @@ class StatusEvents:
             self._set_condition(diff.key, diff.text, diff.reasons)
 
     def _set_condition(self, key: str, text: str, reasons: tuple[Mapping[str, object], ...]) -> None:
-        group = self._intake.group_intake.overlaid(key)
+        group = self._group_intake.overlaid(key)
         if group is None:
             return
         pool = group.metadata.labels.get(self._shard.node_pool_key) or names.DEFAULT_NODE_POOL
@@ -153,7 +170,7 @@ class StatusEvents:
 
         def make_patch() -> StatusPatch | None:
             # Made from the object as the server has it: our overlay is this very write.
-            current = self._intake.groups.get(key)
+            current = self._groups.get(key)
             if current is None or current.metadata.uid != group.metadata.uid:
                 return None
             wanted = unschedulable_conditions(
@@ -165,39 +182,39 @@ class StatusEvents:
             version = current.metadata.resource_version if shared else ""
             return self._group_patch(current, conditions_patch(current.metadata.uid, wanted, version), "status")
 
-        self._intake.group_intake.overlay(key, _CONDITIONS, conditions=conditions)
+        self._group_intake.overlay(key, _CONDITIONS, conditions=conditions)
         self._writes.put(
-            f"group status {key}", make_patch, partial(self._intake.group_intake.on_overlay_written, key, _CONDITIONS)
+            f"group status {key}", make_patch, partial(self._group_intake.on_overlay_written, key, _CONDITIONS)
         )
 
     def _clear_conditions(self, key: str) -> None:
-        group = self._intake.group_intake.overlaid(key)
+        group = self._group_intake.overlaid(key)
         if group is None or not group.status.scheduling_conditions:
             return
 
         def make_patch() -> StatusPatch | None:
-            current = self._intake.groups.get(key)
+            current = self._groups.get(key)
             if current is None or current.metadata.uid != group.metadata.uid:
                 return None
             if not current.status.scheduling_conditions:
                 return None
             return self._group_patch(current, conditions_patch(current.metadata.uid, [], ""), "status")
 
-        self._intake.group_intake.overlay(key, _CONDITIONS, conditions=[])
+        self._group_intake.overlay(key, _CONDITIONS, conditions=[])
         self._writes.put(
-            f"group status {key}", make_patch, partial(self._intake.group_intake.on_overlay_written, key, _CONDITIONS)
+            f"group status {key}", make_patch, partial(self._group_intake.on_overlay_written, key, _CONDITIONS)
         )
 
     def annotate_group(self, key: str, timestamp_annotations: Mapping[str, str | None]) -> None:
         """Set (or with None remove) annotations of a PodGroup."""
-        group = self._intake.group_intake.overlaid(key)
+        group = self._group_intake.overlaid(key)
         if group is None:
             return
         uid = group.metadata.uid
         self._pending_annotations.setdefault(key, {}).update(timestamp_annotations)
 
         def make_patch() -> StatusPatch | None:
-            current = self._intake.groups.get(key)
+            current = self._groups.get(key)
             if current is None or current.metadata.uid != uid:
                 return None
             return self._group_patch(
@@ -206,16 +223,16 @@ class StatusEvents:
 
         def on_written(version: str) -> None:
             self._pending_annotations.pop(key, None)
-            self._intake.group_intake.on_overlay_written(key, _ANNOTATIONS, version)
+            self._group_intake.on_overlay_written(key, _ANNOTATIONS, version)
 
-        self._intake.group_intake.overlay(key, _ANNOTATIONS, annotations=timestamp_annotations)
+        self._group_intake.overlay(key, _ANNOTATIONS, annotations=timestamp_annotations)
         self._writes.put(f"group annotations {key}", make_patch, on_written)
 
     def _annotate_start_times(self, diff: StatusDiff) -> None:
         """Write start times that were not needed so far, read from the pods."""
         since_ns = now_ns(self._clock) - diff.protected_ns
         for key, pods in diff.without_start_time.items():
-            started_ns = earliest_bind_ns(pod for pod in map(self._intake.pods.get, pods) if pod is not None)
+            started_ns = earliest_bind_ns(pod for pod in map(self._pods.get, pods) if pod is not None)
             if started_ns is not None and started_ns > since_ns:
                 self.annotate_group(key, {names.LAST_START_TIMESTAMP_ANNOTATION: format_timestamp(started_ns)})
 
@@ -245,7 +262,7 @@ class StatusEvents:
     ) -> None:
         """Publish an event about a PodGroup."""
         namespace, name = split_key(key)
-        group = self._intake.groups.get(key)
+        group = self._groups.get(key)
         uid = group.metadata.uid if group is not None else ""
         about = InvolvedObject(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, uid)
         self._event(about, type_, reason, text, annotations)
@@ -253,7 +270,7 @@ class StatusEvents:
     def object_event(self, kind: str, key: str, type_: str, reason: str, text: str) -> None:
         """Publish an event about an object of any kind we read."""
         namespace, name = split_key(key)
-        store = self._intake.stores.get(kind)
+        store = self._stores.get(kind)
         current = store.get(key) if store is not None else None
         version = store.resource.api_version if store is not None else API_GROUPS.get(kind, "v1")
         uid = current.metadata.uid if current is not None else ""
