@@ -340,7 +340,7 @@ class Scheduler:
         return Endpoint(address, pages=self.pages, unknown="plugin not found")
 
     async def snapshot_file(self) -> bytes:
-        """The cluster as the next cycle would see it, as a file for `kai replay`."""
+        """The cluster as a file for `kai replay`: objects with our unseen writes, without assumed states of pods."""
         objects = list(self.intake.objects())
         content = self.loop.configuration.content()
         at_ns = now_ns(self._runtime.clock)

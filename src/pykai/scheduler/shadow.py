@@ -128,7 +128,7 @@ class Shadow:
         if eviction.unbound and own_bind is not None and own_bind.assumed:
             # Only the shadow assumes its bind.
             del self._binds[key]
-            self._intake.binds.give_up(key)
+            self._intake.binds.give_up(key, own_bind.uid, own_bind.node)
             log.info("would no longer bind %s to %s because %s", key, own_bind.node, _single_line(eviction.message))
             return
         self._intake.statuses.assume_eviction(key, eviction.uid, preemptor_reference(eviction))
@@ -156,9 +156,9 @@ class Shadow:
                     continue
                 choice.assumed = False
                 if kind == "bind":
-                    self._intake.binds.give_up(key)
+                    self._intake.binds.give_up(key, choice.uid, choice.node)
                 else:
-                    self._intake.statuses.forget(key)
+                    self._intake.statuses.give_up_eviction(key, choice.uid)
                 if not choice.was_compared:
                     choice.was_compared = True
                     log.debug("not carried out: %s %s, %s", kind, key, choice.node)
@@ -238,7 +238,7 @@ class Shadow:
             self._on_bound_elsewhere(key, pod.metadata.uid, request.spec.selected_node)
             if choice.assumed:
                 choice.assumed = False
-                self._intake.binds.give_up(key)
+                self._intake.binds.give_up(key, choice.uid, choice.node)
 
     def _on_bound_elsewhere(self, key: str, uid: str, node: str) -> None:
         """Another scheduler has bound a pod to a node."""

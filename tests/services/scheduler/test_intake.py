@@ -20,6 +20,7 @@ from pykai.kube.store import Store
 from pykai.scheduler.dispatch.bindplan import PendingBind
 from pykai.scheduler.dispatch.bindrequests import assumed_request
 from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.intake.operations import AssumeStatus
 from tests.services.scheduler.schedulercluster import FaultyTransport
 
 Raw = dict[str, Any]
@@ -113,7 +114,7 @@ async def test_a_bind_counts_from_its_decision(feed: Feed) -> None:
 
 async def test_a_bind_that_was_given_up_leaves_the_pod_waiting(feed: Feed) -> None:
     feed.assume()
-    feed.intake.binds.give_up("default/p")
+    feed.intake.binds.give_up("default/p", "p", "a")
     assert feed.state == ("PENDING", "")
     assert feed.wakes == 1
 
@@ -130,10 +131,31 @@ async def test_another_pod_of_the_name_is_not_the_one_that_was_bound(feed: Feed)
     assert feed.state == ("PENDING", "")
 
 
+async def test_giving_up_the_bind_of_a_pod_leaves_its_successor_alone(feed: Feed) -> None:
+    feed.pod(uid="next", type_="ADDED")
+    feed.assume(uid="next")
+    feed.intake.binds.give_up("default/p", "p", None)
+    assert feed.state == ("BINDING", "a")
+    feed.intake.binds.give_up("default/p", "next", "b")
+    assert feed.state == ("BINDING", "a")
+    feed.intake.binds.give_up("default/p", "next", None)
+    assert feed.state == ("PENDING", "")
+
+
+async def test_a_request_that_stays_ends_no_doubt_about_the_next_one(feed: Feed) -> None:
+    feed.request(uid="second", type_="ADDED")
+    feed.intake.binds.begin_withdrawal("default/p", "second")
+    feed.intake.binds.keep_request("default/p", "first")
+    feed.request(uid="second", type_="DELETED")
+    assert feed.state == ("BINDING", "a"), "its pod may have been bound"
+    feed.intake.binds.keep_request("default/p", "second")
+    assert feed.state == ("PENDING", "")
+
+
 async def test_a_request_withdrawn_before_it_was_seen_does_not_count_for_the_next_one(feed: Feed) -> None:
     feed.assume()
     feed.intake.binds.withdraw("default/p", "first")
-    feed.intake.binds.give_up("default/p")
+    feed.intake.binds.give_up("default/p", "p", "a")
     feed.assume()
     feed.request(uid="first", type_="ADDED")
     feed.request(uid="first", type_="DELETED")
@@ -184,10 +206,10 @@ async def test_an_evicted_pod_counts_as_terminating_until_the_watch_shows_it(fee
     assert feed.state == ("RELEASING", "a")
     feed.pod(node="a", phase="Running", message="old news")
     assert feed.state == ("RELEASING", "a")
-    assert feed.intake.statuses.is_eviction_assumed("default/p", "p")
+    assert feed.intake.statuses.operations() == [AssumeStatus("default/p", TaskStatus.RELEASING)]
     feed.pod(node="a", phase="Running", uid="another", type_="ADDED")
     assert feed.state == ("RUNNING", "a")
-    assert not feed.intake.statuses.is_eviction_assumed("default/p", "p")
+    assert feed.intake.statuses.operations() == []
 
 
 async def test_an_evicted_pod_names_its_preemptor_until_it_is_gone(feed: Feed) -> None:
@@ -204,7 +226,7 @@ async def test_an_evicted_pod_names_its_preemptor_until_it_is_gone(feed: Feed) -
     assert evicted_for() == "job-uid"
     feed.pod(node="a", phase="Running", reason="the watch shows no condition yet")
     assert evicted_for() == "job-uid"
-    feed.intake.statuses.forget("default/p")
+    feed.intake.statuses.give_up_eviction("default/p", "p")
     assert evicted_for() is None
     feed.intake.statuses.assume_eviction("default/p", "p", "")
     assert evicted_for() == ""
@@ -231,10 +253,31 @@ async def test_an_eviction_of_another_pod_of_the_name_is_not_assumed(feed: Feed)
     assert feed.state == ("RUNNING", "a")
 
 
+async def test_an_eviction_that_was_refused_is_not_that_of_its_successor(feed: Feed) -> None:
+    feed.pod(node="a", phase="Running", uid="next", type_="ADDED")
+    feed.intake.statuses.assume_eviction("default/p", "next")
+    feed.intake.statuses.give_up_eviction("default/p", "p")
+    assert feed.state == ("RELEASING", "a")
+    feed.intake.statuses.give_up_eviction("default/p", "next")
+    assert feed.state == ("RUNNING", "a")
+
+
+async def test_a_pod_that_is_held_back_and_evicted_stays_what_is_left(feed: Feed) -> None:
+    statuses = feed.intake.statuses
+    statuses.assume_gated("default/p")
+    statuses.assume_eviction("default/p", "p")
+    assert feed.state == ("RELEASING", "")
+    statuses.give_up_eviction("default/p", "p")
+    assert feed.state == ("GATED", "")
+    statuses.assume_eviction("default/p", "p")
+    statuses.release_gated("default/p")
+    assert feed.state == ("RELEASING", "")
+
+
 async def test_a_pod_that_is_held_back_does_not_wait(feed: Feed) -> None:
     feed.intake.statuses.assume_gated("default/p")
     assert feed.state == (TaskStatus.GATED.name, "")
-    feed.intake.statuses.forget("default/p")
+    feed.intake.statuses.release_gated("default/p")
     assert feed.state == ("PENDING", "")
 
 
@@ -264,7 +307,7 @@ async def test_a_timestamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
     feed.group(annotations={"x": "y"})
     feed.digest()
     assert _stale(feed) is not None
-    feed.intake.group_intake.on_overlay_written(key, "annotations", str(feed.version + 1))
+    feed.intake.group_intake.on_overlay_written(key, "g", "annotations", str(feed.version + 1))
     feed.digest()
     assert _stale(feed) is not None
     feed.group(annotations=stamp)
@@ -279,9 +322,18 @@ async def test_a_timestamp_that_was_not_written_is_forgotten(feed: Feed) -> None
     feed.intake.group_intake.overlay(
         "default/g", "annotations", annotations={names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
     )
-    feed.intake.group_intake.on_overlay_written("default/g", "annotations", "")
+    feed.intake.group_intake.on_overlay_written("default/g", "g", "annotations", "")
     feed.digest()
     assert _stale(feed) is None
+
+
+async def test_an_answer_about_a_deleted_group_does_not_end_what_is_written_on_its_successor(feed: Feed) -> None:
+    feed.group(uid="next")
+    stamp = {names.STALE_TIMESTAMP_ANNOTATION: THEN}
+    feed.intake.group_intake.overlay("default/g", "annotations", annotations=stamp)
+    feed.intake.group_intake.on_overlay_written("default/g", "g", "annotations", "")
+    feed.digest()
+    assert _stale(feed) is not None
 
 
 async def test_two_overlays_of_a_group_are_kept_until_both_are_seen(feed: Feed) -> None:
@@ -291,7 +343,7 @@ async def test_two_overlays_of_a_group_are_kept_until_both_are_seen(feed: Feed) 
         "default/g", "annotations", annotations={names.LAST_START_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
     )
     feed.intake.group_intake.overlay("default/g", "conditions", conditions=[condition])
-    feed.intake.group_intake.on_overlay_written("default/g", "annotations", str(feed.version + 1))
+    feed.intake.group_intake.on_overlay_written("default/g", "g", "annotations", str(feed.version + 1))
     feed.group()
     seen = feed.intake.group_intake.overlaid("default/g")
     assert seen is not None
@@ -312,7 +364,7 @@ async def test_rebuilt_tables_hold_back_pods_whose_bind_failed(feed: Feed) -> No
         feed.digest()
         assert feed.state == ("GATED", "")
         feed.intake.rebuild_tables()
-    feed.intake.statuses.forget("default/p")
+    feed.intake.statuses.release_gated("default/p")
     feed.intake.rebuild_tables()
     feed.digest()
     assert feed.state == ("PENDING", "")

@@ -121,7 +121,7 @@ async def test_binds_are_indexed_by_node_until_they_end() -> None:
         assume(pod, "node-0")
     assert to("node-0") == ["a", "b", "c", "d"]
     assume("a", "node-1")
-    large.intake.binds.give_up("default/b")
+    large.intake.binds.give_up("default/b", "uid-b", None)
     large.say("DELETED", "Pod", "c")
     assert (to("node-0"), to("node-1")) == (["d"], ["a"])
     owner = {"ownerReferences": [{"kind": "Pod", "name": "d", "uid": "uid-d"}]}

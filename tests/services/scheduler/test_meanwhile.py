@@ -11,6 +11,8 @@ import pytest
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.core.model.status import TaskStatus
+from pykai.core.report.decisions import Evict
 from pykai.kube import resources
 from pykai.kube.errors import ConnectionLost, CredentialsError
 from pykai.kube.transport import Request, Stream, Transport
@@ -24,6 +26,7 @@ from tests.services.scheduler.schedulercluster import (
     running,
     scheduler_cluster,
 )
+from tests.services.scheduler.test_many import Large, plan
 from tests.services.scheduler.test_room import before, foreign, seen
 
 BINDING = r"/pods/[^/]+/binding$"
@@ -431,3 +434,16 @@ async def test_a_bind_that_the_server_put_off_is_not_sent_again_to_a_node_that_o
             await lab.gang("job", pods=1, gpu=1)
             await lab.pods.wait_until(lambda _: lab.condition("job-0")[1] == "Unschedulable", 10)
         assert len(lab.faults.written("POST", path)) == 1
+
+
+async def test_the_eviction_of_a_pod_does_not_release_its_successor_from_its_back_off() -> None:
+    large = Large()
+    large.nodes(1)
+    large.pods(["p"])
+    large.intake.apply_operations(large.intake.queue.take())
+    large.intake.statuses.assume_gated("default/p")
+    evict_earlier = Evict("default", "p", "uid of an earlier pod", "default/p", "node-0", "reclaim", 1, "why")
+    await large.scheduler.dispatcher.dispatch(plan(evictions=(evict_earlier,)))
+    await large.scheduler.dispatcher.drain()
+    large.intake.apply_operations(large.intake.queue.take())
+    assert large.intake.tables.snapshot(0).task_records["default/p"].status is TaskStatus.GATED

@@ -91,7 +91,7 @@ class BindBackoff:
         timer = self._pods.pop(key, None)
         if timer is not None:
             timer.cancel()
-            self._statuses.forget(key)
+            self._statuses.release_gated(key)
 
     def forget(self, pod: Pod) -> None:
         """Forget a deleted pod."""

@@ -112,7 +112,7 @@ class Deletions:
                 log.warning("pod %s was not evicted: %s", key, error)
                 break
             await asyncio.sleep(retry_delay_s(failures))
-        self._statuses.forget(key, AssumptionEvent.REFUSED)
+        self._statuses.give_up_eviction(key, uid, AssumptionEvent.REFUSED)
 
     async def _still_exists(self, resource: Resource, key: str, uid: str) -> bool:
         """Whether the object whose deletion met a conflict still exists, or another has its name."""

@@ -154,7 +154,7 @@ class Dispatcher:
             if key in incomplete and not self._gang_binding.can_reach_minimum(key):
                 log.info("gang %s does not begin: one of its pods went while it was decided", key)
                 for entry in entries:
-                    self._binds.give_up(object_key(namespace, entry.pod))
+                    self._binds.give_up(object_key(namespace, entry.pod), entry.uid, entry.node)
             elif len(entries) == 1 and key not in self._gang_binding:
                 self._pod_binding.start(namespace, entries[0], seen_generation)
             elif entries:

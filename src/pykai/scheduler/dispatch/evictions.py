@@ -58,12 +58,12 @@ class Evictions:
         pod = self._pods.get(key)
         if pod is None or pod.metadata.uid != eviction.uid or pod.status.phase in ("Succeeded", "Failed"):
             log.info("received an eviction attempt for a terminated task: %s", key)
-            self._statuses.forget(key)
+            self._statuses.give_up_eviction(key, eviction.uid)
             return
         self._status_events.pod_evicted(eviction)
         self._metrics.count_eviction(eviction, self._groups.get(eviction.group), self._status_events.node_pool)
         if eviction.unbound and not pod.spec.node_name and await self._withdraw(key, eviction.uid):
-            self._statuses.forget(key)
+            self._statuses.give_up_eviction(key, eviction.uid)
             return
         await self._deletions.delete_pod(key, eviction.uid, eviction.message)
 
@@ -72,7 +72,7 @@ class Evictions:
         plan = self._gang_binding.plan_of_pod(key)
         entry = plan.in_flight.get(split_key(key)[1]) if plan is not None else None
         if plan is not None and entry is not None and entry.pod in plan.unwritten:
-            self._binds.give_up_to(key, entry.uid, entry.node)
+            self._binds.give_up(key, entry.uid, entry.node)
             plan.mark_failed(entry, "it made room for others")
             self._gang_binding.finish_if_settled(plan)
             return True
@@ -86,13 +86,13 @@ class Evictions:
             return True
         self._binds.begin_withdrawal(key, request.metadata.uid)
         if not await self._deletions.delete_request(key, request.metadata.uid):
-            self._binds.keep_request(key)
+            self._binds.keep_request(key, request.metadata.uid)
             return True
         pod = await self._deletions.read_live(resources.PODS, key, Pod)
         if pod is not None and pod.metadata.uid == uid and pod.spec.node_name:
             # The binder was faster, and the watch has not shown it yet.
             return False
         self._binds.withdraw(key, request.metadata.uid)
-        self._binds.give_up(key)
-        self._gang_binding.fail_pod(key, "its BindRequest was withdrawn")
+        self._binds.give_up(key, uid, None)
+        self._gang_binding.fail_pod(key, uid, "its BindRequest was withdrawn")
         return True

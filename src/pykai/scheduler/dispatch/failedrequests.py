@@ -58,7 +58,8 @@ class FailedRequests:
             self._gang_binding.on_request_change(request)
         elif self._pod_binding.write_of(change.key) is None and not self._binds.is_assumed(change.key):
             # The end of an older request of the same name does not concern the one that we write or have written.
-            self._gang_binding.fail_pod(change.key, "its BindRequest was deleted")
+            if (pod := self._pods.get(change.key)) is not None:
+                self._gang_binding.fail_pod(change.key, pod.metadata.uid, "its BindRequest was deleted")
 
     def _on_binder_gave_up(self, request: BindRequest) -> None:
         """If the binder has given up on a request, count that and let the pod pause, once for each request."""
@@ -89,6 +90,6 @@ class FailedRequests:
             pod = self._pods.get(pod_key)
             if pod is not None and not pod.spec.node_name:
                 why = request.status.reason or f"node {request.spec.selected_node} is gone"
-                self._gang_binding.fail_pod(pod_key, why)
+                self._gang_binding.fail_pod(pod_key, pod.metadata.uid, why)
                 self._on_binder_gave_up(request)
             self._tasks.start(self._deletions.delete_request(key, request.metadata.uid), f"end of BindRequest {key}")

@@ -59,7 +59,7 @@ class ForgedRequests:
     def stop(self) -> None:
         """Stop leading."""
         self._leading = False
-        self._binds.stop_verifying()
+        self._verifier.stop()
         for task in self._tasks.values():
             task.cancel()
 

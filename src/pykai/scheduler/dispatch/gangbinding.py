@@ -97,7 +97,7 @@ class GangBinding:
         group = self._groups.get(key)
         if group is None:
             for entry in entries:
-                self._binds.give_up(f"{key.partition('/')[0]}/{entry.pod}")
+                self._binds.give_up(object_key(split_key(key)[0], entry.pod), entry.uid, entry.node)
             return
         plan = self._plans.get(key)
         if plan is None:
@@ -207,12 +207,12 @@ class GangBinding:
         pod = self._pods.get(pod_key)
         return self._plans.get(group_key(pod)) if pod is not None else None
 
-    def fail_pod(self, pod_key: str, why: str) -> None:
-        """Record that a pod with a BindRequest will not be bound."""
+    def fail_pod(self, pod_key: str, uid: str, why: str) -> None:
+        """Record that a pod with a BindRequest will not be bound; another pod of its name is left alone."""
         plan = self.plan_of_pod(pod_key)
         if plan is not None:
             entry = plan.in_flight.get(split_key(pod_key)[1])
-            if entry is not None and entry.request is not None:
+            if entry is not None and entry.uid == uid and entry.request is not None:
                 plan.mark_failed(entry, why)
                 self.finish_if_settled(plan)
 

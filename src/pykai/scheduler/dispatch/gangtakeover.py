@@ -146,7 +146,7 @@ class GangTakeover:
             if can_complete:
                 self._gang_binding.bind_pod(plan, entry, seen_generation)
             else:
-                self._binds.give_up_to(object_key(plan.namespace, entry.pod), entry.uid, entry.node)
+                self._binds.give_up(object_key(plan.namespace, entry.pod), entry.uid, entry.node)
                 plan.mark_failed(entry, loss)
         self._gang_binding.finish_if_settled(plan)
 

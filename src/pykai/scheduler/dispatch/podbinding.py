@@ -132,7 +132,7 @@ class PodBinding:
             log.info("pod %s is not bound to node %s: %s", key, entry.node, result.why)
             self.drop_overtaken(namespace, entry)
         elif result.outcome is BindOutcome.GONE:
-            self._binds.give_up_to(key, entry.uid, entry.node, AssumptionEvent.OBJECT_GONE)
+            self._binds.give_up(key, entry.uid, entry.node, AssumptionEvent.OBJECT_GONE)
         else:
             self._on_refused(key, entry, result, counted_causes)
         on_result(result)
@@ -140,12 +140,12 @@ class PodBinding:
     def drop_overtaken(self, namespace: str, entry: PendingBind) -> None:
         """Drop a bind whose place other pods have taken; the pod is decided again at once."""
         self._metrics.count_overtaken_bind()
-        self._binds.give_up_to(object_key(namespace, entry.pod), entry.uid, entry.node)
+        self._binds.give_up(object_key(namespace, entry.pod), entry.uid, entry.node)
 
     def drop_unrecorded(self, namespace: str, entry: PendingBind, why: str) -> None:
         """Drop a bind because the plan of its gang could not be recorded; the pod backs off."""
         key = object_key(namespace, entry.pod)
-        self._binds.give_up_to(key, entry.uid, entry.node)
+        self._binds.give_up(key, entry.uid, entry.node)
         self._status_events.binding_failed(key, entry.uid, entry.node, why)
         self._backoff.start(key, entry.uid)
 
@@ -157,7 +157,7 @@ class PodBinding:
             self._status_events.label_node_pool(key, entry.uid)
 
     def _on_refused(self, key: str, entry: PendingBind, result: BindResult, counted_causes: set[str] | None) -> None:
-        self._binds.give_up_to(key, entry.uid, entry.node, AssumptionEvent.REFUSED)
+        self._binds.give_up(key, entry.uid, entry.node, AssumptionEvent.REFUSED)
         self._metrics.count_refused_bind()
         log.warning("pod %s was not bound to node %s: %s", key, entry.node, result.why)
         self._status_events.binding_failed(key, entry.uid, entry.node, result.why)

@@ -9,8 +9,9 @@ them.  Such an assumption is about one of four writes:
 - a note: stamps and conditions of a PodGroup are laid over the object (cycle:EXP-16).
 
 `TRANSITIONS` is the whole machine; docs/scheduler.md shows it.  The holders of assumptions (`bindassumptions`,
-`pendingevictions`, `overlays`) find the assumption that an event is about, by uid and node, so that stale events do not
-reach it.  An event that the table does not list is logged as an error and changes nothing.
+`pendingevictions`, `overlays`) find the assumption that an event is about by the uid of its object, and a bind also by
+its node, so that stale events do not reach it.  An event that the table does not list is logged as an error and
+changes nothing.
 """
 
 from __future__ import annotations

@@ -85,11 +85,6 @@ class BindAssumptions:
         """Whether a bind of this pod was decided and neither seen nor given up."""
         return key in self._binds
 
-    def state_of(self, key: str) -> AssumptionState | None:
-        """The state of the bind of a pod, None if none is assumed."""
-        bind = self._binds.get(key)
-        return None if bind is None else bind.state
-
     def on_node(self, node: str) -> Collection[BindRequest]:
         """The assumed binds to a node."""
         return [self._binds[key].request for key in self._binds_by_node.get(node, ())]
@@ -104,21 +99,18 @@ class BindAssumptions:
 
         return report
 
-    def give_up(self, key: str) -> None:
-        """Drop the bind: the pod waits again."""
-        if (bind := self._binds.get(key)) is not None:
-            self._end(bind, AssumptionEvent.TAKEN_BACK)
-
-    def give_up_to(self, key: str, uid: str, node: str, event: AssumptionEvent = AssumptionEvent.TAKEN_BACK) -> None:
-        """The same, unless another pod of the name, or another node, has been decided on meanwhile."""
+    def give_up(
+        self, key: str, uid: str, node: str | None, event: AssumptionEvent = AssumptionEvent.TAKEN_BACK
+    ) -> None:
+        """Drop the bind of a pod, so that it waits again, unless another node (None: any) was decided on meanwhile."""
         if (bind := self._find(key, uid, node)) is not None:
             self._end(bind, event)
 
-    def _find(self, key: str, uid: str, node: str) -> AssumedBind | None:
+    def _find(self, key: str, uid: str, node: str | None) -> AssumedBind | None:
         bind = self._binds.get(key)
-        if bind is None or (owner_uid(bind.request), bind.request.spec.selected_node) != (uid, node):
+        if bind is None or owner_uid(bind.request) != uid:
             return None
-        return bind
+        return bind if node is None or bind.request.spec.selected_node == node else None
 
     def _end(self, bind: AssumedBind, event: AssumptionEvent) -> None:
         """Apply an event that ends a bind: from now on the request that the watch shows counts."""
@@ -158,21 +150,21 @@ class BindAssumptions:
         if key not in self._binds:
             self._queue.add(remove_by_key("BindRequest", key))
 
-    def keep_request(self, key: str) -> None:
+    def keep_request(self, key: str, uid: str) -> None:
         """A BindRequest could not be deleted: it counts again."""
-        self._end_doubt(key, AssumptionEvent.REFUSED)
+        self._end_doubt(key, AssumptionEvent.REFUSED, uid)
 
     def _is_in_doubt(self, key: str) -> bool:
         withdrawals = self._withdrawals.get(key)
         return withdrawals is not None and any(each.state is AssumptionState.IN_DOUBT for each in withdrawals.values())
 
-    def _end_doubt(self, key: str, event: AssumptionEvent) -> None:
-        if not self._is_in_doubt(key):
-            return
-        for each in list(self._withdrawals[key].values()):
-            if each.state is AssumptionState.IN_DOUBT:
-                self._end_withdrawal(each, event)
-        if key not in self._binds and key not in self._requests:
+    def _end_doubt(self, key: str, event: AssumptionEvent, uid: str | None = None) -> None:
+        """End the withdrawals in doubt, or the one of the request with this uid."""
+        withdrawals = self._withdrawals.get(key, {}).values()
+        in_doubt = [each for each in withdrawals if each.state is AssumptionState.IN_DOUBT and uid in (None, each.uid)]
+        for each in in_doubt:
+            self._end_withdrawal(each, event)
+        if in_doubt and key not in self._binds and key not in self._requests:
             self._queue.add(remove_by_key("BindRequest", key))
 
     def _end_withdrawal(self, withdrawal: Withdrawal, event: AssumptionEvent) -> None:
@@ -208,10 +200,6 @@ class BindAssumptions:
         for key, request in zip(self._requests.keys(), self._requests.values(), strict=True):
             if self._verifier.objection(request):
                 self._queue.add(remove_by_key("BindRequest", key))
-
-    def stop_verifying(self) -> None:
-        """Stop leading: BindRequests count as they are."""
-        self._verifier.stop()
 
     def on_request_change(self, change: Change[BindRequest]) -> None:
         """Handle a change of a BindRequest."""

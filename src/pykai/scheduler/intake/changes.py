@@ -39,7 +39,11 @@ def differs(old: Any, new: Any) -> bool:
 
 
 def pod_differs(old: Pod, new: Pod) -> bool:
-    """Whether the engine could see a difference between two versions of a pod; it does not read conditions."""
+    """Whether the engine could see a difference between two versions of a pod.
+
+    Conditions are not compared.  The engine reads one, EvictedFor: it is written right before a pod is deleted, and the
+    deletion is a difference.
+    """
     was, now = old.status, new.status
     return (
         was.phase != now.phase

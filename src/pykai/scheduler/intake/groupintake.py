@@ -112,10 +112,10 @@ class GroupIntake:
             self._queue.add_quietly(ApplyObject(self._sanitise(after)))
         return True
 
-    def on_overlay_written(self, key: str, part: str, resource_version: str) -> None:
+    def on_overlay_written(self, key: str, uid: str, part: str, resource_version: str) -> None:
         """All writes on a part of a PodGroup were answered, the last with this version; "" if it failed for good."""
         overlay = self._overlays.get(key)
-        if overlay is None:
+        if overlay is None or overlay.uid != uid:
             return
         overlay.parts_in_flight.discard(part)
         if resource_version.isdecimal():

@@ -66,10 +66,10 @@ class PendingEvictions:
         )
         self._evictions[key] = PendingEviction(key, AssumptionState.DECIDED, uid, condition)
 
-    def advance(self, key: str, event: AssumptionEvent) -> bool:
-        """Apply an event to an eviction; whether that ended it."""
+    def advance(self, key: str, uid: str, event: AssumptionEvent) -> bool:
+        """Apply an event to the eviction of this very pod; whether that ended it."""
         eviction = self._evictions.get(key)
-        if eviction is None or not eviction.advance(event):
+        if eviction is None or eviction.uid != uid or not eviction.advance(event):
             return False
         del self._evictions[key]
         return True
@@ -80,14 +80,14 @@ class PendingEvictions:
         if eviction is None:
             return
         if pod is None or pod.metadata.uid != eviction.uid:
-            self.advance(key, AssumptionEvent.OBJECT_GONE)
+            self.advance(key, eviction.uid, AssumptionEvent.OBJECT_GONE)
         elif pod.metadata.deletion_timestamp is not None:
-            self.advance(key, AssumptionEvent.OBSERVED)
+            self.advance(key, eviction.uid, AssumptionEvent.OBSERVED)
 
-    def is_unseen(self, key: str, uid: str) -> bool:
-        """Whether we evict this very pod and its object does not show it."""
+    def is_unseen(self, key: str, uid: str | None = None) -> bool:
+        """Whether we evict this very pod (None: any pod of the name) and its object does not show it."""
         eviction = self._evictions.get(key)
-        return eviction is not None and eviction.uid == uid and eviction.state in _UNSEEN
+        return eviction is not None and uid in (None, eviction.uid) and eviction.state in _UNSEEN
 
     def unseen(self) -> list[str]:
         """Keys of the pods that count as terminating although their objects do not show it."""

@@ -36,11 +36,7 @@ class StatusAssumptions:
     def eviction_written(self, key: str, uid: str) -> None:
         """The server has accepted the deletion of a pod."""
         if self._evictions.is_unseen(key, uid):
-            self._evictions.advance(key, AssumptionEvent.ACCEPTED)
-
-    def is_eviction_assumed(self, key: str, uid: str) -> bool:
-        """Whether we evict this very pod and have not seen it terminating."""
-        return self._evictions.is_unseen(key, uid)
+            self._evictions.advance(key, uid, AssumptionEvent.ACCEPTED)
 
     def operations(self) -> list[AssumeStatus]:
         """All assumptions, for new tables: pods held back, then those we evict and have not seen terminating."""
@@ -56,9 +52,15 @@ class StatusAssumptions:
         self._gated[key] = None
         self._queue.add(AssumeStatus(key, TaskStatus.GATED))
 
-    def forget(self, key: str, event: AssumptionEvent = AssumptionEvent.TAKEN_BACK) -> None:
-        """Drop all assumptions about the state of a pod."""
-        self._gated.pop(key, None)
-        self._queue.add(AssumeStatus(key, None))
-        if self._evictions.advance(key, event) and (pod := self._pods.get(key)) is not None:
-            self._pod_intake.apply(pod)
+    def release_gated(self, key: str) -> None:
+        """Let a pod that was kept out of the cycles take part again."""
+        if key in self._gated:
+            del self._gated[key]
+            self._queue.add(AssumeStatus(key, TaskStatus.RELEASING if self._evictions.is_unseen(key) else None))
+
+    def give_up_eviction(self, key: str, uid: str, event: AssumptionEvent = AssumptionEvent.TAKEN_BACK) -> None:
+        """Drop the eviction of a pod; another pod of its name is left alone."""
+        if self._evictions.advance(key, uid, event):
+            self._queue.add(AssumeStatus(key, TaskStatus.GATED if key in self._gated else None))
+            if (pod := self._pods.get(key)) is not None:
+                self._pod_intake.apply(pod)

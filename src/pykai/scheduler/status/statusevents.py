@@ -183,9 +183,8 @@ class StatusEvents:
             return self._group_patch(current, conditions_patch(current.metadata.uid, wanted, version), "status")
 
         self._group_intake.overlay(key, _CONDITIONS, conditions=conditions)
-        self._writes.put(
-            f"group status {key}", make_patch, partial(self._group_intake.on_overlay_written, key, _CONDITIONS)
-        )
+        on_written = partial(self._group_intake.on_overlay_written, key, group.metadata.uid, _CONDITIONS)
+        self._writes.put(f"group status {key}", make_patch, on_written)
 
     def _clear_conditions(self, key: str) -> None:
         group = self._group_intake.overlaid(key)
@@ -201,9 +200,8 @@ class StatusEvents:
             return self._group_patch(current, conditions_patch(current.metadata.uid, [], ""), "status")
 
         self._group_intake.overlay(key, _CONDITIONS, conditions=[])
-        self._writes.put(
-            f"group status {key}", make_patch, partial(self._group_intake.on_overlay_written, key, _CONDITIONS)
-        )
+        on_written = partial(self._group_intake.on_overlay_written, key, group.metadata.uid, _CONDITIONS)
+        self._writes.put(f"group status {key}", make_patch, on_written)
 
     def annotate_group(self, key: str, timestamp_annotations: Mapping[str, str | None]) -> None:
         """Set (or with None remove) annotations of a PodGroup."""
@@ -223,7 +221,7 @@ class StatusEvents:
 
         def on_written(version: str) -> None:
             self._pending_annotations.pop(key, None)
-            self._group_intake.on_overlay_written(key, _ANNOTATIONS, version)
+            self._group_intake.on_overlay_written(key, uid, _ANNOTATIONS, version)
 
         self._group_intake.overlay(key, _ANNOTATIONS, annotations=timestamp_annotations)
         self._writes.put(f"group annotations {key}", make_patch, on_written)
