@@ -140,15 +140,19 @@ CUDA_MEMORY_LIMIT_KEY: Final = "CUDA_DEVICE_MEMORY_LIMIT"
 CDI_DEVICE_PREFIX: Final = "k8s.device-plugin.nvidia.com/gpu="
 
 # Labels of workload frameworks that decide the order of tasks.
+KUBEFLOW_JOB_NAME_LABEL: Final = "training.kubeflow.org/job-name"
 KUBEFLOW_ROLE_LABEL: Final = "training.kubeflow.org/job-role"
 KUBEFLOW_FIRST_ROLES: Final = frozenset({"master", "launcher"})
 RAY_NODE_TYPE_LABEL: Final = "ray.io/node-type"
 RAY_HEAD: Final = "head"
 
 # Labels and annotations of workload frameworks that say which part of its workload a pod is.
+JOBSET_REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+JOBSET_JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
 KUBEFLOW_REPLICA_TYPE_LABEL: Final = "training.kubeflow.org/replica-type"
 KUBEFLOW_REPLICA_INDEX_LABEL: Final = "training.kubeflow.org/replica-index"
 LWS_WORKER_INDEX_LABEL: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+LWS_GROUP_INDEX_LABEL: Final = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_SIZE_ANNOTATION: Final = "leaderworkerset.sigs.k8s.io/size"
 
 # Resource names.

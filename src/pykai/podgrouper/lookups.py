@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pykai.api.core import PriorityClass
+from pykai.api.core import Pod, PriorityClass
 from pykai.api.keys import object_key
 from pykai.api.scheduling import PodGroup
 from pykai.kube.store import Store
-from pykai.podgrouper.metadata import KindDefaults, ObjectName, ObjectNotRead
+from pykai.podgrouper.kinds import grouper_for
+from pykai.podgrouper.metadata import (
+    POD_LOOKUPS,
+    Grouper,
+    GroupVersionKind,
+    KindDefaults,
+    ObjectName,
+    ObjectNotRead,
+)
+
+
+def index_pods(pods: Store[Pod]) -> None:
+    """Index pods by the labels that groupers look them up by."""
+    for keys in POD_LOOKUPS:
+        pods.index(_index_name(keys), _label_values(keys))
 
 
 @dataclass(frozen=True, slots=True)
 class Lookups:
     """The readers for one call of one grouper."""
 
+    groupers: Mapping[GroupVersionKind, Grouper]
     classes: Store[PriorityClass]
     groups: Store[PodGroup]
+    labelled_pods: Store[Pod]
     defaults: Mapping[str, KindDefaults]
     #: other objects, as far as they have been read for this call; None for one that does not exist
     objects: dict[ObjectName, Mapping[str, Any] | None] = field(default_factory=dict)
@@ -35,8 +51,37 @@ class Lookups:
         """See `metadata.Readers`."""
         return self.groups.get(object_key(namespace, name))
 
+    def pods(self, namespace: str, labels: Mapping[str, str]) -> Collection[Pod]:
+        """See `metadata.Readers`."""
+        keys = tuple(sorted(labels))
+        return self.labelled_pods.by_index(_index_name(keys), _index_value(namespace, [labels[key] for key in keys]))
+
     def object(self, which: ObjectName) -> Mapping[str, Any] | None:
         """See `metadata.Readers`."""
         if which not in self.objects:
             raise ObjectNotRead(which)
         return self.objects[which]
+
+    def grouper(self, kind: GroupVersionKind) -> Grouper:
+        """See `metadata.Readers`."""
+        return grouper_for(self.groupers, kind)
+
+
+def _label_values(keys: tuple[str, ...]) -> Callable[[Pod], tuple[str, ...]]:
+    ordered = tuple(sorted(keys))
+
+    def values_of(pod: Pod) -> tuple[str, ...]:
+        labels = pod.metadata.labels
+        values = [labels[key] for key in ordered if key in labels]
+        return (_index_value(pod.metadata.namespace, values),) if len(values) == len(ordered) else ()
+
+    return values_of
+
+
+def _index_name(keys: tuple[str, ...]) -> str:
+    return f"podgrouper-labels {' '.join(sorted(keys))}"
+
+
+def _index_value(namespace: str, values: list[str]) -> str:
+    # Neither names nor label values hold a slash.
+    return "/".join((namespace, *values))

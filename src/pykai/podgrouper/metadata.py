@@ -12,15 +12,18 @@ stays in one place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.meta import ObjectMeta, OwnerReference
 from pykai.api.scheduling import PodGroup, SubGroup, TopologyConstraint
 from pykai.core.model.problems import Problem
+
+#: API group, version (`*` for any), kind
+GroupVersionKind = tuple[str, str, str]
 
 
 class GroupingError(Exception):
@@ -64,6 +67,11 @@ class Owner:
         """The version without the group."""
         return self.api_version.rpartition("/")[2]
 
+    @property
+    def group_version_kind(self) -> GroupVersionKind:
+        """What its grouper is looked up by."""
+        return self.group, self.version, self.kind
+
     @classmethod
     def of_pod(cls, pod: Pod) -> Owner:
         """The pod as a workload of its own."""
@@ -82,6 +90,10 @@ class GroupingSettings:
     queue_label: str = names.QUEUE_LABEL
     node_pool_label: str = names.NODE_POOL_LABEL
     search_legacy_groups: bool = True
+
+
+#: Sets of labels by which groupers look up pods; pods are indexed by each.
+POD_LOOKUPS: Final = ((names.KUBEFLOW_JOB_NAME_LABEL, names.KUBEFLOW_ROLE_LABEL),)
 
 
 class KindDefaults(NamedTuple):
@@ -106,8 +118,16 @@ class Readers(Protocol):
         """The PodGroup, if there is one."""
         ...
 
+    def pods(self, namespace: str, labels: Mapping[str, str]) -> Collection[Pod]:
+        """Pods of ours with these labels, terminating ones included; `POD_LOOKUPS` must list the keys."""
+        ...
+
     def object(self, which: ObjectName) -> Mapping[str, Any] | None:
         """Any other object, None if it does not exist; raises `ObjectNotRead` while it has not been read."""
+        ...
+
+    def grouper(self, kind: GroupVersionKind) -> Grouper:
+        """The grouper of another kind, for kinds that leave grouping to what they own."""
         ...
 
 

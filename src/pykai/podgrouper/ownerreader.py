@@ -11,8 +11,8 @@ from pykai.api.core import Pod
 from pykai.api.keys import object_key
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
-from pykai.podgrouper.kinds.table import GroupVersionKind, watched_kinds
-from pykai.podgrouper.metadata import Grouper, ObjectName, Owner
+from pykai.podgrouper.kinds.table import watched_kinds
+from pykai.podgrouper.metadata import Grouper, GroupVersionKind, ObjectName, Owner
 from pykai.podgrouper.owners import ObjectMetadataOnly, OwnerCache, controller_uid, find_owners
 from pykai.podgrouper.restmapper import RestMapper
 

@@ -37,12 +37,21 @@ from pykai.kube.reconcilingservice import ReconcilingService
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.podgrouper.defaults import inherited_fields
+from pykai.podgrouper.grouping import needs_grouping, opts_out, pod_metadata
 from pykai.podgrouper.groupwriter import PodGroupWriter
 from pykai.podgrouper.kinddefaults import read_kind_defaults
-from pykai.podgrouper.kinds import grouper_for, installed_groupers
-from pykai.podgrouper.kinds.table import GroupVersionKind
-from pykai.podgrouper.lookups import Lookups
-from pykai.podgrouper.metadata import Grouper, GroupingError, KindDefaults, Metadata, ObjectName, ObjectNotRead, Owner
+from pykai.podgrouper.kinds import installed_groupers
+from pykai.podgrouper.lookups import Lookups, index_pods
+from pykai.podgrouper.metadata import (
+    Grouper,
+    GroupingError,
+    GroupVersionKind,
+    KindDefaults,
+    Metadata,
+    ObjectName,
+    ObjectNotRead,
+    Owner,
+)
 from pykai.podgrouper.oldestpods import OldestPods, group_key
 from pykai.podgrouper.options import FLAGS, PodGrouperOptions, selector_pairs
 from pykai.podgrouper.ownerreader import OwnerReader
@@ -51,7 +60,6 @@ from pykai.podgrouper.writes import pod_patch
 
 _log = logging.getLogger(__name__)
 
-_FINISHED: Final = frozenset(("Succeeded", "Failed"))
 _BY_OWNER, _BY_GROUP = "podgrouper-owner", "podgrouper-group"
 #: pods without a node by their owner: a Job changes with each of its ten thousand pods
 _UNSCHEDULED_BY_OWNER = "podgrouper-waiting"
@@ -122,6 +130,7 @@ class PodGrouper(ReconcilingService):
         self._pods.index(_BY_OWNER, controller_uid)
         self._pods.index(_UNSCHEDULED_BY_OWNER, lambda pod: () if pod.spec.node_name else controller_uid(pod))
         self._pods.index(_BY_GROUP, lambda pod: (group,) if (group := group_key(pod)) else ())
+        index_pods(self._pods)
         self._owners = OwnerReader(runtime, groupers, options.owner_memory_s)
         self._oldest_pods = OldestPods(self._pods)
         self._writer = PodGroupWriter(
@@ -159,20 +168,7 @@ class PodGrouper(ReconcilingService):
             self._reconciler.enqueue(change.key)
 
     def _needs_grouping(self, pod: Pod) -> bool:
-        """Whether there may be something to do for the pod; every check that needs no owner.
-
-        Statements: workloads:EX-1, EX-2.
-        """
-        annotations = pod.metadata.annotations
-        if pod.spec.scheduler_name != self._options.scheduler_name:
-            return False
-        if annotations.get(names.SKIP_POD_GROUPER_ANNOTATION) == "true":
-            return False
-        if names.POD_GROUP_ANNOTATION in annotations:
-            # A pod without owners is grouped once; one that has ended stays where it was.
-            if not pod.metadata.owner_references or pod.status.phase in _FINISHED:
-                return False
-        return self._in_namespace(pod.metadata.namespace)
+        return needs_grouping(pod, self._options.scheduler_name) and self._in_namespace(pod.metadata.namespace)
 
     def _in_namespace(self, name: str) -> bool:
         if self._namespaces is None:
@@ -283,8 +279,7 @@ class PodGrouper(ReconcilingService):
 
     async def _group(self, pod: Pod) -> float | None:
         top, owners = await self._owners.find(pod)
-        # The annotations of owners are known only after the climb (workloads:EX-3).
-        if any(owner.metadata.annotations.get(names.SKIP_POD_GROUPER_ANNOTATION) == "true" for owner in owners):
+        if opts_out(owners):
             return None
         meta = await self._run_grouper(top, pod, owners)
         meta = await self._as_oldest_pod(meta, pod)
@@ -319,13 +314,11 @@ class PodGrouper(ReconcilingService):
             self._recorder.event(about, "Warning", names.EVENT_INVALID_WORKLOAD, text)
 
     async def _run_grouper(self, top: Owner, pod: Pod, owners: tuple[Owner, ...]) -> Metadata:
-        """The result of the top owner's grouper, with the node pool added."""
-        grouper = grouper_for(self._groupers, (top.group, top.version, top.kind))
-        readers = Lookups(self._classes, self._groups, self._defaults)
+        """The result of the top owner's grouper; what it needs is read on the way."""
+        readers = Lookups(self._groupers, self._classes, self._groups, self._pods, self._defaults)
         while True:
             try:
-                meta = grouper(top, pod, owners, self._settings, readers)
-                break
+                return pod_metadata(top, pod, owners, self._settings, readers)
             except ObjectNotRead as wanted:
                 await self._read_into(wanted.object_name, readers)
             except GroupingError:
@@ -333,11 +326,6 @@ class PodGrouper(ReconcilingService):
             except Exception as error:
                 _log.exception("the grouper of %s failed", top.kind)
                 raise GroupingError(f"the grouper of {top.kind} failed: {error}") from error
-        pool_label = self._settings.node_pool_label
-        pool = pod.metadata.labels.get(pool_label) if pool_label else None
-        if pool is not None and pool_label not in meta.labels:
-            meta = replace(meta, labels={**meta.labels, pool_label: pool})
-        return meta
 
     async def _as_oldest_pod(self, meta: Metadata, pod: Pod) -> Metadata:
         """The result for the oldest pod of the group, with the subgroup of this one; see `oldestpods`."""

@@ -17,8 +17,8 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from pykai.podgrouper.kinds.default import group_default
-from pykai.podgrouper.kinds.table import GroupVersionKind, built_in_groupers
-from pykai.podgrouper.metadata import Grouper
+from pykai.podgrouper.kinds.table import built_in_groupers
+from pykai.podgrouper.metadata import Grouper, GroupVersionKind
 
 _log = logging.getLogger(__name__)
 

@@ -21,14 +21,14 @@ from pykai.podgrouper.kinds.default import group_default
 from pykai.podgrouper.kinds.deployment import group_deployment
 from pykai.podgrouper.kinds.job import group_job
 from pykai.podgrouper.kinds.pod import group_pod
-from pykai.podgrouper.metadata import Grouper
+from pykai.podgrouper.metadata import Grouper, GroupVersionKind
 from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly
 
 _READ = ("get",)
 _WATCH = ("list", "watch", "get")
 
-#: API group, version, kind
-GroupVersionKind = tuple[str, str, str]
+_SUSPEND = ("spec", "suspend")
+_KUBEFLOW_SUSPEND = ("spec", "runPolicy", "suspend")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,49 +42,76 @@ class WorkloadKind:
     cached_as: type[ObjectMetadataOnly] | None = None
     #: what the pod grouper may do with objects of the kind
     verbs: tuple[str, ...] = _READ
+    #: the row holds for every version of the kind; `resource` names the usual one
+    any_version: bool = False
+    #: the field that suspends an object, as names from the top; None where a kind has none
+    suspend_path: tuple[str, ...] | None = None
 
     @property
     def group_version_kind(self) -> GroupVersionKind:
-        """API group, version, kind."""
-        return self.resource.group, self.resource.version, self.resource.kind
+        """API group, version or `*`, kind."""
+        return self.resource.group, "*" if self.any_version else self.resource.version, self.resource.kind
 
 
 def _watched(
-    resource: Resource, grouper: Grouper, cached_as: type[ObjectMetadataOnly] = ObjectMetadataOnly
+    resource: Resource,
+    grouper: Grouper,
+    cached_as: type[ObjectMetadataOnly] = ObjectMetadataOnly,
+    suspend_path: tuple[str, ...] | None = None,
 ) -> WorkloadKind:
-    return WorkloadKind(resource, grouper, cached_as, _WATCH)
+    return WorkloadKind(resource, grouper, cached_as, _WATCH, suspend_path=suspend_path)
 
 
-def _read_kinds(group: str, version: str, *kinds: str) -> Iterator[WorkloadKind]:
-    """Kinds of one API group without a grouper of their own; any version may be read, this one is the usual."""
-    for kind in kinds:
-        yield WorkloadKind(Resource(group, version, f"{kind.lower()}s", kind, True))
+def _foreign(
+    group: str,
+    versions: str,
+    *kinds: str,
+    grouper: Grouper | None = None,
+    suspend_path: tuple[str, ...] | None = None,
+    any_version: bool = False,
+) -> Iterator[WorkloadKind]:
+    """Kinds of one API group that share a grouper, a row for each of the versions, the usual one last."""
+    for version in versions.split():
+        for kind in kinds:
+            resource = Resource(group, version, f"{kind.lower()}s", kind, True)
+            yield WorkloadKind(resource, grouper, any_version=any_version, suspend_path=suspend_path)
 
 
 _ROWS = (
     # The service itself watches pods.
     WorkloadKind(resources.PODS, group_pod, verbs=()),
-    _watched(resources.JOBS, group_job, JobProgress),
+    _watched(resources.JOBS, group_job, JobProgress, _SUSPEND),
     _watched(resources.CRON_JOBS, group_cron_job),
     _watched(resources.DEPLOYMENTS, group_deployment),
     _watched(resources.REPLICA_SETS, group_default),
     _watched(resources.STATEFUL_SETS, group_default),
     # workloads:12.3
-    *_read_kinds("amlarc.azureml.com", "v1alpha1", "AmlJob"),
-    *_read_kinds("argoproj.io", "v1alpha1", "Workflow"),
-    *_read_kinds("egx.nvidia.io", "v1", "SPOTRequest"),
-    *_read_kinds("grove.io", "v1alpha1", "PodClique", "PodCliqueScalingGroup", "PodCliqueSet", "PodGangSet"),
-    *_read_kinds("jobset.x-k8s.io", "v1alpha2", "JobSet"),
-    *_read_kinds("kubeflow.org", "v1", "JAXJob", "MPIJob", "PyTorchJob", "TFJob", "XGBoostJob"),
-    *_read_kinds("kubeflow.org", "v1beta1", "Notebook"),
-    *_read_kinds("kubeflow.org", "v1alpha1", "ScheduledWorkflow"),
-    *_read_kinds("kubevirt.io", "v1", "VirtualMachine", "VirtualMachineInstance"),
-    *_read_kinds("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
-    *_read_kinds("machinelearning.seldon.io", "v1", "SeldonDeployment"),
-    *_read_kinds("nvidia.com", "v1alpha1", "DynamoGraphDeployment"),
-    *_read_kinds("ray.io", "v1", "RayCluster", "RayJob", "RayService"),
-    *_read_kinds("run.ai", "v1", "RunaiJob"),
-    *_read_kinds(
+    *_foreign("amlarc.azureml.com", "v1alpha1", "AmlJob"),
+    *_foreign("argoproj.io", "v1alpha1", "Workflow"),
+    *_foreign("egx.nvidia.io", "v1", "SPOTRequest"),
+    *_foreign("grove.io", "v1alpha1", "PodClique", "PodCliqueScalingGroup", "PodCliqueSet", "PodGangSet"),
+    *_foreign("jobset.x-k8s.io", "v1alpha2", "JobSet", suspend_path=_SUSPEND),
+    *_foreign(
+        "kubeflow.org",
+        "v1",
+        "JAXJob",
+        "MPIJob",
+        "PyTorchJob",
+        "TFJob",
+        "XGBoostJob",
+        suspend_path=_KUBEFLOW_SUSPEND,
+    ),
+    *_foreign("kubeflow.org", "v2beta1", "MPIJob", suspend_path=_KUBEFLOW_SUSPEND),
+    *_foreign("kubeflow.org", "v1beta1", "Notebook"),
+    *_foreign("kubeflow.org", "v1alpha1", "ScheduledWorkflow"),
+    *_foreign("kubevirt.io", "v1", "VirtualMachine", "VirtualMachineInstance"),
+    *_foreign("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
+    *_foreign("machinelearning.seldon.io", "v1alpha2 v1", "SeldonDeployment"),
+    *_foreign("nvidia.com", "v1alpha1", "DynamoGraphDeployment", any_version=True),
+    *_foreign("ray.io", "v1alpha1 v1", "RayCluster", "RayService"),
+    *_foreign("ray.io", "v1alpha1 v1", "RayJob", suspend_path=_SUSPEND),
+    *_foreign("run.ai", "v1", "RunaiJob"),
+    *_foreign(
         "run.ai",
         "v2alpha1",
         "DistributedInferenceWorkload",
@@ -92,11 +119,12 @@ _ROWS = (
         "InferenceWorkload",
         "InteractiveWorkload",
         "TrainingWorkload",
+        any_version=True,
     ),
-    *_read_kinds("serving.knative.dev", "v1", "Configuration", "Revision", "Service"),
-    *_read_kinds("tekton.dev", "v1", "PipelineRun", "TaskRun"),
-    *_read_kinds("trainer.kubeflow.org", "v1alpha1", "TrainJob"),
-    *_read_kinds("workspace.devfile.io", "v1alpha2", "DevWorkspace"),
+    *_foreign("serving.knative.dev", "v1", "Configuration", "Revision", "Service"),
+    *_foreign("tekton.dev", "v1", "PipelineRun", "TaskRun"),
+    *_foreign("trainer.kubeflow.org", "v1alpha1", "TrainJob", suspend_path=_SUSPEND),
+    *_foreign("workspace.devfile.io", "v1alpha2", "DevWorkspace"),
 )
 
 #: group, version and kind -> row

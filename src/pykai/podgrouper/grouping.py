@@ -1,0 +1,49 @@
+"""The decisions of the pod grouper about one pod, without I/O: is it ours to group, and which PodGroup is it to have?
+
+The service and the recorded cases (`dev.groupingcases`) go through these functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.podgrouper.metadata import GroupingSettings, Metadata, Owner, Readers
+
+_FINISHED: Final = frozenset(("Succeeded", "Failed"))
+
+
+def needs_grouping(pod: Pod, scheduler_name: str) -> bool:
+    """Whether there may be something to do for the pod; every check that needs no owner.
+
+    Statements: workloads:EX-1, EX-2.
+    """
+    annotations = pod.metadata.annotations
+    if pod.spec.scheduler_name != scheduler_name:
+        return False
+    if annotations.get(names.SKIP_POD_GROUPER_ANNOTATION) == "true":
+        return False
+    # A pod without owners is grouped once; one that has ended stays where it was.
+    return names.POD_GROUP_ANNOTATION not in annotations or bool(
+        pod.metadata.owner_references and pod.status.phase not in _FINISHED
+    )
+
+
+def opts_out(owners: Iterable[Owner]) -> bool:
+    """Whether an owner leaves its pods to others; known only after the climb (workloads:EX-3)."""
+    return any(owner.metadata.annotations.get(names.SKIP_POD_GROUPER_ANNOTATION) == "true" for owner in owners)
+
+
+def pod_metadata(
+    top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
+) -> Metadata:
+    """The result of the top owner's grouper, with the node pool added."""
+    meta = readers.grouper(top.group_version_kind)(top, pod, owners, settings, readers)
+    pool_label = settings.node_pool_label
+    pool = pod.metadata.labels.get(pool_label) if pool_label else None
+    if pool is not None and pool_label not in meta.labels:
+        meta = replace(meta, labels={**meta.labels, pool_label: pool})
+    return meta
