@@ -1,7 +1,10 @@
 """Where the recorded groups of KAI's pod grouper are, and the notice when they are missing."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+
+from pykai.dev.groupingcases import GroupingCase, read_grouping_cases
 
 #: KAI_GROUPING_DIR, or `shared/grouping` beside the checkout.
 FOLDER = Path(os.environ.get("KAI_GROUPING_DIR") or Path(__file__).parents[3] / "shared" / "grouping")
@@ -10,3 +13,32 @@ MISSING = (
     f"NO GROUPING CASES: {FOLDER} is missing. The recorded work of KAI's pod grouper is NOT tested. "
     "Set KAI_GROUPING_DIR to the folder that holds it."
 )
+
+#: Cases of kinds whose grouper is not built yet; they pass nowhere, and leave this list when they do.
+NOT_GROUPED_YET: set[str] = {
+    "pytorch/master-workers",
+    "pytorch/workers-only",
+    "pytorch/min-available",
+    "pytorch/segments",
+    "tf/ps-worker-chief",
+    "xgboost/master-workers",
+    "jax/workers",
+    "mpi-v1/launcher-workers",
+    "trainjob/one",
+    "ray/cluster",
+    "ray/priority-label",
+    "jobset/two-any-order",
+    "lws/leader-created",
+    "lws/segments",
+    "argo/workflow",
+    "aml/job",
+}
+
+
+def recorded() -> Iterator[GroupingCase]:
+    """All cases of the folder; none where it is missing."""
+    for path in sorted(FOLDER.glob("*.jsonl")):
+        yield from read_grouping_cases(path)
+
+
+CASES = [case for case in recorded() if case.id not in NOT_GROUPED_YET]

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from pykai.api.core import Pod
 from pykai.api.decode import decode_as
 from pykai.api.meta import ObjectMeta, OwnerReference
-from pykai.api.scheduling import PodGroup
-from pykai.podgrouper.kinds import grouper_for
-from pykai.podgrouper.kinds.table import built_in_groupers
-from pykai.podgrouper.metadata import GroupingSettings, KindDefaults, Metadata, ObjectName, ObjectNotRead, Owner
+from pykai.dev.groupingcases import RecordedReaders
+from pykai.podgrouper.grouping import pod_metadata
+from pykai.podgrouper.metadata import GroupingSettings, Metadata, Owner
 
 Raw = dict[str, Any]
 Labels = Mapping[str, str]
-CLASSES = frozenset(("train", "build-preemptible", "build", "inference"))
 
 
 def owner(
@@ -28,8 +25,9 @@ def owner(
     labels: Labels | None = None,
     annotations: Labels | None = None,
     by: Owner | None = None,
+    **body: Any,
 ) -> Owner:
-    """A workload, owned by another."""
+    """A workload, owned by another, with the fields of its body such as `spec`."""
     above = (by.reference(),) if by is not None else ()
     meta = ObjectMeta(
         name=name,
@@ -39,7 +37,7 @@ def owner(
         annotations=dict(annotations or {}),
         owner_references=above,
     )
-    return Owner(api, kind, meta)
+    return Owner(api, kind, meta, body)
 
 
 def pod(
@@ -69,34 +67,9 @@ def _with_meta(base_pod: Pod, meta: ObjectMeta) -> Pod:
     return Pod(metadata=meta, spec=base_pod.spec, status=base_pod.status)
 
 
-@dataclass
-class FakeReaders:
-    """What a grouper may look up."""
-
-    classes: frozenset[str] = CLASSES
-    defaults: Mapping[str, KindDefaults] = field(default_factory=dict)
-    groups: dict[str, PodGroup] = field(default_factory=dict)
-    objects: dict[ObjectName, Mapping[str, Any] | None] = field(default_factory=dict)
-
-    def priority_class_exists(self, name: str) -> bool:
-        return name in self.classes
-
-    def kind_defaults(self) -> Mapping[str, KindDefaults]:
-        return self.defaults
-
-    def pod_group(self, namespace: str, name: str) -> PodGroup | None:
-        return self.groups.get(f"{namespace}/{name}")
-
-    def object(self, which: ObjectName) -> Mapping[str, Any] | None:
-        if which not in self.objects:
-            raise ObjectNotRead(which)
-        return self.objects[which]
-
-
 def grouped(
-    one: Pod, *owners: Owner, readers: FakeReaders | None = None, settings: GroupingSettings | None = None
+    one: Pod, *owners: Owner, readers: RecordedReaders | None = None, settings: GroupingSettings | None = None
 ) -> Metadata:
     """The grouper's result for a pod and its owners, nearest first."""
     top = owners[-1] if owners else Owner.of_pod(one)
-    grouper = grouper_for(built_in_groupers(), (top.group, top.version, top.kind))
-    return grouper(top, one, tuple(owners), settings or GroupingSettings(), readers or FakeReaders())
+    return pod_metadata(top, one, owners, settings or GroupingSettings(), readers or RecordedReaders())

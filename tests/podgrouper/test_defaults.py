@@ -6,10 +6,11 @@ import json
 
 import pytest
 
+from pykai.dev.groupingcases import RECORDED_CLASSES, RecordedReaders
 from pykai.podgrouper.defaults import inherited_fields
 from pykai.podgrouper.kinddefaults import read_kind_defaults
 from pykai.podgrouper.metadata import GroupingSettings, KindDefaults, Metadata
-from tests.podgrouper.groupings import CLASSES, FakeReaders, grouped, owner, pod
+from tests.podgrouper.groupings import grouped, owner, pod
 
 QUEUE, POOL, PREEMPTIBILITY = "kai.scheduler/queue", "kai.scheduler/node-pool", "kai.scheduler/preemptibility"
 DELAY, GRACE = "kai.scheduler/preemption-delay", "kai.scheduler/staleness-grace-period"
@@ -19,8 +20,8 @@ DEFAULTS = [
 ]
 
 
-def known_defaults(entries: object = DEFAULTS, classes: tuple[str, ...] = ("cm-a", "cm-k", "mine")) -> FakeReaders:
-    return FakeReaders(classes=CLASSES | set(classes), defaults=read_kind_defaults(json.dumps(entries)))
+def known_defaults(entries: object = DEFAULTS, classes: tuple[str, ...] = ("cm-a", "cm-k", "mine")) -> RecordedReaders:
+    return RecordedReaders(classes=RECORDED_CLASSES | set(classes), defaults=read_kind_defaults(json.dumps(entries)))
 
 
 def test_a_pod_without_anything_gets_all_defaults() -> None:
@@ -148,7 +149,7 @@ def test_later_entries_win_and_wrong_fields_are_empty() -> None:
 
 
 def test_a_core_kind_has_no_group_in_its_key() -> None:
-    known = FakeReaders(classes=frozenset(("c",)), defaults={"Pod": KindDefaults("c", "bogus")})
+    known = RecordedReaders(classes=frozenset(("c",)), defaults={"Pod": KindDefaults("c", "bogus")})
     meta = grouped(pod(), readers=known)
     assert (meta.priority_class, meta.preemptibility) == ("c", "")
 

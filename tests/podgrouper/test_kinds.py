@@ -9,6 +9,7 @@ import pytest
 
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import PodGroup
+from pykai.dev.groupingcases import RecordedReaders
 from pykai.podgrouper import kinds
 from pykai.podgrouper.kinds.default import group_default
 from pykai.podgrouper.kinds.job import group_job
@@ -16,7 +17,7 @@ from pykai.podgrouper.kinds.pod import group_pod
 from pykai.podgrouper.kinds.table import built_in_groupers
 from pykai.podgrouper.metadata import GroupingError, GroupingSettings, ObjectName, ObjectNotRead
 from pykai.podgrouper.writes import group_patch, new_group
-from tests.podgrouper.groupings import FakeReaders, grouped, owner, pod
+from tests.podgrouper.groupings import grouped, owner, pod
 
 MIN_MEMBER = "kai.scheduler/batch-min-member"
 
@@ -85,7 +86,7 @@ def test_a_job_with_invalid_values_is_refused(text: str) -> None:
 def test_a_pod_of_a_job_keeps_its_own_old_group() -> None:
     """workloads:T-63."""
     top = owner("Job", "j", "U", annotations={MIN_MEMBER: "4"})
-    known = FakeReaders(groups={"ns/pg-old-U": PodGroup()})
+    known = RecordedReaders(groups={"ns/pg-old-U": PodGroup()})
     legacy = grouped(pod("old", by=top), top, readers=known)
     assert (legacy.name, legacy.min_available) == ("pg-old-U", 1)
     fresh = grouped(pod("new", by=top), top, readers=known)
@@ -146,7 +147,7 @@ def test_an_executor_without_an_owner_joins_the_group_of_its_driver_as_it_is() -
     both = {"spark-app-name": "app", "spark-app-selector": "spark-1"}
     driver = grouped(pod("driver", "d", labels={**both, "spark-role": "driver"}, priority_class="build"))
     group = decode_as(PodGroup, new_group(driver))
-    known = FakeReaders(groups={"ns/spark-1": group})
+    known = RecordedReaders(groups={"ns/spark-1": group})
     alone = pod("exec", "e", labels={**both, "spark-role": "executor"})
     executor = grouped(alone, readers=known)
     assert group_patch(group, executor, GroupingSettings()) is None
@@ -182,4 +183,4 @@ def test_third_parties_add_kinds_by_entry_points(
 def test_a_missing_object_is_requested() -> None:
     which = ObjectName("v1", "Thing", "ns", "n")
     with pytest.raises(ObjectNotRead):
-        FakeReaders().object(which)
+        RecordedReaders().object(which)

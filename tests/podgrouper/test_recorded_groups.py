@@ -1,105 +1,38 @@
-"""PodGroups as KAI's pod grouper made them, byte for byte, one test a recorded case.
-
-Every case goes through the real steps (walk over the owners, grouper, object or patch) with answers from the case.
-Kinds without a grouper of their own yet are left to `test_recorded_segments` and what comes after it.
-"""
+"""PodGroups as KAI's pod grouper made them, byte for byte, one test a recorded case; and the runner of such cases."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from pathlib import Path
 
+import msgspec
 import pytest
+from click.testing import CliRunner
 
-from pykai.api import names
-from pykai.api.core import Pod
-from pykai.api.decode import decode_as
-from pykai.api.scheduling import PodGroup
-from pykai.kube.clock import Clock
-from pykai.kube.errors import NotFound
-from pykai.podgrouper.kinds import grouper_for
-from pykai.podgrouper.kinds.table import built_in_groupers
-from pykai.podgrouper.metadata import GroupingError, GroupingSettings, ObjectName
-from pykai.podgrouper.owners import OwnerCache, find_owners
-from pykai.podgrouper.writes import group_patch, new_group, pod_patch
-from tests.podgrouper.casefolder import FOLDER, MISSING
-from tests.podgrouper.groupings import FakeReaders, Raw
-
-
-def recorded() -> Iterator[Raw]:
-    for path in sorted(FOLDER.glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            yield json.loads(line)
-
-
-def is_native(case: Raw) -> bool:
-    """Whether all owners are of Kubernetes' own kinds."""
-    kinds = {(*owner["apiVersion"].rpartition("/")[::2], owner["kind"]) for owner in case["owners"]}
-    return kinds <= built_in_groupers().keys()
-
-
-CASES = [case for case in recorded() if is_native(case)]
-
-
-async def outcome(case: Raw) -> tuple[list[Raw], dict[str, Raw]]:
-    """PodGroups in order of name, and what is written on each pod."""
-    owners = {(owner["apiVersion"], owner["kind"], owner["metadata"]["name"]): owner for owner in case["owners"]}
-
-    async def fetch(which: ObjectName) -> Mapping[str, Any]:
-        found = owners.get((which.api_version, which.kind, which.name))
-        if found is None:
-            raise NotFound(404)
-        return dict(found)
-
-    groups: dict[str, Raw] = {}
-    known = FakeReaders()
-    written: dict[str, Raw] = {}
-    for raw in case["pods"]:
-        one = decode_as(Pod, raw)
-        name = one.metadata.name
-        try:
-            top, chain = await find_owners(one, lambda _: None, fetch, OwnerCache(Clock(), 60))
-            grouper = grouper_for(built_in_groupers(), (top.group, top.version, top.kind))
-            meta = grouper(top, one, chain, GroupingSettings(), known)
-        except GroupingError:
-            written[name] = {names.POD_GROUP_ANNOTATION: None}
-            continue
-        key = f"{meta.namespace}/{meta.name}"
-        if key not in groups:
-            groups[key] = new_group(meta)
-            known.groups[key] = decode_as(PodGroup, groups[key])
-        # Every further pod finds the group as it should be.
-        assert group_patch(known.groups[key], meta, GroupingSettings()) is None
-        patch = pod_patch(one, meta)
-        assert patch is not None
-        written[name] = patch["metadata"]["annotations"] | patch["metadata"].get("labels", {})
-    return [groups[key] for key in sorted(groups)], written
-
-
-def differences(case: Raw, groups: list[Raw], written: dict[str, Raw]) -> list[str]:
-    """What is not as recorded, byte for byte."""
-    expected = sorted(case["expect"]["podGroups"], key=lambda group: str(group["metadata"]["name"]))
-    ours = [{"metadata": group["metadata"], "spec": group["spec"]} for group in groups]
-    found = []
-    if _bytes(expected) != _bytes(ours):
-        found.append(f"PodGroups: recorded {_bytes(expected)}, now {_bytes(ours)}")
-    if _bytes(case["expect"]["pods"]) != _bytes(written):
-        found.append(f"pods: recorded {_bytes(case['expect']['pods'])}, now {_bytes(written)}")
-    return found
-
-
-def _bytes(value: object) -> str:
-    return json.dumps(value, sort_keys=True)
-
+from pykai.cli import main
+from pykai.dev.cases import CaseError
+from pykai.dev.groupingcases import (
+    GroupingCase,
+    check_grouping_case,
+    group_case,
+    is_grouping_file,
+    read_grouping_cases,
+)
+from tests.dev.small_cases import BINDING
+from tests.dev.small_cases import case as scheduling_case
+from tests.podgrouper.casefolder import CASES, MISSING, NOT_GROUPED_YET, recorded
+from tests.podgrouper.groupings import Raw
 
 if CASES:
 
     @pytest.mark.conformance
-    @pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in CASES])
-    async def test_groups_are_as_recorded(case: Raw) -> None:
-        groups, written = await outcome(case)
-        assert differences(case, groups, written) == []
+    @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
+    def test_groups_are_as_recorded(case: GroupingCase) -> None:
+        assert check_grouping_case(case) == []
+
+    def test_only_kinds_without_a_grouper_are_left_out() -> None:
+        """A kind that is built leaves the list."""
+        assert {case.id for case in recorded() if check_grouping_case(case)} == NOT_GROUPED_YET
 
 else:
 
@@ -112,6 +45,7 @@ def golden() -> Raw:
     """workloads:T-150."""
     text = 'name: train-pod\nuid: u1\ngroup: ""\nversion: v1\nkind: Pod\n'
     return {
+        "id": "golden",
         "owners": [],
         "pods": [
             {
@@ -148,13 +82,88 @@ def golden() -> Raw:
     }
 
 
-async def test_the_golden_group_comes_out_as_written() -> None:
+def as_case(raw: Raw) -> GroupingCase:
+    return msgspec.convert(raw, GroupingCase)
+
+
+def test_the_golden_group_comes_out_as_written() -> None:
     """workloads:T-150."""
-    assert differences(golden(), *await outcome(golden())) == []
+    assert check_grouping_case(as_case(golden())) == []
 
 
-async def test_the_comparison_sees_every_difference() -> None:
-    case = golden()
-    case["expect"]["podGroups"][0]["spec"]["minMember"] = 2
-    case["expect"]["pods"]["train-pod"]["pod-group-name"] = "other"
-    assert [text.partition(":")[0] for text in differences(case, *await outcome(case))] == ["PodGroups", "pods"]
+def test_the_comparison_sees_every_difference() -> None:
+    raw = golden()
+    raw["expect"]["podGroups"][0]["spec"]["minMember"] = 2
+    raw["expect"]["pods"]["train-pod"]["pod-group-name"] = "other"
+    case = as_case(raw)
+    assert [text.partition(":")[0] for text in check_grouping_case(case)] == [
+        "PodGroup pg-train-pod-u1",
+        "pod train-pod",
+    ]
+    assert [text.partition(":")[0] for text in check_grouping_case(case, ("pods",))] == ["pod train-pod"]
+    raw["expect"] = {"podGroups": [], "pods": {"train-pod": {"pod-group-name": None}}}
+    assert len(check_grouping_case(as_case(raw))) == 2
+
+
+def test_a_missing_owner_leaves_the_pod_ungrouped() -> None:
+    raw = golden()
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "gone", "uid": "j", "controller": True}
+    raw["pods"][0]["metadata"]["ownerReferences"] = [reference]
+    assert group_case(as_case(raw)) == {"podGroups": [], "pods": {"train-pod": {"pod-group-name": None}}}
+
+
+def test_an_unreadable_object_is_a_difference() -> None:
+    raw = golden()
+    raw["pods"][0]["metadata"]["labels"] = "none"
+    assert "labels" in check_grouping_case(as_case(raw))[0]
+
+
+class TestCommand:
+    """`kai conformance` on files of grouping cases."""
+
+    @staticmethod
+    def run(folder: Path, *arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(main, ["conformance", str(folder), *arguments])
+        return result.exit_code, result.stdout
+
+    @staticmethod
+    def write(path: Path, *cases: Raw) -> None:
+        path.write_text("".join(f"{json.dumps(raw)}\n" for raw in cases))
+
+    def test_grouping_files_run_beside_others(self, tmp_path: Path) -> None:
+        wrong = golden() | {"id": "wrong", "expect": {"podGroups": [], "pods": golden()["expect"]["pods"]}}
+        self.write(tmp_path / "groups.jsonl", golden(), wrong)
+        self.write(tmp_path / "decisions.jsonl", scheduling_case(1, BINDING))
+        status, text = self.run(tmp_path)
+        assert status == 1
+        lines = text.splitlines()
+        assert lines[:3] == [
+            "decisions.jsonl     1 passed    0 failed",
+            "groups.jsonl        1 passed    1 failed",
+            "  wrong",
+        ]
+        assert lines[3].startswith("    PodGroup pg-train-pod-u1: {")
+        assert self.run(tmp_path, "--expect", "pods", "--files", "groups.jsonl")[0] == 0
+        assert "2 left out" in self.run(tmp_path, "--expect", "fairShares", "--files", "groups.jsonl")[1]
+
+    def test_a_file_is_recognised_by_the_keys_of_its_first_case(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.jsonl"
+        for content, expected in ((golden(), True), (scheduling_case(1, BINDING), False), ([], False), ({}, False)):
+            path.write_text(f"\n{json.dumps(content)}\n")
+            assert is_grouping_file(path) is expected
+        assert not is_grouping_file(tmp_path / "gone")
+
+    @pytest.mark.parametrize(
+        ("broken", "problem"),
+        [
+            ({"owners": [], "pods": [], "expect": {}}, "missing required field `id`"),
+            ({"id": "x", "owners": [{}], "pods": [], "expect": {}}, "owners[0]: expected an object with metadata.name"),
+        ],
+    )
+    def test_a_line_that_is_no_case_is_named(self, tmp_path: Path, broken: Raw, problem: str) -> None:
+        path = tmp_path / "groups.jsonl"
+        self.write(path, golden(), broken)
+        with pytest.raises(CaseError, match="line 2: not a case") as raised:
+            list(read_grouping_cases(path))
+        assert problem in str(raised.value)
+        assert self.run(tmp_path)[0] == 2

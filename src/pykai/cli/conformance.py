@@ -1,4 +1,5 @@
-"""`kai conformance`: recorded decisions of KAI Scheduler against those of this engine.
+"""`kai conformance`: recorded decisions of KAI Scheduler against those of this engine, PodGroups of KAI's pod grouper
+against ours.
 
 Lines for people go to standard output; with `--json` they go to standard error, and the last line of standard output
 is one JSON object for programs.  Exit status: 0 everything as recorded, 1 something differs, 2 nothing could be run.
@@ -19,6 +20,13 @@ from pykai.dev.cases import Case, CaseError, case_files, read_cases
 from pykai.dev.comparison import FIELDS, has_expectations
 from pykai.dev.conformance import check_case
 from pykai.dev.differences import compare_outcomes
+from pykai.dev.groupingcases import (
+    GROUPING_FIELDS,
+    GroupingCase,
+    check_grouping_case,
+    is_grouping_file,
+    read_grouping_cases,
+)
 
 
 class UnusableInput(click.ClickException):
@@ -76,13 +84,13 @@ def conformance(
     as_json: bool,
     explained: bool,
 ) -> None:
-    """Run the recorded cases in DIR and compare the decisions.
+    """Run the recorded cases in DIR and compare the decisions, and the PodGroups in files of grouping cases.
 
     Prints a line for every file, and for every case that fails what is different. The exit status is 1 when a case
     fails, 2 when DIR, a file or a line cannot be used.
     """
     try:
-        cases = {path.name: list(read_cases(path)) for path in case_files(folder, files or ("*.jsonl",))}
+        cases = {path.name: _read(path) for path in case_files(folder, files or ("*.jsonl",))}
     except CaseError as error:
         raise UnusableInput(str(error)) from error
     results: list[FileResult] = []
@@ -96,6 +104,11 @@ def conformance(
         summary = {result.name: {"passed": result.passed, "failed": list(result.failed)} for result in results}
         click.echo(msgspec.json.encode(summary))
     ctx.exit(1 if any(result.failed for result in results) else 0)
+
+
+def _read(path: Path) -> list[Case] | list[GroupingCase]:
+    """The cases of one file, which are of one sort."""
+    return list(read_grouping_cases(path)) if is_grouping_file(path) else list(read_cases(path))
 
 
 def _silent(file: str) -> None:
@@ -121,19 +134,30 @@ def _progress(total: int) -> Iterator[Callable[[str], None]]:
 
 
 def _run_file(
-    name: str, cases: Sequence[Case], fields: tuple[str, ...] | None, advance: Callable[[str], None]
+    name: str,
+    cases: Sequence[Case | GroupingCase],
+    fields: tuple[str, ...] | None,
+    advance: Callable[[str], None],
 ) -> FileResult:
     passed = left_out = 0
     failed: dict[str, list[str]] = {}
     for case in cases:
-        if not has_expectations(case, fields):
+        lines = _check(case, fields)
+        if lines is None:
             left_out += 1
-        elif lines := check_case(case, fields):
+        elif lines:
             failed[case.id] = lines
         else:
             passed += 1
         advance(name)
     return FileResult(name, passed, failed, left_out)
+
+
+def _check(case: Case | GroupingCase, fields: tuple[str, ...] | None) -> list[str] | None:
+    """Where a case differs; None for one that expects nothing in the chosen fields."""
+    if isinstance(case, GroupingCase):
+        return None if fields and not {*fields} & {*GROUPING_FIELDS} else check_grouping_case(case, fields)
+    return check_case(case, fields) if has_expectations(case, fields) else None
 
 
 def _print(results: Sequence[FileResult], fields: tuple[str, ...] | None, *, err: bool) -> None:
@@ -152,11 +176,11 @@ def _print(results: Sequence[FileResult], fields: tuple[str, ...] | None, *, err
         click.echo(f"{left_out} cases expect nothing of {', '.join(fields)} and were left out", err=err)
 
 
-def _explain(cases: dict[str, list[Case]], results: Sequence[FileResult], *, err: bool) -> None:
+def _explain(cases: dict[str, list[Case] | list[GroupingCase]], results: Sequence[FileResult], *, err: bool) -> None:
     """What is behind the differences."""
     for result in results:
         for case in cases[result.name]:
-            if case.id in result.failed and "runningPods" in case.expect:
+            if isinstance(case, Case) and case.id in result.failed and "runningPods" in case.expect:
                 click.echo("", err=err)
                 for line in compare_outcomes(case).lines:
                     click.echo(line, err=err)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import field
@@ -18,6 +18,7 @@ from msgspec import field
 from pykai.api.timestamp import parse_timestamp
 
 Raw = dict[str, Any]
+T = TypeVar("T")
 
 
 class CaseError(ValueError):
@@ -89,13 +90,18 @@ _DECODER = msgspec.json.Decoder(Case)
 
 def read_cases(path: Path) -> Iterator[Case]:
     """The cases of one file; raises CaseError at a line that is none."""
+    return read_lines(path, _DECODER)
+
+
+def read_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
+    """The lines of a file, empty ones left out; raises CaseError at a line that cannot be decoded."""
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue
                 try:
-                    yield _DECODER.decode(line)
+                    yield decoder.decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
                     raise CaseError(f"{path}, line {number}: not a case: {error}") from error
     except OSError as error:
