@@ -60,7 +60,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "seat_of": "placement_of",
     },
     "pykai.plugin:Snapshot": {
-        "confined": "restricted_to_free",
+        "confined": "free_room_only",
         "groups": "group_entries",
         "kind_preemptible": "is_kind_preemptible",
         "preemptible": "is_preemptible",

@@ -247,7 +247,7 @@ class Cluster:
         self.policy_changes: dict[str, Any] = {}
         self.shard = Shard()
         self.assumed: dict[str, TaskStatus] = {}
-        self.confined_groups: dict[str, FreeRoomOnly] = {}
+        self.free_room_only_groups: dict[str, FreeRoomOnly] = {}
         self._nodes = 0
         self._age = 1_000_000.0
 
@@ -862,9 +862,9 @@ class Cluster:
         self.assumed[f"{namespace}/{pod}"] = status
         return self
 
-    def confined(self, group: str, why: FreeRoomOnly, namespace: str = "default") -> Cluster:
+    def free_room_only(self, group: str, why: FreeRoomOnly, namespace: str = "default") -> Cluster:
         """Let a group use free resources only."""
-        self.confined_groups[f"{namespace}/{group}"] = why
+        self.free_room_only_groups[f"{namespace}/{group}"] = why
         return self
 
     def tables(self) -> Tables:
@@ -872,8 +872,8 @@ class Cluster:
         tables = Tables(self.shard, [decode_object(raw) for raw in self.objects])
         for key, status in self.assumed.items():
             tables.assume(key, status)
-        for key, why in self.confined_groups.items():
-            tables.restrict_to_free_resources(key, why)
+        for key, why in self.free_room_only_groups.items():
+            tables.set_free_room_only(key, why)
         return tables
 
     def policy(self) -> Policy:

@@ -100,7 +100,7 @@ class Cluster:
                 "useSchedulingSignatures": self.settled("signatures", 0.8),
             },
             "pykai": {
-                "freeRoomOnly": self.work.confined,
+                "freeRoomOnly": self.work.free_room_only,
                 "flags": {"profile": profile, "honour-preemption-policy": self.settled("honour", 0.3)},
             },
         }

@@ -42,7 +42,7 @@ class Workloads:
         self._cluster = cluster
         self._count = 0
         #: groups whose binds have failed too often, as a snapshot file has them
-        self.confined: dict[str, Raw] = {}
+        self.free_room_only: dict[str, Raw] = {}
         #: node -> GPUs and CPUs that pods running from the start may still have
         self._free = {
             node["metadata"]["name"]: [
@@ -328,7 +328,7 @@ class Workloads:
         draw = self._cluster.draw
         for each in self._cluster.of("PodGroup")[-4:-1]:
             key = f"{each['metadata']['namespace']}/{each['metadata']['name']}"
-            self.confined[key] = {"type": "FreeRoomOnly", "failures": 3, "cause": "the node refused"}
+            self.free_room_only[key] = {"type": "FreeRoomOnly", "failures": 3, "cause": "the node refused"}
         wrong = draw.choice(({"queue": "nowhere"}, {"queue": "org-0"}, {"minMember": 50}))
         self._cluster.put({**group, "spec": {**group["spec"], **wrong}})
         lone = self._pod("lone", "alpha", "no-such-group", {"gpus": 1}, {}, self._cluster.now_ns)

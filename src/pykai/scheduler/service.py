@@ -349,7 +349,7 @@ class Scheduler:
         except KubeError as error:
             log.warning("the snapshot lacks the version of the server: %s", error)
             version = {}
-        confined, policy = dict(self.intake.group_intake.confined), self.loop.effective_policy
+        free_room_only, policy = dict(self.intake.group_intake.free_room_only), self.loop.effective_policy
         return await asyncio.to_thread(
             snapshot_zip,
             objects,
@@ -357,7 +357,7 @@ class Scheduler:
             content,
             at_ns,
             version,
-            confined,
+            free_room_only,
             policy.resume,
             policy.nominated_groups,
         )

@@ -125,7 +125,7 @@ class RecordedCluster:
     #: objects that could not be read
     unreadable: list[DecodeError] = field(default_factory=list)
     #: groups that may use free resources only
-    confined: dict[str, FreeRoomOnly] = field(default_factory=dict)
+    free_room_only: dict[str, FreeRoomOnly] = field(default_factory=dict)
     #: the groups to start with (`Policy.resume`)
     resume: dict[str, str] = field(default_factory=dict)
     #: pipelined groups (`Policy.nominated_groups`)
@@ -141,8 +141,8 @@ class RecordedCluster:
     def tables(self) -> Tables:
         """The model of the cluster."""
         tables = Tables(self.flags.shard, self.objects)
-        for key, why in self.confined.items():
-            tables.restrict_to_free_resources(key, why)
+        for key, why in self.free_room_only.items():
+            tables.set_free_room_only(key, why)
         return tables
 
 
@@ -152,7 +152,7 @@ def snapshot_zip(
     configuration: Mapping[str, Any],
     now_ns: int,
     server_version: Mapping[str, Any] | None = None,
-    confined: Mapping[str, FreeRoomOnly] | None = None,
+    free_room_only: Mapping[str, FreeRoomOnly] | None = None,
     resume: Mapping[str, str] | None = None,
     promised: Iterable[str] = (),
 ) -> bytes:
@@ -176,7 +176,7 @@ def snapshot_zip(
         "pykai": {
             "nowNs": now_ns,
             "flags": {name: values[name] for name in _OUR_FLAGS},
-            "freeRoomOnly": dict(confined or {}),
+            "freeRoomOnly": dict(free_room_only or {}),
             **({"resume": dict(resume)} if resume else {}),
             **({"promised": sorted(promised)} if promised else {}),
         },
@@ -261,13 +261,13 @@ def read_snapshot(data: bytes) -> RecordedCluster:
         read_configuration(config, flags.profile),
         now_ns if isinstance(now_ns, int) and 0 <= now_ns < 1 << 63 else newest_timestamp_ns(objects),
         unreadable,
-        _read_confined(own_section.get("freeRoomOnly")),
+        _read_free_room_only(own_section.get("freeRoomOnly")),
         _read_resume(own_section.get("resume")),
         _read_promised(own_section.get("promised")),
     )
 
 
-def _read_confined(given: object) -> dict[str, FreeRoomOnly]:
+def _read_free_room_only(given: object) -> dict[str, FreeRoomOnly]:
     try:
         return msgspec.convert(given or {}, dict[str, FreeRoomOnly])
     except msgspec.ValidationError as error:

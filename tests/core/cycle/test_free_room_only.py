@@ -39,24 +39,24 @@ def test_no_action_evicts_pods_for_it(action: str) -> None:
     built = contended(action)
     tables = built.tables()
     assert len(planned(built, tables).evictions) == 1
-    tables.restrict_to_free_resources("default/new", WHY)
+    tables.set_free_room_only("default/new", WHY)
     plan = planned(built, tables)
     assert plan.evictions == ()
     assert [record.refusals for record in plan.unscheduled if record.group == "new"] == [(WHY,)]
-    tables.restrict_to_free_resources("default/new", None)
+    tables.set_free_room_only("default/new", None)
     assert len(planned(built, tables).evictions) == 1
 
 
 def test_it_still_gets_what_is_free() -> None:
     built = cluster(nodes=1, gpus=2).queue("q").gang("new", 2, gpu=1)
     tables = built.tables()
-    tables.restrict_to_free_resources("default/new", WHY)
+    tables.set_free_room_only("default/new", WHY)
     assert len(planned(built, tables).binds) == 2
 
 
 def test_its_refusal_has_the_reason() -> None:
     built = contended("reclaim").with_actions("allocate", "reclaim")
-    result = built.confined("new", WHY).schedule()
+    result = built.free_room_only("new", WHY).schedule()
     assert "3 binds of the workload failed (no such device)" in result.why("new")
     assert "free resources only" in result.why("new")
     assert reason_of(WHY) == "BindsFailed"
@@ -65,11 +65,11 @@ def test_its_refusal_has_the_reason() -> None:
 def test_the_reuse_of_the_last_plan_notices() -> None:
     built = contended("reclaim")
     tables, memory = built.tables(), CycleMemory()
-    tables.restrict_to_free_resources("default/new", WHY)
+    tables.set_free_room_only("default/new", WHY)
     again = FreeRoomOnly(4, WHY.cause)
     assert planned(built, tables, memory).evictions == ()
     assert planned(built, tables, memory).evictions == ()
-    tables.restrict_to_free_resources("default/new", again)
+    tables.set_free_room_only("default/new", again)
     assert planned(built, tables, memory).unscheduled[0].refusals == (again,)
-    tables.restrict_to_free_resources("default/new", None)
+    tables.set_free_room_only("default/new", None)
     assert len(planned(built, tables, memory).evictions) == 1

@@ -87,10 +87,10 @@ async def contention(speed: float = 300) -> AsyncIterator[tuple[SchedulerCluster
         yield lab, jobs
 
 
-async def until_confined(lab: SchedulerCluster, jobs: Jobs, scheduler: Scheduler) -> None:
+async def until_free_room_only(lab: SchedulerCluster, jobs: Jobs, scheduler: Scheduler) -> None:
     """Let the job fail until it may evict nothing, and the honest one run for good."""
     async with asyncio.timeout(30):
-        while not scheduler.intake.group_intake.confined or not lab.event_messages("BindsFailed", "never"):
+        while not scheduler.intake.group_intake.free_room_only or not lab.event_messages("BindsFailed", "never"):
             await jobs.tend()
             await scheduler.loop.cycle()
             await asyncio.sleep(0)
@@ -111,7 +111,7 @@ async def cycled(scheduler: Scheduler, times: int = 10) -> None:
 
 async def test_in_25_minutes_an_honest_job_is_evicted_three_times_and_then_runs_in_peace() -> None:
     async with contention() as (lab, jobs), lab.scheduler() as scheduler:
-        await until_confined(lab, jobs, scheduler)
+        await until_free_room_only(lab, jobs, scheduler)
         while lab.clock.elapsed_s() < 25 * MINUTES:
             await jobs.tend()
             await scheduler.loop.cycle()
@@ -127,13 +127,13 @@ async def test_in_25_minutes_an_honest_job_is_evicted_three_times_and_then_runs_
 async def test_a_new_leader_remembers() -> None:
     async with contention() as (lab, jobs):
         async with lab.scheduler() as scheduler:
-            await until_confined(lab, jobs, scheduler)
+            await until_free_room_only(lab, jobs, scheduler)
             await scheduler.dispatcher.drain()
         assert msgspec.json.decode(lab.records(RECORD)[0]["failures"])["failures"][0]["count"] >= 3
         evictions = jobs.evictions()
         async with lab.scheduler() as scheduler:
             await cycled(scheduler)
-            assert scheduler.intake.group_intake.confined.keys() == {"default/never"}
+            assert scheduler.intake.group_intake.free_room_only.keys() == {"default/never"}
         assert jobs.evictions() == evictions
         assert lab.placed("honest")
         assert len(lab.event_messages("BindsFailed", "never")) == 1
@@ -143,7 +143,7 @@ async def test_a_new_leader_remembers() -> None:
 async def test_a_fixed_job_may_evict_others_again(changed: str) -> None:
     async with contention() as (lab, jobs):
         async with lab.scheduler() as scheduler:
-            await until_confined(lab, jobs, scheduler)
+            await until_free_room_only(lab, jobs, scheduler)
             lab.faults.heal()
             evictions = jobs.evictions()
             # A pod that is made again stays as it was where only the group changes.
@@ -154,7 +154,7 @@ async def test_a_fixed_job_may_evict_others_again(changed: str) -> None:
                 await scheduler.intake.groups.wait_until(
                     lambda store: any(group.spec.preemptibility == "preemptible" for group in store.values()), 10
                 )
-                assert not scheduler.intake.group_intake.confined
+                assert not scheduler.intake.group_intake.free_room_only
             else:
                 name = f"never-{jobs.made['never'] - 1}"
                 await lab.client.delete(resources.PODS, name, "default", grace_s=0)
@@ -163,26 +163,26 @@ async def test_a_fixed_job_may_evict_others_again(changed: str) -> None:
                 while not lab.placed("never"):
                     await jobs.tend(**asked)
                     await scheduler.loop.cycle()
-            assert not scheduler.intake.group_intake.confined
+            assert not scheduler.intake.group_intake.free_room_only
         assert jobs.evictions() > evictions
 
 
-async def test_a_confined_group_uses_free_resources_until_a_bind_succeeds() -> None:
+async def test_a_free_room_only_group_uses_free_resources_until_a_bind_succeeds() -> None:
     async with contention() as (lab, jobs), lab.scheduler() as scheduler:
-        await until_confined(lab, jobs, scheduler)
+        await until_free_room_only(lab, jobs, scheduler)
         lab.faults.heal()
         await lab.node("b", gpus=2)
         await lab.until_bound("never", 1)
         await lab.until_no_records(RECORD)
-        assert not scheduler.intake.group_intake.confined
+        assert not scheduler.intake.group_intake.free_room_only
 
 
 async def test_the_count_ends_with_the_group() -> None:
     async with contention() as (lab, jobs), lab.scheduler() as scheduler:
-        await until_confined(lab, jobs, scheduler)
+        await until_free_room_only(lab, jobs, scheduler)
         await lab.client.delete(resources.POD_GROUPS, "never", "default")
         await lab.until_no_records(RECORD)
-        assert not scheduler.intake.group_intake.confined
+        assert not scheduler.intake.group_intake.free_room_only
 
 
 async def test_binds_that_the_binder_gives_up_count_once_each() -> None:
@@ -293,8 +293,8 @@ async def test_pods_unlike_the_one_that_failed_are_read_as_they_come_and_not_aga
             await scheduler.intake.pods.wait_until(lambda store: len(store) == pods, 10)
             # Each is read as it comes, and twice for every condition that it gets.
             assert failed.pods_read - before <= 10 * pods
-            assert "default/never" not in scheduler.intake.group_intake.confined
+            assert "default/never" not in scheduler.intake.group_intake.free_room_only
             await lab.pod(last, "never", gpu=2)
             async with asyncio.timeout(10):
-                while "default/never" not in scheduler.intake.group_intake.confined:
+                while "default/never" not in scheduler.intake.group_intake.free_room_only:
                     await asyncio.sleep(0)

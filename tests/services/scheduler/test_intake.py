@@ -370,19 +370,19 @@ async def test_rebuilt_tables_hold_back_pods_whose_bind_failed(feed: Feed) -> No
     assert feed.state == ("PENDING", "")
 
 
-async def test_a_group_is_confined_from_the_next_cycle_on_also_in_rebuilt_tables(feed: Feed) -> None:
+async def test_a_group_is_free_room_only_from_the_next_cycle_on_also_in_rebuilt_tables(feed: Feed) -> None:
     why = FreeRoomOnly(3, "why")
-    feed.intake.group_intake.confine("default/g", None)
+    feed.intake.group_intake.set_free_room_only("default/g", None)
     assert feed.wakes == 0
-    feed.intake.group_intake.confine("default/g", why)
+    feed.intake.group_intake.set_free_room_only("default/g", why)
     assert feed.wakes == 1
     for _ in range(2):
         feed.digest()
-        assert feed.intake.tables.snapshot(0).restricted_to_free == {"default/g": why}
+        assert feed.intake.tables.snapshot(0).free_room_only == {"default/g": why}
         feed.intake.rebuild_tables()
-    feed.intake.group_intake.confine("default/g", None)
+    feed.intake.group_intake.set_free_room_only("default/g", None)
     feed.digest()
-    assert feed.intake.tables.snapshot(0).restricted_to_free == {}
+    assert feed.intake.tables.snapshot(0).free_room_only == {}
 
 
 async def test_records_of_schedulers_start_no_cycle(feed: Feed) -> None:

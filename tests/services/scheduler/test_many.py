@@ -227,7 +227,7 @@ async def test_what_is_kept_of_failed_binds_does_not_grow_without_end() -> None:
             pod, "default/g", f"cause {chr(97 + number % 26)}", "a", None, request_uid=f"request-{number}"
         )
     assert failed.failure_count("default/g") == 100 - 7
-    assert large.intake.group_intake.confined.keys() == {"default/g"}
+    assert large.intake.group_intake.free_room_only.keys() == {"default/g"}
     await large.scheduler.dispatcher.drain()
     last = [each for each in large.server.requests if each.path.endswith("/configmaps")][-1]
     assert len(last.body or b"") < 4000

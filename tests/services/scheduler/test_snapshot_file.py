@@ -66,7 +66,7 @@ async def test_a_snapshot_taken_live_replays_to_the_live_decisions() -> None:
         assert content["discovery"]["serverVersion"]["minor"] == "35"
 
 
-async def test_confined_groups_are_in_the_file() -> None:
+async def test_free_room_only_groups_are_in_the_file() -> None:
     async with scheduler_cluster() as lab:
         await an_unfair_cluster(lab)
         scheduler = lab.make_scheduler()
@@ -75,7 +75,7 @@ async def test_confined_groups_are_in_the_file() -> None:
         recording = read_snapshot(await scheduler.snapshot_file())
         plan = schedule(recording.tables().snapshot(recording.now_ns), recording.policy)
         assert len(plan.evictions) == 1
-        scheduler.intake.group_intake.confine(plan.evictions[0].preemptor, FreeRoomOnly(3, "why"))
+        scheduler.intake.group_intake.set_free_room_only(plan.evictions[0].preemptor, FreeRoomOnly(3, "why"))
         recording = read_snapshot(await scheduler.snapshot_file())
         await scheduler._runtime.caches.stop()
         scheduler.loop.close()

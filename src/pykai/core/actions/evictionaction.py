@@ -140,8 +140,8 @@ def _candidates(cycle: Cycle) -> Iterator[Gang]:
 def _eviction_delay(cycle: Cycle, gang: Gang) -> FreeRoomOnly | WithinDelay | None:
     """Until when a gang may not trigger evictions (queues:Q-321, Q-322)."""
     group, snapshot = gang.group, cycle.context.snapshot
-    if (confined := snapshot.restricted_to_free.get(gang.key)) is not None:
-        return confined
+    if (free_room_only := snapshot.free_room_only.get(gang.key)) is not None:
+        return free_room_only
     if cycle.context.policy.honour_preemption_policy:
         priority_class = snapshot.priority_classes.get(group.priority_class)
         if priority_class is not None and priority_class.preemption_policy == "Never":

@@ -106,7 +106,7 @@ class Snapshot:
     namespaces: Mapping[str, dict[str, str]]
     problems: tuple[Problem, ...]
     #: groups that may use free resources only, and why
-    restricted_to_free: Mapping[str, FreeRoomOnly]
+    free_room_only: Mapping[str, FreeRoomOnly]
     #: indexes that plugins share within a cycle, by type
     shared: dict[Hashable, object] = field(default_factory=dict)
     #: what depends on the cycle alone, made on first use

@@ -72,7 +72,7 @@ class Tables:
         self._tasks: dict[str, Task] = {}
         self._assumed_statuses: dict[str, TaskStatus] = {}
         #: groups that may use free resources only
-        self._restricted_to_free: dict[str, FreeRoomOnly] = {}
+        self._free_room_only: dict[str, FreeRoomOnly] = {}
         self._bind_requests = BindRequests()
         self._task_index = TaskIndex()
         #: node -> GPUs that its ResourceSlices offer
@@ -163,14 +163,14 @@ class Tables:
             self._assumed_statuses[pod_key] = status
         self._rebuild_task(pod_key)
 
-    def restrict_to_free_resources(self, group_key: str, reason: FreeRoomOnly | None) -> None:
+    def set_free_room_only(self, group_key: str, reason: FreeRoomOnly | None) -> None:
         """Keep a group from triggering evictions; None ends that."""
-        if self._restricted_to_free.get(group_key) == reason:
+        if self._free_room_only.get(group_key) == reason:
             return
         self._changes.waiting_changed()
-        self._restricted_to_free = {key: known for key, known in self._restricted_to_free.items() if key != group_key}
+        self._free_room_only = {key: known for key, known in self._free_room_only.items() if key != group_key}
         if reason is not None:
-            self._restricted_to_free[group_key] = reason
+            self._free_room_only[group_key] = reason
 
     def _apply_pod(self, pod: Pod) -> None:
         key = object_key(pod.metadata.namespace, pod.metadata.name)
@@ -446,7 +446,7 @@ class Tables:
             claims=self.claims,
             config_maps=named.config_maps,
             namespaces=named.namespaces,
-            restricted_to_free=self._restricted_to_free,
+            free_room_only=self._free_room_only,
             problems=(
                 *self._problems,
                 *unknown_class_problems(self._group_table.index, named.priority_classes),

@@ -2,7 +2,7 @@
 
 A pod that can never be bound (its claim is broken, an admission rule refuses it, the binder gives up on it) would find
 victims again and again: they are evicted for it, the bind fails, they come back.  So failed binds are counted by
-PodGroup and cause.  After `MAX_BIND_FAILURES` of one cause the group is *confined*: the engine places it on free
+PodGroup and cause.  After `MAX_BIND_FAILURES` of one cause the group is *free room only*: the engine places it on free
 resources only (`core.report.decisions.FreeRoomOnly`), and an event and its condition say why.
 
 The count outlives the pod, because a controller creates a new one, and the scheduler, because it is kept in a record
@@ -98,7 +98,7 @@ class _FailingGroup:
     record: _FailedBindsRecord
     #: fingerprint -> how many of its pods wait
     waiting: Counter[str]
-    confined: FreeRoomOnly | None = None
+    free_room_only: FreeRoomOnly | None = None
     #: whether an event was published about it
     event_sent: bool = False
     #: changes so far, and how many of them are in the record
@@ -108,7 +108,7 @@ class _FailingGroup:
 
 
 class FailedBinds:
-    """Counts failed binds, and confines the groups that have too many."""
+    """Counts failed binds, and makes groups with too many of them free room only."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class FailedBinds:
     def stop(self) -> None:
         """Forget everything: the next leader reads the records."""
         for key in list(self._failing):
-            self._group_intake.confine(key, None)
+            self._group_intake.set_free_room_only(key, None)
         self._failing.clear()
 
     def take_over(self, records: Iterable[HandoverRecord]) -> None:
@@ -155,7 +155,7 @@ class FailedBinds:
                 if pod.spec.node_name:
                     self._clear_failures(failing, pod_fingerprint(pod))
             failing.event_sent = self.failure_count(failing.key) >= MAX_BIND_FAILURES
-            self._update_confinement(failing)
+            self._update_free_room_only(failing)
 
     def count_failure(
         self,
@@ -191,7 +191,7 @@ class FailedBinds:
                 return
             failures_record.requests = [*failures_record.requests, request_uid][-_MAX_COUNTED_REQUESTS:]
         _failure_entry(failures_record, cause, pod_fingerprint(pod)).count += 1
-        self._update_confinement(failing)
+        self._update_free_room_only(failing)
         self._start_write(failing)
 
     def failure_count(self, group_key: str) -> int:
@@ -210,7 +210,7 @@ class FailedBinds:
                 failing.waiting[self._count_and_fingerprint(each)] += delta
         if pod is not None and pod.spec.node_name and (old is None or not old.spec.node_name):
             self._clear_failures(failing, pod_fingerprint(pod))
-        self._update_confinement(failing)
+        self._update_free_room_only(failing)
 
     def on_group_change(self, change: Change[PodGroup]) -> None:
         """Handle a change of a PodGroup: a deleted or recreated one starts over."""
@@ -220,7 +220,7 @@ class FailedBinds:
         group = change.new
         if group is None or group.metadata.uid != failing.uid or _digest(group.spec) != failing.record.spec:
             failing.record.failures = []
-            self._update_confinement(failing)
+            self._update_free_room_only(failing)
             self._start_write(failing)
 
     def _clear_failures(self, failing: _FailingGroup, fingerprint: str) -> None:
@@ -229,13 +229,13 @@ class FailedBinds:
             failing.record.failures = left
             self._start_write(failing)
 
-    def _update_confinement(self, failing: _FailingGroup) -> None:
-        """Confine a group, or end its confinement."""
-        why = self._confinement_reason(failing)
-        if why == failing.confined:
+    def _update_free_room_only(self, failing: _FailingGroup) -> None:
+        """Make a group free room only, or end that."""
+        why = self._free_room_only_reason(failing)
+        if why == failing.free_room_only:
             return
-        failing.confined = why
-        self._group_intake.confine(failing.key, why)
+        failing.free_room_only = why
+        self._group_intake.set_free_room_only(failing.key, why)
         if why is not None and not failing.event_sent:
             failing.event_sent = True
             text = (
@@ -245,7 +245,7 @@ class FailedBinds:
             log.warning("group %s: %s", failing.key, text)
             self._status_events.group_event(failing.key, WARNING, names.EVENT_BINDS_FAILED, text)
 
-    def _confinement_reason(self, failing: _FailingGroup) -> FreeRoomOnly | None:
+    def _free_room_only_reason(self, failing: _FailingGroup) -> FreeRoomOnly | None:
         over = [each for each in failing.record.failures if each.count >= MAX_BIND_FAILURES]
         if not over:
             return None

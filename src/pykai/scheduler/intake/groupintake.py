@@ -10,7 +10,7 @@ from pykai.kube.store import Change, Store
 from pykai.scheduler.intake.assumptions import AssumptionEvent, AssumptionState
 from pykai.scheduler.intake.changes import group_differs
 from pykai.scheduler.intake.operationqueue import OperationQueue
-from pykai.scheduler.intake.operations import ApplyObject, RestrictGroup, remove_by_key
+from pykai.scheduler.intake.operations import ApplyObject, SetFreeRoomOnly, remove_by_key
 from pykai.scheduler.intake.overlays import GroupOverlay, apply_overlay, overlay_is_observed
 from pykai.scheduler.sanitising.problems import SanitisingProblems
 from pykai.scheduler.sanitising.starttimes import StartTimeSanitiser
@@ -27,7 +27,7 @@ class GroupIntake:
         queue: OperationQueue,
     ) -> None:
         #: PodGroups that may use free resources only
-        self.confined: dict[str, FreeRoomOnly] = {}
+        self.free_room_only: dict[str, FreeRoomOnly] = {}
         self._groups = groups
         self._start_times = start_times
         self._problems = problems
@@ -129,10 +129,10 @@ class GroupIntake:
         if left is None and group_differs(apply_overlay(group, overlay), group):
             self._queue.add(ApplyObject(self._sanitise(group)))
 
-    def confine(self, key: str, why: FreeRoomOnly | None) -> None:
-        """Confine a group to free resources, or end that."""
+    def set_free_room_only(self, key: str, why: FreeRoomOnly | None) -> None:
+        """Make a group free room only; None ends that."""
         if why is not None:
-            self.confined[key] = why
-        elif self.confined.pop(key, None) is None:
+            self.free_room_only[key] = why
+        elif self.free_room_only.pop(key, None) is None:
             return
-        self._queue.add(RestrictGroup(key, why))
+        self._queue.add(SetFreeRoomOnly(key, why))

@@ -38,7 +38,7 @@ from pykai.scheduler.intake.operationqueue import OperationQueue
 from pykai.scheduler.intake.operations import (
     ApplyObject,
     ApplyResult,
-    RestrictGroup,
+    SetFreeRoomOnly,
     TableOperation,
     apply_operations,
     remove_by_key,
@@ -181,7 +181,7 @@ class Intake:
         self.tables = Tables(self._shard)
         operations: list[TableOperation] = [ApplyObject(item) for item in self.objects()]
         operations += self.statuses.operations()
-        operations += [RestrictGroup(key, why) for key, why in self.group_intake.confined.items()]
+        operations += [SetFreeRoomOnly(key, why) for key, why in self.group_intake.free_room_only.items()]
         self.queue.replace(operations)
 
     def objects(self) -> Iterable[WireObject]:

@@ -79,8 +79,8 @@ class AssumeStatus(msgspec.Struct, frozen=True, gc=False):
         return f"Pod/{self.pod_key}"
 
 
-class RestrictGroup(msgspec.Struct, frozen=True, gc=False):
-    """Confine a group to free resources; None ends that."""
+class SetFreeRoomOnly(msgspec.Struct, frozen=True, gc=False):
+    """Make a group free room only; None ends that."""
 
     group_key: str
     reason: FreeRoomOnly | None
@@ -88,7 +88,7 @@ class RestrictGroup(msgspec.Struct, frozen=True, gc=False):
 
     def apply(self, tables: Tables) -> None:
         """Change the tables."""
-        tables.restrict_to_free_resources(self.group_key, self.reason)
+        tables.set_free_room_only(self.group_key, self.reason)
 
     @property
     def subject(self) -> str:
@@ -97,7 +97,7 @@ class RestrictGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 #: One change of the tables.
-TableOperation = ApplyObject | RemoveObject | AssumeStatus | RestrictGroup
+TableOperation = ApplyObject | RemoveObject | AssumeStatus | SetFreeRoomOnly
 
 
 def remove_by_key(kind: str, key: str) -> RemoveObject:
