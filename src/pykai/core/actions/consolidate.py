@@ -6,7 +6,12 @@ Statements: crowds:limits.
 from __future__ import annotations
 
 from pykai.core.actions.action import Action
-from pykai.core.actions.evictionaction import EvictionAction, no_eviction_over_quota, run_eviction_action
+from pykai.core.actions.evictionaction import (
+    EvictionAction,
+    PrecheckFailure,
+    no_eviction_over_quota,
+    run_eviction_action,
+)
 from pykai.core.caching import VersionedValue
 from pykai.core.cycle.gangs import Gang
 from pykai.core.eviction.freegpus import total_free_gpus
@@ -30,15 +35,16 @@ def consolidate(cycle: Cycle, action: Action) -> None:
         return
     free_gpus: VersionedValue[float] = VersionedValue()
 
-    def precheck(gang: Gang) -> tuple[NoEviction, bool] | None:
+    def precheck(gang: Gang) -> PrecheckFailure | None:
         if not gang.preemptible:
-            return NoEviction(action.name, "not_preemptible"), False
+            return PrecheckFailure(NoEviction(action.name, "not_preemptible"), for_equal_gangs=False)
         free = free_gpus.current(state.version)
         if free is None:
             free = free_gpus.store(state.version, total_free_gpus(state))
         requested = cycle.gangs.least_amounts(gang)[2]
         if requested > free + 1e-6:
-            return NoEviction(action.name, "too_little_free", "", "GPU", requested / 100.0, free / 100.0), True
+            reason = NoEviction(action.name, "too_little_free", "", "GPU", requested / 100.0, free / 100.0)
+            return PrecheckFailure(reason, for_equal_gangs=True)
         return _limit_stays_exceeded(cycle, action, gang)
 
     def victim_policy(gang: Gang) -> VictimPolicy:
@@ -52,7 +58,7 @@ def consolidate(cycle: Cycle, action: Action) -> None:
     run_eviction_action(cycle, EvictionAction(action, precheck, victim_policy, by_queue=False))
 
 
-def _limit_stays_exceeded(cycle: Cycle, action: Action, gang: Gang) -> tuple[NoEviction, bool] | None:
+def _limit_stays_exceeded(cycle: Cycle, action: Action, gang: Gang) -> PrecheckFailure | None:
     """A gang beyond the limit of a queue gains nothing: a moved gang is charged as before, so the queue stays full.
 
     GPUs are compared only where moving cannot change what a share of one costs: memory of GPUs of several sizes and
@@ -67,7 +73,7 @@ def _limit_stays_exceeded(cycle: Cycle, action: Action, gang: Gang) -> tuple[NoE
     costs_the_same = context.smallest_gpu_mib == context.largest_gpu_mib and not snapshot.tasks_with_claims
     if refusal.resource == GPU and not costs_the_same:
         return None
-    return no_eviction_over_quota(action.name, snapshot.tree, refusal), True
+    return PrecheckFailure(no_eviction_over_quota(action.name, snapshot.tree, refusal), for_equal_gangs=True)
 
 
 def _objection_unless_all_move(proposal: EvictionProposal) -> str | None:

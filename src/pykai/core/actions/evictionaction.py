@@ -28,12 +28,19 @@ from pykai.core.report.decisions import FreeRoomOnly, NoEviction, NoPlace, Queue
 from pykai.core.report.evictions import stopped_search_text
 
 
+class PrecheckFailure(NamedTuple):
+    """The rule that forbids an action to a gang before the search."""
+
+    reason: NoEviction
+    #: gangs of the same kind are not checked again in this action
+    for_equal_gangs: bool
+
+
 class EvictionAction(NamedTuple):
     """An action that evicts."""
 
     action: Action
-    #: which rule forbids it to a gang before the search, and whether equal gangs need no check
-    precheck: Callable[[Gang], tuple[NoEviction, bool] | None]
+    precheck: Callable[[Gang], PrecheckFailure | None]
     victim_policy: Callable[[Gang], VictimPolicy]
     #: returns, before the search for a gang, the queue figures for the sentence about a victim
     queues_of: Callable[[Gang], Callable[[Gang], tuple[QueueFigures, ...]]] | None = None
@@ -61,7 +68,7 @@ def run_eviction_action(cycle: Cycle, eviction_action: EvictionAction) -> None:
     walk = _eviction_walk(cycle, action)
     while (gang := walk.pop()) is not None:
         if eviction_action.precheck_first and (forbidden := eviction_action.precheck(gang)) is not None:
-            decisions.record_no_eviction(gang, forbidden[0])
+            decisions.record_no_eviction(gang, forbidden.reason)
             continue
         if (similar := failed_gangs.failed_alike(gang)) is not None:
             decisions.record_no_eviction(gang, NoEviction(action, "alike", other=similar))
@@ -69,8 +76,8 @@ def run_eviction_action(cycle: Cycle, eviction_action: EvictionAction) -> None:
         if _refuse_if_unresolvable(cycle, gang):
             continue
         if not eviction_action.precheck_first and (forbidden := eviction_action.precheck(gang)) is not None:
-            decisions.record_no_eviction(gang, forbidden[0])
-            if forbidden[1]:
+            decisions.record_no_eviction(gang, forbidden.reason)
+            if forbidden.for_equal_gangs:
                 failed_gangs.add(gang)
             continue
         mark = state.mark()

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from pykai.core.actions.action import Action
-from pykai.core.actions.evictionaction import EvictionAction, no_eviction_over_quota, run_eviction_action
+from pykai.core.actions.evictionaction import (
+    EvictionAction,
+    PrecheckFailure,
+    no_eviction_over_quota,
+    run_eviction_action,
+)
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang
 from pykai.core.eviction.search import VictimPolicy
@@ -18,16 +23,17 @@ def preempt(cycle: Cycle, action: Action) -> None:
     tree = state.snapshot.tree
     lowest_priorities = _lowest_priorities(state.snapshot)
 
-    def precheck(gang: Gang) -> tuple[NoEviction, bool] | None:
+    def precheck(gang: Gang) -> PrecheckFailure | None:
         """A gang of lower priority must exist, and non-preemptible work must be within quota (queues:Q-204)."""
         if gang.priority <= lowest_priorities[gang.queue]:
-            return NoEviction(action.name, "no_lower_priority", tree.names[gang.queue]), True
+            reason = NoEviction(action.name, "no_lower_priority", tree.names[gang.queue])
+            return PrecheckFailure(reason, for_equal_gangs=True)
         if rules.quota_gate is None or not gang.next_task_non_preemptible:
             return None
         refusal = rules.quota_gate(state, gang, gangs.least_amounts(gang))
         if refusal is None or refusal.rule != "quota":
             return None
-        return no_eviction_over_quota(action.name, tree, refusal), True
+        return PrecheckFailure(no_eviction_over_quota(action.name, tree, refusal), for_equal_gangs=True)
 
     def victim_policy(gang: Gang) -> VictimPolicy:
         filters = [make(state, gang, gangs.requested_amounts(gang)) for make in rules.preempt_filters]

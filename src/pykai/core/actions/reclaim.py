@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pykai.core.actions.action import Action
-from pykai.core.actions.evictionaction import EvictionAction, run_eviction_action
+from pykai.core.actions.evictionaction import EvictionAction, PrecheckFailure, run_eviction_action
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.queuefigures import queue_figures
 from pykai.core.cycle.state import State
 from pykai.core.eviction.search import VictimPolicy
 from pykai.core.hooks import EvictionProposal
 from pykai.core.opencycle import Cycle
-from pykai.core.report.decisions import NoEviction, QueueFigures
+from pykai.core.report.decisions import QueueFigures
 
 
 def reclaim(cycle: Cycle, action: Action) -> None:
@@ -22,9 +22,9 @@ def reclaim(cycle: Cycle, action: Action) -> None:
         return
     may_reclaim = rules.may_reclaim
 
-    def precheck(gang: Gang) -> tuple[NoEviction, bool] | None:
+    def precheck(gang: Gang) -> PrecheckFailure | None:
         forbidden = may_reclaim(state, gang, gangs.requested_amounts(gang))
-        return None if forbidden is None else (forbidden, False)
+        return None if forbidden is None else PrecheckFailure(forbidden, for_equal_gangs=False)
 
     def victim_policy(gang: Gang) -> VictimPolicy:
         required = gangs.requested_amounts(gang)
