@@ -5,7 +5,7 @@ Only actions and the ends of a cycle take a whole `Cycle`; everything below take
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pykai.core.cluster.snapshot import Snapshot
@@ -23,10 +23,10 @@ from pykai.core.model.queuetree import CPU, GPU, MEMORY
 from pykai.core.placing.gang import GangPlacer
 from pykai.core.placing.ranking import Rankings
 from pykai.core.placing.task import TaskPlacer
-from pykai.core.plugins.dynamicresources import hooks_without_claims
+from pykai.core.plugins import SWITCHED_OFF
 from pykai.core.plugins.guard import prepare_guarded
-from pykai.core.plugins.proportion import Proportion
 from pykai.core.policy import Policy
+from pykai.core.queueing.fairshare import FairShareSettings
 from pykai.core.queueing.openledger import open_ledger
 
 
@@ -61,8 +61,6 @@ def open_cycle(
     """Prepare the rules, open the ledgers and put the parts together."""
     problems: list[Problem] = []
     rules = Rules.combine([*_hooks(snapshot, policy, problems), *extra_hooks])
-    if not any(named.name == "topology" for named in policy.plugins):
-        problems += _unenforced_topology_constraints(snapshot)
     context = CycleContext.of(snapshot, policy, rules)
     rankings = Rankings(rules)
     state = _open_state(context, rankings)
@@ -76,7 +74,7 @@ def open_cycle(
 
 
 def _hooks(snapshot: Snapshot, policy: Policy, problems: list[Problem]) -> list[Hooks]:
-    """The hooks of all plugins, in configured order."""
+    """The hooks of all plugins, in configured order, and of those that are switched off."""
     if any(named.third_party for named in policy.plugins):
         # What they read is not known.
         snapshot.read_running()
@@ -86,19 +84,28 @@ def _hooks(snapshot: Snapshot, policy: Policy, problems: list[Problem]) -> list[
         else named.plugin.prepare(snapshot)
         for named in policy.plugins
     ]
-    if not any(named.name == "dynamicresources" for named in policy.plugins):
-        hooks.append(hooks_without_claims(snapshot))
+    configured = {named.name for named in policy.plugins}
+    hooks += [without(snapshot, problems.append) for name, without in SWITCHED_OFF.items() if name not in configured]
     return hooks
+
+
+def _fair_share_settings(policy: Policy) -> FairShareSettings:
+    """Those of the first plugin that has any."""
+    for named in policy.plugins:
+        settings = getattr(named.plugin, "fair_share_settings", None)
+        if isinstance(settings, FairShareSettings):
+            return settings
+    return FairShareSettings()
 
 
 def _open_state(context: CycleContext, rankings: Rankings) -> State:
     snapshot, policy, rules = context.snapshot, context.policy, context.rules
-    proportion = next((n.plugin for n in policy.plugins if isinstance(n.plugin, Proportion)), Proportion())
+    settings = _fair_share_settings(policy)
     ledger = open_ledger(
         snapshot,
         usage=_usage_columns(snapshot, policy) if policy.usage else None,
-        k=proportion.k_value,
-        strict_remainders=proportion.strict_remainders,
+        k=settings.k_value,
+        strict_remainders=settings.strict_remainders,
         task_key=rules.task_order,
     )
     return State(
@@ -110,14 +117,6 @@ def _open_state(context: CycleContext, rankings: Rankings) -> State:
         gpu_scores=rules.gpu_scores,
         allowed_nodes=rankings.allowed_nodes,
     )
-
-
-def _unenforced_topology_constraints(snapshot: Snapshot) -> Iterator[Problem]:
-    """Groups that wait and ask for a topology while the plugin is off (topo:TD-22)."""
-    for key in sorted(snapshot.group_index.topology_constrained):
-        if snapshot.read_running().groups[key].pending:
-            text = "not kept, because the plugin topology is switched off"
-            yield Problem(f"PodGroup/{key}", "spec.topologyConstraint", text)
 
 
 def _usage_columns(snapshot: Snapshot, policy: Policy) -> list[list[float]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pykai.api import names
-from pykai.core.hooks import Plugin
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.hooks import Hooks, Plugin
 from pykai.core.model.problems import ProblemReporter
 from pykai.core.plugins.arguments import read_arguments
-from pykai.core.plugins.dynamicresources import DynamicResourcesPlugin
+from pykai.core.plugins.dynamicresources import DynamicResourcesPlugin, hooks_without_claims
 from pykai.core.plugins.kubernetes import NodeAffinityPlugin, TaintToleration, TopologySpread
 from pykai.core.plugins.minruntime import MinRuntime
 from pykai.core.plugins.numa import Numa
@@ -25,7 +26,7 @@ from pykai.core.plugins.scores import (
     PodAffinityPlugin,
     ResourceType,
 )
-from pykai.core.plugins.topology import TopologyPlugin
+from pykai.core.plugins.topology import TopologyPlugin, report_unenforced_constraints
 from pykai.core.plugins.volumes import VolumeLimits
 
 PLUGIN_CLASSES: Mapping[str, type] = {
@@ -47,6 +48,12 @@ PLUGIN_CLASSES: Mapping[str, type] = {
     "nodeaffinity": NodeAffinityPlugin,
     "tainttoleration": TaintToleration,
     "volumelimits": VolumeLimits,
+}
+
+#: What holds in a cycle without a plugin, by its name.
+SWITCHED_OFF: Mapping[str, Callable[[Snapshot, ProblemReporter], Hooks]] = {
+    "dynamicresources": hooks_without_claims,
+    "topology": report_unenforced_constraints,
 }
 
 #: Names of upstream's plugins that decide nothing in this version; a configuration may name them.

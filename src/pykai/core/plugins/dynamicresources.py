@@ -21,6 +21,7 @@ from pykai.core.hooks import Hooks, NodeCheck, NodeScore, NodeSet, Planes, PreFa
 from pykai.core.ledgers.claims.ledger import NO_DEVICES, UNREACHABLE, ClaimLedger
 from pykai.core.model.axes import FloatArray, IntArray, Rows
 from pykai.core.model.claimrequests import ClaimRefusal, allows_admin_access
+from pykai.core.model.problems import ProblemReporter
 from pykai.core.plugins.arguments import ArgumentReader, read_count
 from pykai.core.plugins.scores import AVAILABILITY
 
@@ -52,7 +53,7 @@ class DynamicResourcesPlugin:
         )
 
 
-def hooks_without_claims(snapshot: Snapshot) -> Hooks:
+def hooks_without_claims(snapshot: Snapshot, report: ProblemReporter) -> Hooks:
     """The rules where the plugin is switched off: no pod gets devices, nodes serve what they offer (gpu:D-2)."""
     if not snapshot.tasks_with_claims:
         return Hooks()

@@ -17,6 +17,7 @@ from pykai.core.hooks import EvictionProposal, Hooks, Loss
 from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.plugins.arguments import ArgumentReader, read_flag, read_number
 from pykai.core.queueing import reclaimrules as fairness
+from pykai.core.queueing.fairshare import FairShareSettings
 from pykai.core.queueing.queueledger import CapacityRefusal
 from pykai.core.report.decisions import NoEviction
 
@@ -48,6 +49,11 @@ class Proportion:
         "reclaimerUtilizationMultiplier": ("saturation_multiplier", _multiplier),
         "strictRemainders": ("strict_remainders", read_flag),
     }
+
+    @property
+    def fair_share_settings(self) -> FairShareSettings:
+        """How the ledger of the cycle divides surplus."""
+        return FairShareSettings(self.k_value, self.strict_remainders)
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """Queue order and capacity; without terminating pods, starts and pipelined placements have the same limits."""

@@ -21,6 +21,7 @@ from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
 from pykai.core.hooks import Hooks, NodeSet, NoNodeSets
 from pykai.core.model.axes import BoolArray, FloatArray, IntArray
+from pykai.core.model.problems import Problem, ProblemReporter
 from pykai.core.model.shapes import Shape
 from pykai.core.model.tasks import Task
 from pykai.core.placing.topology import (
@@ -71,6 +72,15 @@ class TopologyPlugin:
             unresolvable=partial(_names_missing_topology, snapshot),
             node_sets_for=lambda gang: gang.group.names_topology,
         )
+
+
+def report_unenforced_constraints(snapshot: Snapshot, report: ProblemReporter) -> Hooks:
+    """Report groups that wait and ask for a topology while the plugin is switched off (topo:TD-22)."""
+    for key in sorted(snapshot.group_index.topology_constrained):
+        if snapshot.read_running().groups[key].pending:
+            text = "not kept, because the plugin topology is switched off"
+            report(Problem(f"PodGroup/{key}", "spec.topologyConstraint", text))
+    return Hooks()
 
 
 def _names_missing_topology(snapshot: Snapshot, request: PlacementRequest, beside: Sequence[Task]) -> bool:

@@ -8,9 +8,19 @@ are guaranteed level by level (queues:Q-130).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pykai.core.model.queuetree import RESOURCES, QueueTree
 from pykai.core.queueing.waterfill import SiblingColumns, divide_siblings
+
+
+class FairShareSettings(NamedTuple):
+    """How surplus is divided; a plugin sets it by an attribute `fair_share_settings`."""
+
+    #: how strongly historical usage shapes the surplus
+    k_value: float = 1.0
+    #: no share above request or limit, leftovers stay in their priority bucket (queues:8, Do better)
+    strict_remainders: bool = False
 
 
 def roll_up(tree: QueueTree, leaf_values: list[list[float]]) -> None:
