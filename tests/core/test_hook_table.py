@@ -10,7 +10,7 @@ import pytest
 
 from pykai.core import hookanswers
 from pykai.core.hooks import HOOK_TABLE, Hooks, HookSpec, Rules, each_plugin
-from pykai.core.plugins.guard import prepare_guarded
+from pykai.core.plugins.isolation import prepare_isolated
 from pykai.plugin import Snapshot
 from tests.core.builders import cluster
 from tests.docs.test_plugins_doc import hooks_without_heading
@@ -65,10 +65,10 @@ def test_a_new_row_is_combined() -> None:
         pytest.param(lambda row: 1 // 0, 7.0, 1, id="raises"),
     ],
 )
-def test_a_new_row_is_guarded(luck: Callable[[int], Any], answer: float, problems: int) -> None:
+def test_a_new_row_is_isolated(luck: Callable[[int], Any], answer: float, problems: int) -> None:
     reported: list[object] = []
     snapshot = cluster(nodes=1).cycle().context.snapshot
-    hooks = prepare_guarded("theirs", Lucky(luck), snapshot, reported.append, TABLE)
+    hooks = prepare_isolated("theirs", Lucky(luck), snapshot, reported.append, TABLE)
     assert isinstance(hooks, MoreHooks)
     assert hooks.luck is not None
     assert [hooks.luck(1), hooks.luck(1)] == [answer, answer]

@@ -246,8 +246,8 @@ class Plugin(Protocol):
         ...
 
 
-class Guard(Enum):
-    """How a hook of a third-party plugin is wrapped (`plugins/guard.py`)."""
+class HookWrapping(Enum):
+    """How a hook of a third-party plugin is wrapped (`plugins/isolation.py`)."""
 
     #: a function with a checked answer
     ANSWER = "answer"
@@ -280,7 +280,7 @@ class HookSpec(NamedTuple):
     #: attribute of `Rules`
     rule: str
     combine: Combine
-    guard: Guard = Guard.ANSWER
+    wrapping: HookWrapping = HookWrapping.ANSWER
     #: the result in place of a failing hook of a third-party plugin of that name
     fallback: Callable[[str], Any] = _says_nothing
     #: returns the checked result of a third-party plugin, or raises
@@ -350,13 +350,15 @@ def _failed_plugin(plugin: str) -> str:
 
 #: Everything about a hook besides its type and its call sites.
 HOOK_TABLE: tuple[HookSpec, ...] = (
-    HookSpec("pre_place", "pre_place", every_item, guard=Guard.ANSWERS, read=hookanswers.optional(PreFailure)),
+    HookSpec(
+        "pre_place", "pre_place", every_item, wrapping=HookWrapping.ANSWERS, read=hookanswers.optional(PreFailure)
+    ),
     HookSpec("unresolvable", "unresolvable", each_plugin, fallback=lambda plugin: False, read=bool),
-    HookSpec("node_checks", "checks", every_item, guard=Guard.NODE_CHECKS),
-    HookSpec("node_scores", "scores", every_item, guard=Guard.NODE_SCORES),
+    HookSpec("node_checks", "checks", every_item, wrapping=HookWrapping.NODE_CHECKS),
+    HookSpec("node_scores", "scores", every_item, wrapping=HookWrapping.NODE_SCORES),
     HookSpec("gpu_score", "gpu_scores", each_plugin, fallback=lambda plugin: 0.0, read=hookanswers.number),
     HookSpec("before_gang", "before_gang", each_plugin, read=hookanswers.no_answer),
-    HookSpec("node_sets", "node_sets", each_plugin, guard=Guard.NODE_SETS),
+    HookSpec("node_sets", "node_sets", each_plugin, wrapping=HookWrapping.NODE_SETS),
     HookSpec("node_sets_for", "node_sets_for", _conditions_of_node_sets, fallback=lambda plugin: True, read=bool),
     HookSpec("queue_key", "queue_key", keys_in_sequence, fallback=lambda plugin: (), read=hookanswers.sort_key),
     HookSpec("queue_tie", "queue_tie", first_plugin, fallback=lambda plugin: False, read=bool),
@@ -375,23 +377,23 @@ HOOK_TABLE: tuple[HookSpec, ...] = (
         fallback=lambda plugin: NoEviction("reclaim", "plugin", other=plugin),
         read=hookanswers.optional(NoEviction),
     ),
-    HookSpec("reclaim_from", "reclaim_from", each_plugin, guard=Guard.FILTER),
-    HookSpec("reclaim_losers", "reclaim_losers", each_plugin, guard=Guard.FILTER),
-    HookSpec("reclaim_filter", "reclaim_filters", each_plugin, guard=Guard.FILTER),
-    HookSpec("preempt_filter", "preempt_filters", each_plugin, guard=Guard.FILTER),
+    HookSpec("reclaim_from", "reclaim_from", each_plugin, wrapping=HookWrapping.FILTER),
+    HookSpec("reclaim_losers", "reclaim_losers", each_plugin, wrapping=HookWrapping.FILTER),
+    HookSpec("reclaim_filter", "reclaim_filters", each_plugin, wrapping=HookWrapping.FILTER),
+    HookSpec("preempt_filter", "preempt_filters", each_plugin, wrapping=HookWrapping.FILTER),
     HookSpec("reclaim_gate", "reclaim_gates", each_plugin, fallback=_failed_plugin, read=hookanswers.optional(str)),
     HookSpec("preempt_gate", "preempt_gates", each_plugin, fallback=_failed_plugin, read=hookanswers.optional(str)),
     HookSpec(
         "scenarios",
         "scenarios",
         distinct_items,
-        guard=Guard.VALUE,
+        wrapping=HookWrapping.VALUE,
         fallback=lambda plugin: (),
         read=hookanswers.generator_names,
     ),
     HookSpec("cache_key", "cache_keys", each_plugin, read=hookanswers.hashable),
-    HookSpec("observer", "observers", _distinct_observers, guard=Guard.OBSERVER),
-    HookSpec("discrete_ledger", "discrete_ledgers", each_plugin, guard=Guard.LEDGER),
+    HookSpec("observer", "observers", _distinct_observers, wrapping=HookWrapping.OBSERVER),
+    HookSpec("discrete_ledger", "discrete_ledgers", each_plugin, wrapping=HookWrapping.LEDGER),
     HookSpec(
         "bind_annotations", "bind_annotations", each_plugin, fallback=lambda plugin: {}, read=hookanswers.texts_by_name
     ),

@@ -24,7 +24,7 @@ from pykai.core.placing.gang import GangPlacer
 from pykai.core.placing.ranking import Rankings
 from pykai.core.placing.task import TaskPlacer
 from pykai.core.plugins import SWITCHED_OFF
-from pykai.core.plugins.guard import prepare_guarded
+from pykai.core.plugins.isolation import prepare_isolated
 from pykai.core.policy import Policy
 from pykai.core.queueing.fairshare import FairShareSettings
 from pykai.core.queueing.openledger import open_ledger
@@ -79,7 +79,7 @@ def _hooks(snapshot: Snapshot, policy: Policy, problems: list[Problem]) -> list[
         # What they read is not known.
         snapshot.read_running()
     hooks = [
-        prepare_guarded(named.name, named.plugin, snapshot, problems.append)
+        prepare_isolated(named.name, named.plugin, snapshot, problems.append)
         if named.third_party
         else named.plugin.prepare(snapshot)
         for named in policy.plugins

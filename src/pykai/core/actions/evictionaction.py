@@ -179,7 +179,7 @@ def _is_unresolvable(cycle: Cycle, gang: Gang) -> bool:
     return False
 
 
-#: The order of the guard's checks (cycle:FLT-9), not that of a placement.
+#: The order of the checks before evictions (cycle:FLT-9), not that of a placement.
 _PREDICATE_ORDER = (names.PREDICATE_VOLUME_BINDING, names.PREDICATE_CONFIG_MAP, names.PREDICATE_MAX_NODE_POOL_RESOURCES)
 
 

@@ -121,6 +121,6 @@ def test_a_failure_is_reported_once_a_cycle() -> None:
     assert sum("node_scores[theirs]" in line for line in result.plan.problems) == 1
 
 
-def test_a_built_in_rule_is_not_guarded() -> None:
+def test_a_built_in_rule_is_not_isolated() -> None:
     with pytest.raises(RuntimeError, match="out of order"):
         with_plugin(lab(), broken, foreign=False)

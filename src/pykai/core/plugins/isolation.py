@@ -1,6 +1,6 @@
 """Third-party plugins cannot stop a cycle: an exception in a hook is reported once and replaced by a safe result.
 
-Built-in rules run unguarded; a mistake there should be seen at once.  For a plugin that came through an entry point
+Built-in rules run as they are; a mistake there should be seen at once.  For a plugin that came through an entry point
 every hook is wrapped: a check that fails refuses the nodes in question, a score that fails excludes them (cycle:SCO-1),
 a key is empty, a gate lets through.  A result of the wrong type or length would raise later, where its origin is
 unknown; it counts as a failure of the hook too.
@@ -21,9 +21,9 @@ from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import DiscreteLedger, State
 from pykai.core.hooks import (
     HOOK_TABLE,
-    Guard,
     Hooks,
     HookSpec,
+    HookWrapping,
     NodeCheck,
     NodeScore,
     NodeSet,
@@ -39,7 +39,13 @@ from pykai.core.model.tasks import Task
 Answer = TypeVar("Answer")
 
 #: Kinds of hooks that a plugin leaves out by None; the others are empty.
-_OPTIONAL = (Guard.ANSWER, Guard.FILTER, Guard.NODE_SETS, Guard.OBSERVER, Guard.LEDGER)
+_OPTIONAL = (
+    HookWrapping.ANSWER,
+    HookWrapping.FILTER,
+    HookWrapping.NODE_SETS,
+    HookWrapping.OBSERVER,
+    HookWrapping.LEDGER,
+)
 
 #: The code of a check that failed and describes its refusals itself.
 _FAILED = 2**31
@@ -57,7 +63,7 @@ def _checked_node_sets(answer: Any, size: int) -> list[NodeSet] | NoNodeSets:
     return node_sets
 
 
-class _HookGuard:
+class _HookIsolation:
     """Wraps the hooks of one plugin."""
 
     def __init__(self, name: str, report: ProblemReporter) -> None:
@@ -76,7 +82,7 @@ class _HookGuard:
     ) -> Callable[..., Answer]:
         """The function with its result checked, or the fallback if either raises."""
 
-        def guarded(*args: Any) -> Answer:
+        def isolated(*args: Any) -> Answer:
             try:
                 answer = function(*args)
                 return answer if read is None else read(answer)
@@ -84,7 +90,7 @@ class _HookGuard:
                 self.report_failure(hook, error)
                 return fallback
 
-        return guarded
+        return isolated
 
     def check(self, check: NodeCheck) -> NodeCheck:
         hook = f"node_checks[{check.name}]"
@@ -107,7 +113,7 @@ class _HookGuard:
 
         text = f"plugin {self._name} failed"
 
-        def guarded_describe(state: State, request: PlacementRequest, code: int, row: int) -> str:
+        def isolated_describe(state: State, request: PlacementRequest, code: int, row: int) -> str:
             assert describe is not None
             return (
                 text
@@ -115,7 +121,7 @@ class _HookGuard:
                 else self.call(f"{hook}.describe", describe, text, str)(state, request, code, row)
             )
 
-        def guarded_key(request: PlacementRequest) -> Hashable:
+        def isolated_key(request: PlacementRequest) -> Hashable:
             assert key is not None
             # Without a key a request is equal only to itself.
             itself: Hashable = (self._name, request.task.key)
@@ -126,8 +132,8 @@ class _HookGuard:
             texts=(*check.texts, text),
             evaluate=evaluate,
             applies=self.call(f"{hook}.applies", check.applies, True, bool),
-            describe=None if describe is None else guarded_describe,
-            key=None if key is None else guarded_key,
+            describe=None if describe is None else isolated_describe,
+            key=None if key is None else isolated_key,
         )
 
     def score(self, score: NodeScore) -> NodeScore:
@@ -150,7 +156,7 @@ class _HookGuard:
         def nothing() -> Hashable:
             return None
 
-        def guarded_context(*args: Any) -> Callable[[], Hashable]:
+        def isolated_context(*args: Any) -> Callable[[], Hashable]:
             assert context is not None
             context_of = self.call(f"{hook}.context", context, nothing)(*args)
             return self.call(f"{hook}.context", context_of, None, hookanswers.hashable)
@@ -159,7 +165,7 @@ class _HookGuard:
             score,
             evaluate=evaluate,
             applies=self.call(f"{hook}.applies", score.applies, True, bool),
-            context=None if context is None else guarded_context,
+            context=None if context is None else isolated_context,
             at=None,
         )
 
@@ -167,100 +173,102 @@ class _HookGuard:
         def nobody(gang: Any) -> bool:
             return False
 
-        def guarded_filter(*args: Any) -> Callable[[Any], bool]:
+        def isolated_filter(*args: Any) -> Callable[[Any], bool]:
             return self.call(hook, self.call(hook, function, nobody)(*args), False, bool)
 
-        return guarded_filter
+        return isolated_filter
 
     def node_sets(self, function: NodeSetMaker) -> NodeSetMaker:
         def sets(state: State, gang: Any, node: Any, tasks: Any, nodes: NodeSet) -> list[NodeSet] | NoNodeSets:
             size = len(state.snapshot.nodes)
             every: list[NodeSet] | NoNodeSets = [nodes]
-            guarded = self.call("node_sets", function, every, lambda answer: _checked_node_sets(answer, size))
-            return guarded(state, gang, node, tasks, nodes)
+            isolated = self.call("node_sets", function, every, lambda answer: _checked_node_sets(answer, size))
+            return isolated(state, gang, node, tasks, nodes)
 
         return sets
 
     def wrap(self, spec: HookSpec, value: Any) -> Any:
         """A hook of the plugin, wrapped as its row says."""
-        if value is None and spec.guard in _OPTIONAL:
+        if value is None and spec.wrapping in _OPTIONAL:
             return None
         hook, fallback, read = spec.name, spec.fallback(self._name), spec.read
-        match spec.guard:
-            case Guard.ANSWER:
+        match spec.wrapping:
+            case HookWrapping.ANSWER:
                 return self.call(hook, value, fallback, read)
-            case Guard.ANSWERS:
+            case HookWrapping.ANSWERS:
                 return tuple(self.call(hook, one, fallback, read) for one in value)
-            case Guard.VALUE:
+            case HookWrapping.VALUE:
                 return self.call(hook, lambda: value, fallback, read)()
-            case Guard.FILTER:
+            case HookWrapping.FILTER:
                 return self.victim_filter(hook, value)
-            case Guard.NODE_CHECKS:
+            case HookWrapping.NODE_CHECKS:
                 return tuple(self.check(check) for check in value)
-            case Guard.NODE_SCORES:
+            case HookWrapping.NODE_SCORES:
                 return tuple(self.score(score) for score in value)
-            case Guard.NODE_SETS:
+            case HookWrapping.NODE_SETS:
                 return self.node_sets(value)
-            case Guard.OBSERVER:
-                return _GuardedObserver(value, self)
-            case Guard.LEDGER:
-                return _GuardedLedger(value, self)
+            case HookWrapping.OBSERVER:
+                return _IsolatedObserver(value, self)
+            case HookWrapping.LEDGER:
+                return _IsolatedLedger(value, self)
 
 
-class _GuardedObserver:
+class _IsolatedObserver:
     """A third-party observer."""
 
-    def __init__(self, observer: Observer, guard: _HookGuard) -> None:
+    def __init__(self, observer: Observer, isolation: _HookIsolation) -> None:
         self._observer = observer
-        self._guard = guard
+        self._isolation = isolation
 
     def task_added(self, task: Task, row: int) -> None:
         """A task now holds the node."""
-        self._guard.call("observer", lambda: self._observer.task_added(task, row), None)()
+        self._isolation.call("observer", lambda: self._observer.task_added(task, row), None)()
 
     def task_removed(self, task: Task, row: int) -> None:
         """A task no longer holds the node."""
-        self._guard.call("observer", lambda: self._observer.task_removed(task, row), None)()
+        self._isolation.call("observer", lambda: self._observer.task_removed(task, row), None)()
 
 
-class _GuardedLedger:
+class _IsolatedLedger:
     """A third-party ledger; if it fails, it grants nothing."""
 
-    def __init__(self, ledger: DiscreteLedger, guard: _HookGuard) -> None:
+    def __init__(self, ledger: DiscreteLedger, isolation: _HookIsolation) -> None:
         self._ledger = ledger
-        self._guard = guard
+        self._isolation = isolation
 
     def concerns(self, shape: Shape) -> bool:
         """Whether tasks of this shape hold anything."""
-        return self._guard.call("discrete_ledger", lambda: bool(self._ledger.concerns(shape)), True)()
+        return self._isolation.call("discrete_ledger", lambda: bool(self._ledger.concerns(shape)), True)()
 
     def held(self, task: Task) -> object | None:
         """What a task holds since before the cycle."""
-        return self._guard.call("discrete_ledger", lambda: self._ledger.held(task), None)()
+        return self._isolation.call("discrete_ledger", lambda: self._ledger.held(task), None)()
 
     def grant(self, state: State, request: PlacementRequest, row: int, *, idle: bool) -> object | None:
         """What a task would get."""
-        return self._guard.call("discrete_ledger", lambda: self._ledger.grant(state, request, row, idle=idle), None)()
+        return self._isolation.call(
+            "discrete_ledger", lambda: self._ledger.grant(state, request, row, idle=idle), None
+        )()
 
     def hold(self, task: Task, row: int, allocation: object, holding: int, sign: int) -> None:
         """Record or remove an allocation."""
-        self._guard.call("discrete_ledger", lambda: self._ledger.hold(task, row, allocation, holding, sign), None)()
+        self._isolation.call("discrete_ledger", lambda: self._ledger.hold(task, row, allocation, holding, sign), None)()
 
 
 def _row_count(state: State, rows: Rows) -> int:
     return len(state.snapshot.nodes.names[rows]) if isinstance(rows, slice) else len(rows)
 
 
-def prepare_guarded(
+def prepare_isolated(
     name: str, plugin: Plugin, snapshot: Snapshot, report: ProblemReporter, table: Iterable[HookSpec] = HOOK_TABLE
 ) -> Hooks:
     """The hooks of a third-party plugin, wrapped; no hooks at all if `prepare` fails."""
-    guard = _HookGuard(name, report)
+    isolation = _HookIsolation(name, report)
     try:
         hooks = plugin.prepare(snapshot)
         if not isinstance(hooks, Hooks):
             raise TypeError(f"prepare returned {type(hooks).__name__}, expected Hooks")
-        return replace(hooks, **{spec.name: guard.wrap(spec, getattr(hooks, spec.name)) for spec in table})
+        return replace(hooks, **{spec.name: isolation.wrap(spec, getattr(hooks, spec.name)) for spec in table})
     except Exception as error:
-        guard.report_failure("prepare", error)
+        isolation.report_failure("prepare", error)
         return Hooks()
