@@ -23,16 +23,16 @@ class NamedPlugin:
     third_party: bool = False
 
 
-#: Work for the waiting groups of a namespace in a cycle while others wait (`queueing/allowance.py`): some 80 ms.
-NAMESPACE_UNITS = 16_000_000
+#: Cost units for the waiting groups of a namespace in a cycle while others wait (`queueing/allowance.py`): some 80 ms.
+NAMESPACE_ALLOWANCE = 16_000_000
 
-#: Units of work (placing or evicting a task once) per second of a budget.
+#: Work units (placing or evicting a task once) per second of a search budget.
 UNITS_PER_SECOND = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class SearchBudgets:
-    """How much work the search for victims may cost (cycle:13.2), in units; None = unlimited."""
+    """How much work the search for victims may cost (cycle:13.2), in work units; None = unlimited."""
 
     #: action -> units; absent = `default_action`
     actions: Mapping[str, int | None] = field(default_factory=dict)
@@ -73,8 +73,8 @@ class Policy:
     staleness_grace_ns: int = names.STALENESS_GRACE_S * 1_000_000_000
     #: a priority class with preemptionPolicy Never keeps its groups from triggering evictions (cycle:POL-7)
     honour_preemption_policy: bool = False
-    #: units of work that the waiting groups of one namespace get in a cycle while others wait; None = unlimited
-    namespace_units: int | None = NAMESPACE_UNITS
+    #: cost units that the waiting groups of one namespace get in a cycle while others wait; None = unlimited
+    namespace_allowance: int | None = NAMESPACE_ALLOWANCE
     #: namespace -> the group with which its turn begins: `Plan.resume` of the last cycle
     resume: Mapping[str, str] = field(default_factory=dict)
     #: groups that were pipelined in the last cycle: they are not deferred

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pykai.api.decode import decode_object
 from pykai.core.cluster.tables import Tables
-from pykai.core.policy import NAMESPACE_UNITS
+from pykai.core.policy import NAMESPACE_ALLOWANCE
 from pykai.core.queueing.allowance import FREE_SUBGROUPS, NAME_PRICE, SHARE_PRICE, SUBGROUP_PRICE, select_groups
 from pykai.core.report.decisions import Postponed
 from tests.core.builders import NOW_NS, Cluster, Raw, Result, cluster
@@ -56,7 +56,7 @@ def started(result: Result, namespace: str = "crowd") -> set[str]:
 
 
 def test_what_exceeds_the_allowance_is_put_off_and_others_are_served() -> None:
-    made = crowd(two_nodes(), 5).gang("mine", namespace="honest").with_policy(namespace_units=13)
+    made = crowd(two_nodes(), 5).gang("mine", namespace="honest").with_policy(namespace_allowance=13)
     result = made.schedule()
     assert started(result) == {"c0", "c1"}
     assert postponed(result) == ["c2", "c3", "c4"]
@@ -70,7 +70,7 @@ def test_the_rest_goes_first_in_the_next_cycle() -> None:
     resume: dict[str, str] = {}
     turns = []
     for _ in range(4):
-        made = crowd(two_nodes(), 5).gang("mine", namespace="honest").with_policy(namespace_units=13, resume=resume)
+        made = crowd(two_nodes(), 5).gang("mine", namespace="honest").with_policy(namespace_allowance=13, resume=resume)
         result = made.schedule()
         turns.append(started(result))
         resume = dict(result.plan.resume or ())
@@ -89,7 +89,7 @@ def test_a_group_with_a_nomination_is_not_put_off(gone: bool) -> None:
         made.gang("fresh", namespace="honest", priority="low", gpu=1)
         made.gang("c0", namespace="crowd", priority="high", gpu=1, spec=apart("a", "b"))
         made.gang("c1", namespace="crowd", priority="high", gpu=9, spec=apart("c", "d"))
-        return made.with_policy(namespace_units=3, **policy).schedule()
+        return made.with_policy(namespace_allowance=3, **policy).schedule()
 
     first = contest(policy={}, deleted=None).plan
     assert [item.pod for item in first.evictions] == ["old-0"]
@@ -103,25 +103,25 @@ def test_a_group_with_a_nomination_is_not_put_off(gone: bool) -> None:
 
 
 def test_a_single_namespace_may_use_the_whole_cycle() -> None:
-    result = crowd(two_nodes(), 5).with_policy(namespace_units=13).schedule()
+    result = crowd(two_nodes(), 5).with_policy(namespace_allowance=13).schedule()
     assert len(started(result)) == 5
     assert not result.plan.resume
 
 
 def test_one_group_always_takes_part() -> None:
     """Otherwise one that costs more than the allowance would wait forever."""
-    made = crowd(two_nodes(), 2, terms=50).gang("mine", namespace="honest").with_policy(namespace_units=13)
+    made = crowd(two_nodes(), 2, terms=50).gang("mine", namespace="honest").with_policy(namespace_allowance=13)
     assert started(made.schedule()) == {"c0"}
 
 
 def test_groups_that_cost_nothing_are_not_put_off() -> None:
     made = crowd(two_nodes(), 3).gang("plain", namespace="crowd").gang("mine", namespace="honest")
-    result = made.with_policy(namespace_units=1).schedule()
+    result = made.with_policy(namespace_allowance=1).schedule()
     assert started(result) == {"c0", "plain"}
 
 
 def test_equal_pods_are_paid_for_once() -> None:
-    made = two_nodes().gang("mine", namespace="honest").with_policy(namespace_units=2)
+    made = two_nodes().gang("mine", namespace="honest").with_policy(namespace_allowance=2)
     for number in range(4):
         made.gang(f"c{number}", namespace="crowd", spec=apart("web"))
     assert len(started(made.schedule())) == 4
@@ -216,7 +216,7 @@ def test_no_shape_of_the_measurements_is_cut() -> None:
     module = _shapes()
     for shape in module.SHAPES:
         tables = _with_another(module.build(shape, 64))
-        assert not select_groups(tables.snapshot(NOW_NS), NAMESPACE_UNITS, {}).postponed, shape
+        assert not select_groups(tables.snapshot(NOW_NS), NAMESPACE_ALLOWANCE, {}).postponed, shape
 
 
 @pytest.mark.parametrize("trace", ["default", "gpushare100", "gpuspec33", "multigpu50"])
@@ -248,7 +248,7 @@ def test_the_openb_trace_is_not_cut(trace: str) -> None:
         wanted: dict[str, Any] = {"fraction": f"{share:.3f}"} if share < 1 else {"gpu": int(pod["num_gpu"])}
         made.gang(pod["name"], cpu=f"{pod['cpu_milli']}m", memory=f"{pod['memory_mib']}Mi", spec=spec, **wanted)
     tables = _with_another(made.objects)
-    assert not select_groups(tables.snapshot(NOW_NS), NAMESPACE_UNITS, {}).postponed
+    assert not select_groups(tables.snapshot(NOW_NS), NAMESPACE_ALLOWANCE, {}).postponed
 
 
 def test_cached_costs_of_a_group_equal_recomputed_ones() -> None:

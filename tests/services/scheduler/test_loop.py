@@ -61,7 +61,7 @@ async def test_what_a_cycle_puts_off_goes_first_in_the_next() -> None:
             terms = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}]
             await lab.gang(f"c{number}", pods=1, affinity={"podAffinity": {required: terms}})
         scheduler = lab.make_scheduler(schedule_period="1ms")
-        scheduler.loop.policy = replace(scheduler.loop.policy, namespace_units=1)
+        scheduler.loop.policy = replace(scheduler.loop.policy, namespace_allowance=1)
         turns: list[tuple[tuple[str, str], ...]] = []
         holds: set[bool] = set()
         scheduler.loop.plan_listeners.append(lambda plan: turns.append(plan.resume or ()))

@@ -76,7 +76,7 @@ class CycleGangs:
         if self._selection is None:
             policy = self._context.policy
             self._selection = select_groups(
-                self._context.snapshot, policy.namespace_units, policy.resume, policy.nominated_groups
+                self._context.snapshot, policy.namespace_allowance, policy.resume, policy.nominated_groups
             )
         return self._selection
 

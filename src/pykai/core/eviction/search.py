@@ -4,7 +4,7 @@ Larger and larger parts of the gang are tried (1, 2, 4, ... tasks, then between)
 for the next: so the set grows along the order of the victims and no further than needed.  Victims that are kept in a
 trial drop out of the set, and the trial is repeated without them.
 
-Budgets count units of work, never seconds, so a replay decides the same.
+Budgets count work units, never seconds, so a replay decides the same.
 """
 
 from __future__ import annotations

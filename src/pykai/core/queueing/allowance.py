@@ -1,7 +1,7 @@
 """How much of a cycle the objects of one namespace may take while others wait.
 
 The cost of a cycle mostly follows the number of pods.  But one object may hold many affinity terms, subgroups, resource
-names or GPU fractions.  Each has a price in units.  When the waiting groups of a namespace cost more than its
+names or GPU fractions.  Each has a price in cost units.  When the waiting groups of a namespace cost more than its
 allowance, the rest is postponed to the next cycle, where it goes first.  Units are counted from the objects, never
 measured, so a replay decides the same.
 
@@ -109,7 +109,7 @@ def _group_cost(entry: GroupEntry, vectors: Vectors) -> GroupCost:
 
 
 def _marginal_prices(entries: Iterable[GroupEntry], snapshot: Snapshot) -> list[int]:
-    """What each group adds to the cost of those before it, in units."""
+    """What each group adds to the cost of those before it, in cost units."""
     nodes = len(snapshot.nodes)
     seen: set[int] = set()
     prices: list[int] = []

@@ -247,7 +247,7 @@ class Postponed(msgspec.Struct, frozen=True, tag=True):
     """The objects of its namespace exceed its allowance in a cycle while others wait (`queueing/allowance.py`)."""
 
     namespace: str
-    #: the cost of all waiting groups of the namespace, and its allowance in a cycle
+    #: the cost of all waiting groups of the namespace and its allowance in a cycle, in cost units
     units: int
     allowed: int
 
@@ -342,7 +342,7 @@ class Plan(msgspec.Struct, frozen=True):
     queues: tuple[QueueFigures, ...]
     #: what could not be read, one line each
     problems: tuple[str, ...]
-    #: units of work done
+    #: work units done
     work: int
     #: searches that a budget ended, one line each
     stopped: tuple[str, ...] = ()
