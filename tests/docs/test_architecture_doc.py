@@ -1,9 +1,12 @@
-"""docs/architecture.md matches the tree: the modules and packages it names exist."""
+"""docs/architecture.md matches the tree: modules and packages exist, layers are those that are checked."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
+
+import pytest
 
 import pykai.core
 import pykai.scheduler
@@ -11,6 +14,12 @@ import pykai.scheduler
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "pykai"
 DOC = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+CONTRACTS = {
+    contract["id"]: contract
+    for contract in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+}
 
 
 def section(title: str) -> str:
@@ -45,3 +54,24 @@ def test_what_a_package_holds_exists() -> None:
                 assert (folder / name).is_dir() or (folder / f"{name}.py").is_file(), f"{title}: {name}"
         named = {name.strip("/") for names, _ in rows for name in re.findall(r"`([\w/]+)`", names)}
         assert {path.name for path in folder.iterdir() if (path / "__init__.py").exists()} <= named
+
+
+@pytest.mark.parametrize(
+    ("contract", "title", "opening"),
+    [
+        ("layers", "Packages", "The layers, top first: "),
+        ("engine", "Inside the engine", "Imports go one way, top first: "),
+    ],
+)
+def test_the_layers_are_those_that_are_checked(contract: str, title: str, opening: str) -> None:
+    listed = section(title).partition(opening)[2].partition(".")[0]
+    layers = [re.sub(r"[()]", "", layer) for layer in CONTRACTS[contract]["layers"]]
+    assert " ".join(listed.split()) == " / ".join(f"`{layer}`" for layer in layers)
+
+
+def test_what_pure_modules_may_not_import_is_what_is_checked() -> None:
+    pure = CONTRACTS["pure"]
+    modules = [f"`{module.removeprefix('pykai.')}`" for module in pure["source_modules"]]
+    *others, last = pure["forbidden_modules"]
+    sentence = f"{', '.join(modules[:-1])} and {modules[-1]} may import neither {', '.join(others)} nor {last}."
+    assert sentence in " ".join(section("Packages").split())
