@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.actions.test_allocate import Domains, with_plugin
+from tests.core.actions.test_allocate_nodesets import Domains, with_plugin
 from tests.core.builders import Cluster, Raw, Result, SubgroupSpec, branch, cluster, leaf
 from tests.core.topologies import busy, inside, keeping, node_sets, offered, racks, topology, where
 
