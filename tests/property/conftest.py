@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.property.clusters import CLUSTER_KINDS, DRAWN, PLAN_KINDS
+from tests.property.drawnkinds import CLUSTER_KINDS, DRAWN, PLAN_KINDS
 from tests.property.topologies import TOPOLOGY_KINDS
 
 

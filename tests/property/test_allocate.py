@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pykai.core.report.decisions import Bind, Nominate, NoPlace, Plan
 from tests.core.builders import Cluster
 from tests.core.cycle.test_state import content
-from tests.property.clusters import Model, clusters
+from tests.property.clustermodel import Model
+from tests.property.clusters import clusters
 
 EXAMPLES = settings(max_examples=120, deadline=None)
 

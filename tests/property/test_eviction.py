@@ -17,18 +17,9 @@ from hypothesis import strategies as st
 from pykai.core.opencycle import Cycle
 from pykai.core.report.decisions import Bind, Evict, Nominate, Plan
 from tests.core.builders import Cluster, cluster
-from tests.property.clusters import (
-    ACTIONS,
-    CLUSTER_KINDS,
-    DRAWN,
-    PLAN_KINDS,
-    Model,
-    kinds_of,
-    minimums,
-    outcomes_of,
-    satisfied,
-    tight_clusters,
-)
+from tests.property.clustermodel import Model, minimums, satisfied
+from tests.property.clusters import ACTIONS, tight_clusters
+from tests.property.drawnkinds import CLUSTER_KINDS, DRAWN, PLAN_KINDS, kinds_of, outcomes_of
 
 EXAMPLES = settings(max_examples=70, deadline=None)
 

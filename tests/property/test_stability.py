@@ -19,7 +19,9 @@ from pykai.core.plan import build_plan
 from pykai.dev.cases import Case, Cycles
 from pykai.dev.conformance import CaseRun
 from tests.core.builders import NOW_NS, Cluster, cluster, timestamp_before
-from tests.property.clusters import DRAWN, Model, kinds_of, outcomes_of, tight_clusters
+from tests.property.clustermodel import Model
+from tests.property.clusters import tight_clusters
+from tests.property.drawnkinds import DRAWN, kinds_of, outcomes_of
 
 #: cycles in which a cluster must come to rest
 TO_REST = 10

@@ -20,7 +20,7 @@ from pykai.dev.cases import Case, Cycles
 from pykai.dev.conformance import CaseRun
 from tests.core.builders import Cluster, Raw, timestamp_before
 from tests.core.cycle.test_state import content
-from tests.property.clusters import DRAWN
+from tests.property.drawnkinds import DRAWN
 from tests.property.topologies import (
     Constraint,
     GangProblem,

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from tests.core.builders import Cluster, Raw, cluster
 from tests.core.topologies import topology
-from tests.property.clusters import ACTIONS, AGES, TAINT, NodeModel, PodRequest
+from tests.property.clustermodel import NodeModel, PodRequest
+from tests.property.clusters import ACTIONS, AGES, TAINT
 
 #: topology -> its levels, the coarsest first
 LEVELS = {"net": ("zone", "rack"), "power": ("feed",)}
