@@ -66,6 +66,15 @@ def test_every_kind_is_listed() -> None:
     assert unlisted_kinds(GROUPER) == set()
 
 
+def test_every_suspend_path_is_listed() -> None:
+    rows = GROUPER.partition("| kind | field |")[2].partition("\n\n")[0]
+    listed = {
+        kind: path for kinds, path in re.findall(r"^\| (\w.*) \| `(.*)` \|$", rows, re.M) for kind in kinds.split(", ")
+    }
+    suspended = [row for row in WORKLOAD_KINDS.values() if row.suspend_path is not None]
+    assert listed == {row.resource.kind: ".".join(row.suspend_path or ()) for row in suspended}
+
+
 @pytest.mark.parametrize(
     "condition",
     [

@@ -38,7 +38,7 @@ def test_what_is_said_to_be_deployed_by_hand_is_not_installed() -> None:
     assert not [item for item in installation() if item["kind"] in ("Deployment", "DaemonSet")]
 
 
-@pytest.mark.parametrize("group", ["ray.io", "kubeflow.org", "jobset.x-k8s.io", "leaderworkerset.x-k8s.io"])
+@pytest.mark.parametrize("group", ["ray.io"])
 def test_kinds_that_are_said_to_have_no_grouper_have_none(group: str) -> None:
     assert group not in {known for known, _, _ in built_in_groupers()}
 

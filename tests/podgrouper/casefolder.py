@@ -16,20 +16,9 @@ MISSING = (
 
 #: Cases of kinds whose grouper is not built yet; they pass nowhere, and leave this list when they do.
 NOT_GROUPED_YET: set[str] = {
-    "pytorch/master-workers",
-    "pytorch/workers-only",
-    "pytorch/min-available",
-    "pytorch/segments",
-    "tf/ps-worker-chief",
-    "xgboost/master-workers",
-    "jax/workers",
-    "mpi-v1/launcher-workers",
     "trainjob/one",
     "ray/cluster",
     "ray/priority-label",
-    "jobset/two-any-order",
-    "lws/leader-created",
-    "lws/segments",
     "argo/workflow",
     "aml/job",
 }

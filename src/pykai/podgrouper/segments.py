@@ -19,7 +19,7 @@ segment 0 is the leader and a full segment of workers; otherwise the leader take
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec import field
@@ -32,6 +32,8 @@ from pykai.api.nulls import describe_value
 from pykai.api.scheduling import SubGroup
 from pykai.core.model.problems import Problem
 from pykai.podgrouper.constraints import Annotations, segment_constraint
+from pykai.podgrouper.kubeflowjob import KubeflowJob, PodTemplateMetadata
+from pykai.podgrouper.metadata import GroupingError
 
 MAX_SEGMENTS: Final = 10_000
 
@@ -40,7 +42,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _ANNOTATIONS = "metadata.annotations"
 
 
-class SegmentError(ValueError):
+class SegmentError(GroupingError):
     """Subgroups cannot be made, or the pod belongs to none of them; `problem` names place, reason and fix."""
 
     def __init__(self, subject: str, path: str, text: str) -> None:
@@ -61,43 +63,8 @@ class Subgroups(NamedTuple):
     problems: tuple[Problem, ...] = ()
 
 
-class _Template(Wire):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-
-
-class _ReplicaSpec(Wire):
-    replicas: Int64 | None = None
-    template: _Template = field(default_factory=_Template)
-
-    @property
-    def count(self) -> int:
-        """The training operator takes an absent number for 1."""
-        return 1 if self.replicas is None else max(0, self.replicas)
-
-
-class _SchedulingPolicy(Wire):
-    min_available: Int64 | None = None
-
-
-class _RunPolicy(Wire):
-    scheduling_policy: _SchedulingPolicy = field(default_factory=_SchedulingPolicy)
-
-
-class _ElasticPolicy(Wire):
-    min_replicas: Int64 | None = None
-
-
-class _PyTorchJobSpec(Wire):
-    run_policy: _RunPolicy = field(default_factory=_RunPolicy)
-    elastic_policy: _ElasticPolicy = field(default_factory=_ElasticPolicy)
-    pytorch_replica_specs: dict[str, _ReplicaSpec] = field(default_factory=dict)
-
-
-class PyTorchJob(Wire):
-    """As far as its subgroups go."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: _PyTorchJobSpec = field(default_factory=_PyTorchJobSpec)
+class PyTorchJob(KubeflowJob):
+    """The kind that errors name."""
 
 
 class _SubGroupPolicy(Wire):
@@ -109,7 +76,7 @@ class _SubGroupPolicy(Wire):
 class _LeaderWorkerTemplate(Wire):
     size: Int64 = 0
     sub_group_policy: _SubGroupPolicy = field(default_factory=_SubGroupPolicy)
-    worker_template: _Template = field(default_factory=_Template)
+    worker_template: PodTemplateMetadata = field(default_factory=PodTemplateMetadata)
 
 
 class _LeaderWorkerSetSpec(Wire):
@@ -127,13 +94,6 @@ class LeaderWorkerSet(Wire):
 _Owner = TypeVar("_Owner", PyTorchJob, LeaderWorkerSet)
 
 
-def subgroups_of(owner: dict[str, Any], pod: Pod) -> Subgroups | None:
-    """The subgroups of the owner and the pod's place in them; none for kinds that have no segments (topo:T-49)."""
-    group = str(owner.get("apiVersion", "")).partition("/")[0]
-    divide = _DIVIDERS.get((group, str(owner.get("kind", ""))))
-    return None if divide is None else divide(owner, pod)
-
-
 def pytorch_subgroups(owner: dict[str, Any], pod: Pod) -> Subgroups:
     """Subgroups `master` and `worker`, the latter divided into `worker-0`, `worker-1`, ... (topo:T-45).
 
@@ -145,7 +105,7 @@ def pytorch_subgroups(owner: dict[str, Any], pod: Pod) -> Subgroups:
     subject = _subject("PyTorchJob", job.metadata)
     roles = job.spec.pytorch_replica_specs
     masters = roles["Master"].count if "Master" in roles else 0
-    declared_minimums = (job.spec.run_policy.scheduling_policy.min_available, job.spec.elastic_policy.min_replicas)
+    declared_minimums = (job.spec.min_available, job.spec.elastic_policy.min_replicas)
     minimum = next(
         (number for number in declared_minimums if number is not None), sum(each.count for each in roles.values())
     )
@@ -246,12 +206,6 @@ def leader_worker_subgroups(owner: dict[str, Any], pod: Pod) -> Subgroups:
     number = (index - first) // size
     pod_sub_group = "leader" if index == 0 else "workers" if leader_in_segment and number == 0 else f"segment-{number}"
     return Subgroups(tuple(groups), pod_sub_group, members)
-
-
-_DIVIDERS: Final[Mapping[tuple[str, str], Callable[[dict[str, Any], Pod], Subgroups]]] = {
-    ("kubeflow.org", "PyTorchJob"): pytorch_subgroups,
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): leader_worker_subgroups,
-}
 
 
 def _group_size(workload: LeaderWorkerSet, subject: str, pod: Pod, index: int | None) -> int:

@@ -20,7 +20,17 @@ from pykai.podgrouper.kinds.cronjob import group_cron_job
 from pykai.podgrouper.kinds.default import group_default
 from pykai.podgrouper.kinds.deployment import group_deployment
 from pykai.podgrouper.kinds.job import group_job
+from pykai.podgrouper.kinds.jobset import group_job_set
+from pykai.podgrouper.kinds.kubeflow import (
+    group_jax_job,
+    group_mpi_job,
+    group_notebook,
+    group_tf_job,
+    group_xgboost_job,
+)
+from pykai.podgrouper.kinds.leaderworkerset import group_leader_worker_set
 from pykai.podgrouper.kinds.pod import group_pod
+from pykai.podgrouper.kinds.pytorchjob import group_pytorch_job
 from pykai.podgrouper.metadata import Grouper, GroupVersionKind
 from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly
 
@@ -90,22 +100,16 @@ _ROWS = (
     *_foreign("argoproj.io", "v1alpha1", "Workflow"),
     *_foreign("egx.nvidia.io", "v1", "SPOTRequest"),
     *_foreign("grove.io", "v1alpha1", "PodClique", "PodCliqueScalingGroup", "PodCliqueSet", "PodGangSet"),
-    *_foreign("jobset.x-k8s.io", "v1alpha2", "JobSet", suspend_path=_SUSPEND),
-    *_foreign(
-        "kubeflow.org",
-        "v1",
-        "JAXJob",
-        "MPIJob",
-        "PyTorchJob",
-        "TFJob",
-        "XGBoostJob",
-        suspend_path=_KUBEFLOW_SUSPEND,
-    ),
-    *_foreign("kubeflow.org", "v2beta1", "MPIJob", suspend_path=_KUBEFLOW_SUSPEND),
-    *_foreign("kubeflow.org", "v1beta1", "Notebook"),
+    *_foreign("jobset.x-k8s.io", "v1alpha2", "JobSet", grouper=group_job_set, suspend_path=_SUSPEND),
+    *_foreign("kubeflow.org", "v1", "JAXJob", grouper=group_jax_job, suspend_path=_KUBEFLOW_SUSPEND),
+    *_foreign("kubeflow.org", "v2beta1 v1", "MPIJob", grouper=group_mpi_job, suspend_path=_KUBEFLOW_SUSPEND),
+    *_foreign("kubeflow.org", "v1", "PyTorchJob", grouper=group_pytorch_job, suspend_path=_KUBEFLOW_SUSPEND),
+    *_foreign("kubeflow.org", "v1", "TFJob", grouper=group_tf_job, suspend_path=_KUBEFLOW_SUSPEND),
+    *_foreign("kubeflow.org", "v1", "XGBoostJob", grouper=group_xgboost_job, suspend_path=_KUBEFLOW_SUSPEND),
+    *_foreign("kubeflow.org", "v1beta1", "Notebook", grouper=group_notebook),
     *_foreign("kubeflow.org", "v1alpha1", "ScheduledWorkflow"),
     *_foreign("kubevirt.io", "v1", "VirtualMachine", "VirtualMachineInstance"),
-    *_foreign("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
+    *_foreign("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", grouper=group_leader_worker_set),
     *_foreign("machinelearning.seldon.io", "v1alpha2 v1", "SeldonDeployment"),
     *_foreign("nvidia.com", "v1alpha1", "DynamoGraphDeployment", any_version=True),
     *_foreign("ray.io", "v1alpha1 v1", "RayCluster", "RayService"),
