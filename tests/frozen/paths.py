@@ -49,6 +49,9 @@ def _of(info: inspect.Type, path: str, above: tuple[type, ...]) -> Iterator[str]
                     yield from _of(each, path, above)
         case inspect.Metadata(type=inner_type):
             yield from _of(inner_type, path, above)
+        case inspect.CustomType():
+            # `Plan.encoded` writes such values as their text.
+            yield f"{path}: str"
         case _:
             yield f"{path}: {type(info).__name__.removesuffix('Type').lower()}"
 

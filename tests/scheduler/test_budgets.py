@@ -9,6 +9,7 @@ import pytest
 from pykai.core.model.problems import Problem
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
 from pykai.scheduler.config.budgets import read_budgets
+from pykai.scheduler.metrics import SchedulerMetrics
 from tests.core.builders import Cluster, cluster
 
 
@@ -190,8 +191,12 @@ def test_sol3_a_search_that_is_stopped_evicts_nothing_and_has_a_reason(budgets: 
     result = claim(**budgets).schedule()
     assert result.plan.evictions == ()
     assert result.verdicts("claim") == {"reclaim": "deadline_exhausted"}
-    assert len(result.plan.stopped) == 1
-    assert result.plan.stopped[0].startswith("reclaim stopped at default/claim: deadline_exhausted")
+    (stopped,) = result.plan.stopped
+    assert (stopped.action, stopped.group, stopped.outcome) == ("reclaim", "default/claim", "deadline_exhausted")
+    metrics = SchedulerMetrics()
+    metrics.record_plan(result.plan)
+    name = "kai_scenario_search_action_budget_exhausted_total"
+    assert metrics.registry.get_sample_value(name, {"action": "reclaim"}) == 1
 
 
 def test_sol3_nothing_left_means_not_attempted() -> None:

@@ -15,8 +15,6 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-import msgspec
-
 #: what is called -> packages to look in, and its names, newest last
 _NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "schedule": (("pykai.core",), ("schedule",)),
@@ -100,4 +98,5 @@ def new_memory() -> Any:
 
 def plan_bytes(plan: Any) -> bytes:
     """A plan as canonical JSON."""
-    return msgspec.json.encode(plan, order="deterministic")
+    encoded: bytes = plan.encoded()
+    return encoded

@@ -18,8 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pykai.api import names
 from pykai.api.keys import object_key, split_key
 from pykai.cli.picture import save_picture
+from pykai.core.actions import ACTIONS
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
 from pykai.core.model.axes import IntArray
@@ -294,8 +296,8 @@ def _reason(record: Unscheduled) -> str:
     return ". ".join(line for line in lines if line).replace(":. ", ": ") + "."
 
 
-#: Of several verdicts the first of these is shown.
-_ACTION_ORDER = ("reclaim", "preempt", "consolidation")
+#: Of the verdicts of several actions the first is shown: why pods are not moved comes last.
+_ACTION_ORDER = sorted(ACTIONS, key=names.ACTION_CONSOLIDATION.__eq__)
 
 
 def _no_eviction_text(record: Unscheduled) -> str:

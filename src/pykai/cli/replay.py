@@ -21,7 +21,7 @@ from pykai.core.actions import ACTIONS
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.opencycle import open_cycle
 from pykai.core.plan import build_plan
-from pykai.core.report.decisions import Plan
+from pykai.core.report.decisions import Plan, encode_as_text
 from pykai.core.report.sentences import group_text, orphan_text
 from pykai.scheduler.gccontrol import gc_paused
 from pykai.scheduler.snapshotfile import MAX_PACKED_BYTES, RecordedCluster, SnapshotError, read_snapshot
@@ -58,7 +58,7 @@ def replay(file: Path, as_json: bool) -> None:
             "plan": plan,
             "problems": problems,
         }
-        click.echo(msgspec.json.format(msgspec.json.encode(content), indent=2))
+        click.echo(msgspec.json.format(msgspec.json.encode(content, enc_hook=encode_as_text), indent=2))
         return
     for line in _lines(plan):
         click.echo(line)
@@ -110,5 +110,5 @@ def _lines(plan: Plan) -> list[str]:
         text = " ".join(group_text(group).split())
         lines.append(f"{group.namespace}/{group.group} waits with {group.pending} pods: {text}")
     lines += [orphan_text(orphan) for orphan in plan.orphans]
-    lines += [f"ended early: {line}" for line in plan.stopped]
+    lines += [f"ended early: {search}" for search in plan.stopped]
     return lines or ["nothing to do"]

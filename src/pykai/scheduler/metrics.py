@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from pykai.api import names
 from pykai.api.keys import split_key
 from pykai.api.scheduling import PodGroup
+from pykai.core.actions import ACTIONS
 from pykai.core.eviction.scenarios import GENERATORS
 from pykai.core.policy import UNITS_PER_SECOND, Policy
 from pykai.core.report.decisions import Evict, Plan
@@ -158,8 +159,8 @@ class SchedulerMetrics:
             self._scheduled.inc(action)
             if action == names.ACTION_PREEMPT:
                 self._preemptions.inc()
-        for line in plan.stopped:
-            self._exhausted.labels(line.partition(" ")[0]).inc()
+        for search in plan.stopped:
+            self._exhausted.labels(search.action).inc()
 
     def observe_bind(self, answer_s: float, waited_s: float | None) -> None:
         """Record a pod that was bound, or whose BindRequest was written."""
@@ -215,8 +216,10 @@ class SchedulerMetrics:
     def set_search_budgets(self, policy: Policy) -> None:
         """Set the search budgets of the configuration."""
         budgets = policy.search_budgets
-        for action in (names.ACTION_RECLAIM, names.ACTION_PREEMPT, names.ACTION_CONSOLIDATION):
-            self._action_budget.labels(action).set((budgets.action_units(action) or 0) / UNITS_PER_SECOND)
+        for action in ACTIONS.values():
+            if action.has_budget:
+                units = budgets.action_units(action.name) or 0
+                self._action_budget.labels(action.name).set(units / UNITS_PER_SECOND)
         self._job_budget.set((budgets.job or 0) / UNITS_PER_SECOND)
         for generator in GENERATORS:
             self._generator_budget.labels(generator).set((budgets.generator_units(generator) or 0) / UNITS_PER_SECOND)

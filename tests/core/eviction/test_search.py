@@ -3,11 +3,13 @@
 `old` work runs and `new` work waits in one queue unless a test says otherwise; `new` has the higher priority.
 """
 
+import json
 from typing import Any
 
 import pytest
 
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
+from pykai.core.report.decisions import StoppedSearch
 from tests.core.builders import Cluster, Result, cluster, timestamp_before
 from tests.core.eviction.searching import LOCAL, MULTI, new, old, searching, ways
 
@@ -195,7 +197,10 @@ def test_sol3_an_action_without_budget_is_not_begun(limits: dict[str, Any]) -> N
     result = budgeted(_two_jobs(), **limits)
     assert result.verdicts("first") == {"preempt": "not_attempted"}
     assert result.verdicts("second") == {}
-    assert result.plan.stopped == ("preempt stopped at default/first: not_attempted, 0 units of work done",)
+    assert result.plan.stopped == (StoppedSearch("preempt", "default/first", "not_attempted", 0),)
+    assert json.loads(result.plan.encoded())["stopped"] == [
+        "preempt stopped at default/first: not_attempted, 0 units of work done"
+    ]
 
 
 def test_sol5_each_action_has_its_own_budget() -> None:

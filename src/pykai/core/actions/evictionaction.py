@@ -24,8 +24,7 @@ from pykai.core.model.queuetree import GPU, RESOURCE_NAMES, QueueTree
 from pykai.core.opencycle import Cycle
 from pykai.core.placing.task import request_for_task, unmet_text
 from pykai.core.queueing.queueledger import CapacityRefusal
-from pykai.core.report.decisions import FreeRoomOnly, NoEviction, NoPlace, QueueFigures, WithinDelay
-from pykai.core.report.evictions import stopped_search_text
+from pykai.core.report.decisions import FreeRoomOnly, NoEviction, NoPlace, QueueFigures, StoppedSearch, WithinDelay
 
 
 class PrecheckFailure(NamedTuple):
@@ -94,7 +93,7 @@ def run_eviction_action(cycle: Cycle, eviction_action: EvictionAction) -> None:
         state.rollback(mark)
         decisions.record_no_eviction(gang, NoEviction(action, result.outcome, other=result.objection))
         if result.outcome in ("deadline_exhausted", "not_attempted"):
-            decisions.stopped_searches.append(stopped_search_text(action, gang.key, result.outcome, state.work))
+            decisions.stopped_searches.append(StoppedSearch(action, gang.key, result.outcome, state.work))
             return
         failed_gangs.add(gang)
 

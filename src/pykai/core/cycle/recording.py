@@ -26,6 +26,7 @@ from pykai.core.report.decisions import (
     QueueFigures,
     Refusal,
     StaleGang,
+    StoppedSearch,
 )
 from pykai.core.report.evictions import EvictionFacts
 
@@ -86,7 +87,7 @@ class Decisions:
         #: group key -> why it may not evict, or found no victims
         self.no_evictions: dict[str, list[NoEviction]] = {}
         #: searches that a budget ended
-        self.stopped_searches: list[str] = []
+        self.stopped_searches: list[StoppedSearch] = []
         #: groups of which a task was evicted in this cycle
         self.evicted_groups: set[str] = set()
 

@@ -324,6 +324,39 @@ class QueueFigures(msgspec.Struct, frozen=True):
     allocated_non_preemptible: ResourceAmounts
 
 
+class StoppedSearch:
+    """A search for victims that a budget ended.
+
+    Not a Struct: the JSON of a plan has its text, which `str` gives.
+    """
+
+    __slots__ = ("action", "group", "outcome", "work")
+
+    def __init__(self, action: str, group: str, outcome: str, work: int) -> None:
+        self.action = action
+        #: namespace/name of the group for which victims were searched
+        self.group = group
+        self.outcome = outcome
+        #: units of work done in the cycle until then
+        self.work = work
+
+    def __str__(self) -> str:
+        return f"{self.action} stopped at {self.group}: {self.outcome}, {self.work} units of work done"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoppedSearch) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+def encode_as_text(value: object) -> str:
+    """What the JSON of a plan has for a value that msgspec does not know; the `enc_hook` of msgspec."""
+    if isinstance(value, StoppedSearch):
+        return str(value)
+    raise NotImplementedError(f"a plan has no {type(value).__name__}")
+
+
 class Plan(msgspec.Struct, frozen=True):
     """All decisions of a cycle, in order."""
 
@@ -344,11 +377,11 @@ class Plan(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
     #: work units done
     work: int
-    #: searches that a budget ended, one line each
-    stopped: tuple[str, ...] = ()
+    #: searches that a budget ended
+    stopped: tuple[StoppedSearch, ...] = ()
     #: namespaces whose groups were postponed, and the group that starts the next cycle; absent in most plans
     resume: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
 
     def encoded(self) -> bytes:
         """The plan as JSON, the same bytes for the same decisions."""
-        return msgspec.json.encode(self, order="deterministic")
+        return msgspec.json.encode(self, order="deterministic", enc_hook=encode_as_text)

@@ -70,11 +70,6 @@ PREEMPTED = EvictionTexts(preempted_text, "preempt: {pods} of {victims} make roo
 STALE = EvictionTexts(stale_pod_text, "stale gang: {pods} of {victims} are removed, too little of the gang is left")
 
 
-def stopped_search_text(action: str, group: str, outcome: str, work: int) -> str:
-    """A search for victims that a budget ended."""
-    return f"{action} stopped at {group}: {outcome}, {work} units of work done"
-
-
 def no_other_place_text(group: str) -> str:
     """Why consolidation rejects a set of victims."""
     return f"there is no other place for {group}"
