@@ -190,7 +190,7 @@ def test_an_invalid_address_is_reported_without_a_traceback(flag: str, tmp_path:
     result = CliRunner().invoke(run, [*flag.split(), ":99999", "--kubeconfig", str(kubeconfig_of_nobody(tmp_path))])
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)
-    assert "':99999' is no address to listen on" in result.output
+    assert "':99999' is not an address to listen on" in result.output
 
 
 def kubeconfig_of_nobody(folder: Path) -> Path:

@@ -274,7 +274,7 @@ def test_td19_a_bad_size_of_a_job_is_reported_and_its_workers_are_not_divided(si
     assert drawn(parts) == "master 1, worker 8"
     assert parts.pod_sub_group == "worker"
     said = f'Pod/team/p: metadata.annotations["{SIZE}"]' if on_pod else TEMPLATE_SIZE
-    why = "is no segment size: expected a whole number from 2 to the number of workers, 8; grouped without segments"
+    why = "is not a segment size: expected a whole number from 2 to the number of workers, 8; grouped without segments"
     assert [str(each) for each in parts.problems] == [f"{said}: the text {size!r} {why} until it is fixed"]
 
 
@@ -443,8 +443,8 @@ def test_t46_an_excluded_leader_needs_workers_that_divide_evenly() -> None:
         leader_worker_subgroups(leader_worker_set(4, 2, policy="LeaderExcluded"), member())
     assert str(caught.value) == (
         "LeaderWorkerSet/team/l: spec.leaderWorkerTemplate.subGroupPolicy.subGroupPolicyType: LeaderExcluded needs "
-        "segments of equal size, but 3 workers are no multiple of 2; change the size of the group or of the segments, "
-        "or use LeaderWorker"
+        "segments of equal size, but 3 workers are not a multiple of 2; change the size of the group or of the "
+        "segments, or use LeaderWorker"
     )
 
 

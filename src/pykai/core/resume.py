@@ -114,7 +114,7 @@ def _bindable_gang(cycle: Cycle, unfinished: UnfinishedBinds) -> tuple[Gang | No
     if group.queue != unfinished.queue:
         return None, f"PodGroup {unfinished.group} is in queue '{group.queue}', not in '{unfinished.queue}' any more"
     if gang.queue < 0 or tree.children[gang.queue]:
-        return None, f"'{group.queue}' is no leaf queue of the cluster"
+        return None, f"'{group.queue}' is not a leaf queue of the cluster"
     if group.tree_error or gang.unsupported:
         return None, group.tree_error or f"its pods ask for {' and '.join(sorted(gang.unsupported))}"
     return gang, ""

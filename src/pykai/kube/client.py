@@ -229,7 +229,7 @@ class Client:
             try:
                 page = _LIST_DECODER.decode(body)
             except msgspec.DecodeError as error:
-                raise ConnectionLost(f"GET {path}: the answer is no list: {error}") from None
+                raise ConnectionLost(f"GET {path}: the answer is not a list: {error}") from None
             first, token = not token, page.metadata.continue_ or ""
             yield ListPage(page.items or [], page.metadata.resource_version or "", first, not token)
             if not token:
@@ -490,9 +490,9 @@ def _decode_document(body: bytes) -> dict[str, Any]:
     try:
         document = _JSON_DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConnectionLost(f"the answer is no JSON: {error}") from None
+        raise ConnectionLost(f"the answer is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise ConnectionLost("the answer is no JSON object")
+        raise ConnectionLost("the answer is not a JSON object")
     return cast("dict[str, Any]", document)
 
 
@@ -500,7 +500,7 @@ def _decode_identity(body: bytes) -> dict[str, Any]:
     try:
         metadata = _ANSWER_DECODER.decode(body).metadata
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConnectionLost(f"the answer is no object: {error}") from None
+        raise ConnectionLost(f"the answer is not an object: {error}") from None
     fields = (
         ("name", metadata.name),
         ("namespace", metadata.namespace),

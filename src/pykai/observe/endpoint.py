@@ -151,9 +151,9 @@ def _run_check(check: HealthCheck) -> str:
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of `:8080`, `127.0.0.1:0` or `[::1]:8080`; an empty host means all interfaces.
 
-    Raises `CannotListen` for what is no address.
+    Raises `CannotListen` for an invalid address.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise CannotListen(f"{address!r} is no address to listen on; expected host:port, such as 127.0.0.1:8080")
+        raise CannotListen(f"{address!r} is not an address to listen on; expected host:port, such as 127.0.0.1:8080")
     return host.removeprefix("[").removesuffix("]"), int(port)

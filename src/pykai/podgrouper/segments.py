@@ -177,7 +177,7 @@ def leader_worker_subgroups(owner: dict[str, Any], pod: Pod) -> Subgroups:
         raise SegmentError(subject, f"{path}.subGroupPolicy.subGroupPolicyType", text)
     even = (members - 1) % size == 0
     if policy == "LeaderExcluded" and not even:
-        text = f"LeaderExcluded needs segments of equal size, but {members - 1} workers are no multiple of {size}; "
+        text = f"LeaderExcluded needs segments of equal size, but {members - 1} workers are not a multiple of {size}; "
         text += "change the size of the group or of the segments, or use LeaderWorker"
         raise SegmentError(subject, f"{path}.subGroupPolicy.subGroupPolicyType", text)
     # Segments are cut from a row of pods: the workers if these divide evenly, else the leader and the workers.
@@ -243,7 +243,7 @@ def _segment_size(size_sources: Iterable[_SizeSource], most: int, what: str) -> 
         size = _parse_int(value) if isinstance(value, str) else value if isinstance(value, int) else None
         if size is not None and 1 < size <= most:
             return size, ()
-        text = f"{describe_value(value)} is no segment size: expected a whole number from 2 to {what}, {most}; "
+        text = f"{describe_value(value)} is not a segment size: expected a whole number from 2 to {what}, {most}; "
         return 0, (Problem(subject, path, text + "grouped without segments until it is fixed"),)
     return 0, ()
 

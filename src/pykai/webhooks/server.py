@@ -196,5 +196,5 @@ class AdmissionServer:
         try:
             body = msgspec.json.encode(answer(msgspec.json.decode(await request.read())))
         except (ValueError, TypeError, AttributeError) as error:
-            return web.Response(status=400, text=f"this is no AdmissionReview that can be read: {error}")
+            return web.Response(status=400, text=f"this is not a readable AdmissionReview: {error}")
         return web.Response(body=body, content_type="application/json")

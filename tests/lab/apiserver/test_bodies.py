@@ -77,8 +77,8 @@ async def test_a_body_above_three_mebibytes_is_answered_413(inside: ApiServer, m
         (b"a: " + b"{a: " * 700_000, "nested more than 200"),
         (b"- " * 1_400_000, "nested more than 200"),
         (b"? " * 1_400_000, "nested more than 200"),
-        (b"a: !!int " + b"1:" * 1_000_000 + b"1", "is no number"),
-        (b"a: !!float " + b"1:" * 1_000_000 + b"1.5", "is no number"),
+        (b"a: !!int " + b"1:" * 1_000_000 + b"1", "is not a number"),
+        (b"a: !!float " + b"1:" * 1_000_000 + b"1.5", "is not a number"),
         (b"a: " + b"9" * 2_900_000, "cannot be read"),
         (
             b"a0: &a0 {x: 1}\n"

@@ -66,7 +66,7 @@ def test_json_patch_operations(operation: dict[str, Any], result: dict[str, Any]
         ({"op": "replace", "path": "/none/x", "value": 1}, 422, "replace operation does not apply"),
         ({"op": "add", "path": "/none/x", "value": 1}, 422, "add operation does not apply"),
         ({"op": "add", "path": "/a/b/4", "value": 1}, 422, "out of bounds"),
-        ({"op": "add", "path": "/a/b/01", "value": 1}, 422, "is no index"),
+        ({"op": "add", "path": "/a/b/01", "value": 1}, 422, "is not an index"),
         ({"op": "move", "path": "/a/b/0", "from": "/a/b"}, 422, "lies within"),
         ({"op": "remove", "path": ""}, 422, "cannot be removed"),
         ({"op": "replace", "path": "", "value": []}, 422, "is not an object"),

@@ -209,7 +209,7 @@ class Admission:
                 raise ValueError(webhook.unreachable)
             answer = await self._post(webhook, _review(uid, request, call))
             if not isinstance(answer, dict) or not isinstance(answer.get("response"), dict):
-                raise ValueError("the answer is no AdmissionReview with a response")
+                raise ValueError("the answer is not an AdmissionReview with a response")
             response = answer["response"]
             if response.get("uid") != uid:
                 raise ValueError("the answer is for another request (its uid differs)")

@@ -49,7 +49,7 @@ class Authority:
             key = serialization.load_pem_private_key(key_path.read_bytes(), None)
             certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
             if not isinstance(key, ec.EllipticCurvePrivateKey):
-                raise ValueError(f"{key_path} is no key that this server made; move it and {certificate_path} away")
+                raise ValueError(f"{key_path} is not a key that this server made; move it and {certificate_path} away")
             return cls(certificate, key)
         made = _new_authority()
         write_private(key_path, _key_pem(made.key))

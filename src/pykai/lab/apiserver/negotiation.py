@@ -48,7 +48,7 @@ class _TextLoader(_YamlLoader):  # type: ignore[misc]
     def construct_number(self, node: yaml.ScalarNode) -> Any:
         """A number; an explicitly tagged base-60 value is refused, since it takes too long to read."""
         if ":" in node.value:
-            raise yaml.constructor.ConstructorError(None, None, f"{node.value[:40]!r} is no number", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"{node.value[:40]!r} is not a number", node.start_mark)
         if node.tag == _INT:
             return self.construct_yaml_int(node)
         return self.construct_yaml_float(node)

@@ -140,7 +140,7 @@ def _index(token: str, length: int, op: str, path: str) -> int:
     """An index into a list of this length; `length` itself is one past the end."""
     digits = token[1:] if token.startswith("-") else token
     if not digits.isascii() or not digits.isdigit() or (len(digits) > 1 and digits.startswith("0")):
-        raise PatchError(f"{op} operation does not apply: {token!r} in {path} is no index")
+        raise PatchError(f"{op} operation does not apply: {token!r} in {path} is not an index")
     index = int(token)
     if index < 0:
         index += length

@@ -97,7 +97,7 @@ def parse_label_selector(text: str) -> LabelPredicate | None:
             operator, key, values = "exists", part, []
         key = key.strip()
         if not _KEY.match(key):
-            raise bad_request(f"unable to parse requirement: {key!r} is no label key (in the selector {text!r})")
+            raise bad_request(f"unable to parse requirement: {key!r} is not a label key (in the selector {text!r})")
         tests.append(_requirement(operator, key, values))
     return _all_of(tests)
 

@@ -119,7 +119,7 @@ class ApiServer:
         """Create an object unless it exists; `renew` replaces everything but metadata of an existing one."""
         kind = self.registry.by_kind(str(obj.get("apiVersion")), str(obj.get("kind")))
         if kind is None:
-            raise ValueError(f"{obj.get('apiVersion')} {obj.get('kind')} is no kind that this server serves")
+            raise ValueError(f"{obj.get('apiVersion')} {obj.get('kind')} is not a kind that this server serves")
         meta = obj.get("metadata") or {}
         namespace = str(meta.get("namespace") or "default") if kind.namespaced else ""
         try:
@@ -137,7 +137,7 @@ class ApiServer:
         for obj in objects:
             kind = self.registry.by_kind(str(obj["apiVersion"]), str(obj["kind"]))
             if kind is None:
-                raise ValueError(f"{obj['apiVersion']} {obj['kind']} is no kind that this server serves")
+                raise ValueError(f"{obj['apiVersion']} {obj['kind']} is not a kind that this server serves")
             meta = {"uid": new_uid(), "creationTimestamp": self.state.now(), **obj["metadata"]}
             self.state.write(kind, {**obj, "metadata": meta})
 

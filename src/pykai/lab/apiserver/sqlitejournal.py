@@ -274,7 +274,7 @@ def _state_errors(path: Path) -> Iterator[None]:
                 f"{path} cannot be opened: {error}; is another server using it, and may this user write there?"
             ) from error
         if code == sqlite3.SQLITE_NOTADB:
-            text = f"{path} is no state of this server ({error}); move it away or name another folder"
+            text = f"{path} is not the state of this server ({error}); move it away or name another folder"
             raise StateError(text) from error
         raise damaged_state_error(path, str(error)) from error
     except (ValueError, TypeError, RecursionError) as error:
