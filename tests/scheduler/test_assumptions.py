@@ -25,7 +25,7 @@ FIRST = {
     AssumptionKind.BIND: {AssumptionState.DECIDED},
     AssumptionKind.WITHDRAWAL: {AssumptionState.DECIDED, AssumptionState.IN_DOUBT},
     AssumptionKind.EVICTION: {AssumptionState.DECIDED},
-    AssumptionKind.NOTE: {AssumptionState.DECIDED},
+    AssumptionKind.PATCH: {AssumptionState.DECIDED},
 }
 
 

@@ -46,7 +46,7 @@ from pykai.scheduler.planlisteners import PlanListeners
 from pykai.scheduler.problemevents import ProblemEvents
 from pykai.scheduler.sinks import PlanSink, StatusSink
 from pykai.scheduler.status.conditionedgroups import ConditionedGroups
-from pykai.scheduler.status.startstamps import longest_min_runtime_ns
+from pykai.scheduler.status.starttimestamps import longest_min_runtime_ns
 from pykai.scheduler.status.statusdiff import StatusTracker
 from pykai.scheduler.status.statusevents import now_ns
 
@@ -96,7 +96,7 @@ class Loop:
         #: namespace -> the group to start with, where the last cycle deferred groups
         self._resume: dict[str, str] = {}
         #: groups that the last cycle pipelined
-        self._promised: frozenset[str] = frozenset()
+        self._nominated_groups: frozenset[str] = frozenset()
         #: successful cycles
         self.cycles = 0
         #: monotonic seconds at the end of the last one, None before the first
@@ -220,7 +220,7 @@ class Loop:
         engine_result = await self._in_thread(partial(self._run_engine, operations, at_ns, self.effective_policy))
         plan = self.plan = engine_result.plan
         self._resume = dict(plan.resume or ())
-        self._promised = frozenset(item.group for item in plan.nominations)
+        self._nominated_groups = frozenset(item.group for item in plan.nominations)
         self._plan_sink.delete_dead_requests(engine_result.dead_requests)
         await self._plan_sink.dispatch(plan, seen_generation)
         self.plan_listeners.publish(plan)
@@ -271,9 +271,9 @@ class Loop:
     @property
     def effective_policy(self) -> Policy:
         """The policy, with the groups to start with."""
-        if not self._resume and not self._promised:
+        if not self._resume and not self._nominated_groups:
             return self.policy
-        return replace(self.policy, resume=self._resume, nominated_groups=self._promised)
+        return replace(self.policy, resume=self._resume, nominated_groups=self._nominated_groups)
 
     def _run_engine(self, operations: list[TableOperation], at_ns: int, policy: Policy) -> EngineResult:
         """The engine's part; no await, no I/O."""

@@ -129,13 +129,13 @@ class RecordedCluster:
     #: the groups to start with (`Policy.resume`)
     resume: dict[str, str] = field(default_factory=dict)
     #: pipelined groups (`Policy.nominated_groups`)
-    promised: frozenset[str] = frozenset()
+    nominated_groups: frozenset[str] = frozenset()
 
     @property
     def policy(self) -> Policy:
         """The policy of its scheduler."""
         return replace(
-            self.flags.apply_to(self.configuration.policy), resume=self.resume, nominated_groups=self.promised
+            self.flags.apply_to(self.configuration.policy), resume=self.resume, nominated_groups=self.nominated_groups
         )
 
     def tables(self) -> Tables:
@@ -154,7 +154,7 @@ def snapshot_zip(
     server_version: Mapping[str, Any] | None = None,
     free_room_only: Mapping[str, FreeRoomOnly] | None = None,
     resume: Mapping[str, str] | None = None,
-    promised: Iterable[str] = (),
+    nominated_groups: Iterable[str] = (),
 ) -> bytes:
     """The file for a cluster; `resume` and `promised` name groups as in `Policy`."""
     kinds = {kind: key for key, kind in OBJECT_LISTS.items()}
@@ -178,7 +178,7 @@ def snapshot_zip(
             "flags": {name: values[name] for name in _OUR_FLAGS},
             "freeRoomOnly": dict(free_room_only or {}),
             **({"resume": dict(resume)} if resume else {}),
-            **({"promised": sorted(promised)} if promised else {}),
+            **({"promised": sorted(nominated_groups)} if nominated_groups else {}),
         },
     }
     packed = io.BytesIO()
@@ -226,7 +226,7 @@ def _read_resume(value: object) -> dict[str, str]:
     return {key: name for key, name in items if isinstance(key, str) and isinstance(name, str)}
 
 
-def _read_promised(value: object) -> frozenset[str]:
+def _read_nominated_groups(value: object) -> frozenset[str]:
     return frozenset(key for key in value if isinstance(key, str)) if isinstance(value, list) else frozenset()
 
 
@@ -263,7 +263,7 @@ def read_snapshot(data: bytes) -> RecordedCluster:
         unreadable,
         _read_free_room_only(own_section.get("freeRoomOnly")),
         _read_resume(own_section.get("resume")),
-        _read_promised(own_section.get("promised")),
+        _read_nominated_groups(own_section.get("promised")),
     )
 
 

@@ -300,14 +300,14 @@ async def test_a_timestamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
     feed.wakes = 0
     key = "default/g"
     stamp = {names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
-    assert feed.intake.group_intake.overlay(key, "annotations", annotations=stamp)
+    assert feed.intake.group_intake.assume_patch(key, "annotations", annotations=stamp)
     assert feed.wakes == 0
     feed.digest()
     # An old event, then the answer, then the watch event of the write.
     feed.group(annotations={"x": "y"})
     feed.digest()
     assert _stale(feed) is not None
-    feed.intake.group_intake.on_overlay_written(key, "g", "annotations", str(feed.version + 1))
+    feed.intake.group_intake.on_patch_written(key, "g", "annotations", str(feed.version + 1))
     feed.digest()
     assert _stale(feed) is not None
     feed.group(annotations=stamp)
@@ -319,10 +319,10 @@ async def test_a_timestamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
 
 async def test_a_timestamp_that_was_not_written_is_forgotten(feed: Feed) -> None:
     feed.group()
-    feed.intake.group_intake.overlay(
+    feed.intake.group_intake.assume_patch(
         "default/g", "annotations", annotations={names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
     )
-    feed.intake.group_intake.on_overlay_written("default/g", "g", "annotations", "")
+    feed.intake.group_intake.on_patch_written("default/g", "g", "annotations", "")
     feed.digest()
     assert _stale(feed) is None
 
@@ -330,22 +330,22 @@ async def test_a_timestamp_that_was_not_written_is_forgotten(feed: Feed) -> None
 async def test_an_answer_about_a_deleted_group_does_not_end_what_is_written_on_its_successor(feed: Feed) -> None:
     feed.group(uid="next")
     stamp = {names.STALE_TIMESTAMP_ANNOTATION: THEN}
-    feed.intake.group_intake.overlay("default/g", "annotations", annotations=stamp)
-    feed.intake.group_intake.on_overlay_written("default/g", "g", "annotations", "")
+    feed.intake.group_intake.assume_patch("default/g", "annotations", annotations=stamp)
+    feed.intake.group_intake.on_patch_written("default/g", "g", "annotations", "")
     feed.digest()
     assert _stale(feed) is not None
 
 
-async def test_two_overlays_of_a_group_are_kept_until_both_are_seen(feed: Feed) -> None:
+async def test_two_patches_of_a_group_are_kept_until_both_are_seen(feed: Feed) -> None:
     feed.group()
     condition = SchedulingCondition(type="UnschedulableOnNodePool", node_pool="default")
-    feed.intake.group_intake.overlay(
+    feed.intake.group_intake.assume_patch(
         "default/g", "annotations", annotations={names.LAST_START_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
     )
-    feed.intake.group_intake.overlay("default/g", "conditions", conditions=[condition])
-    feed.intake.group_intake.on_overlay_written("default/g", "g", "annotations", str(feed.version + 1))
+    feed.intake.group_intake.assume_patch("default/g", "conditions", conditions=[condition])
+    feed.intake.group_intake.on_patch_written("default/g", "g", "annotations", str(feed.version + 1))
     feed.group()
-    seen = feed.intake.group_intake.overlaid("default/g")
+    seen = feed.intake.group_intake.with_patch("default/g")
     assert seen is not None
     assert seen.status.scheduling_conditions == [condition]
     assert names.LAST_START_TIMESTAMP_ANNOTATION in seen.metadata.annotations

@@ -212,7 +212,9 @@ def test_flags_survive_a_file() -> None:
 
 
 def test_the_turn_of_namespaces_survives_a_file() -> None:
-    again = read_snapshot(snapshot_zip([], read_flags({}), {}, 5, resume={"crowd": "crowd/c2"}, promised=["a/b"]))
+    again = read_snapshot(
+        snapshot_zip([], read_flags({}), {}, 5, resume={"crowd": "crowd/c2"}, nominated_groups=["a/b"])
+    )
     assert again.policy.resume == {"crowd": "crowd/c2"}
     assert again.policy.nominated_groups == {"a/b"}
     assert read_snapshot(snapshot_zip([], read_flags({}), {}, 5)).policy.resume == {}

@@ -11,7 +11,7 @@ from pykai.api.timestamp import parse_timestamp
 from pykai.core.cluster.tables import Tables
 from pykai.lab import objects
 from pykai.scheduler.config.configuration import default_configuration
-from pykai.scheduler.status.startstamps import earliest_bind_ns, groups_without_start, longest_min_runtime_ns
+from pykai.scheduler.status.starttimestamps import earliest_bind_ns, groups_without_start, longest_min_runtime_ns
 
 SECOND = 1_000_000_000
 FIRST, SECOND_ONE = "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"

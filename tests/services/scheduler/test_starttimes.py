@@ -161,7 +161,7 @@ async def test_a_group_that_comes_again_is_judged_again(diary: Diary) -> None:
 async def test_our_own_timestamp_is_checked_like_any_other(diary: Diary) -> None:
     diary.starts("p", TEN)
     diary.digest()
-    diary.intake.group_intake.overlay("default/g", "annotations", {START: NOON})
+    diary.intake.group_intake.assume_patch("default/g", "annotations", {START: NOON})
     assert diary.start == TEN
 
 

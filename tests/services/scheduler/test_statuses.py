@@ -5,7 +5,7 @@ from __future__ import annotations
 from pykai.api import names
 from pykai.api.scheduling import SchedulingCondition
 from pykai.kube import resources
-from pykai.scheduler.status.startstamps import longest_min_runtime_ns
+from pykai.scheduler.status.starttimestamps import longest_min_runtime_ns
 from tests.services.scheduler.schedulercluster import SchedulerCluster, refusal, scheduler_cluster
 from tests.services.scheduler.test_evictions import running_pod
 

@@ -238,7 +238,7 @@ class State(NodeState):
         row = placement.row
         if placement.status is TaskStatus.PIPELINED:
             evicted_from = self.evicted_from.get(task.key)
-            saved = self._release_promise(gang, leaf, task, placement, PIPELINED)
+            saved = self._release_pipelined(gang, leaf, task, placement, PIPELINED)
             leaf.pipelined -= 1
             gang.pipelined -= 1
             # A task that was to move keeps leaving its old node; one that waited waits again (cycle:PG-14).
@@ -322,7 +322,7 @@ class State(NodeState):
             observer.task_added(task, row)
         return saved
 
-    def _release_promise(
+    def _release_pipelined(
         self, gang: Gang, leaf: LeafState, task: Task, placement: Placement, holding: int
     ) -> list[list[float]]:
         """Remove a task from the node it was placed on; the caller updates the gang's counters."""

@@ -6,11 +6,11 @@ them.  Such an assumption is about one of four writes:
 - a bind: the tables see a BindRequest for the pod, whether one is written or the pod is bound directly;
 - a withdrawal: a BindRequest that we delete no longer counts, once it is known that its pod was not bound;
 - an eviction: the pod counts as leaving (cycle:SNP-17, Do better), and names the group that it makes room for;
-- a note: stamps and conditions of a PodGroup are laid over the object (cycle:EXP-16).
+- a patch: timestamps and conditions of a PodGroup count as written (cycle:EXP-16).
 
 `TRANSITIONS` is the whole machine; docs/scheduler.md shows it.  The holders of assumptions (`bindassumptions`,
-`pendingevictions`, `overlays`) find the assumption that an event is about by the uid of its object, and a bind also by
-its node, so that stale events do not reach it.  An event that the table does not list is logged as an error and
+`pendingevictions`, `grouppatches`) find the assumption that an event is about by the uid of its object, and a bind also
+by its node, so that stale events do not reach it.  An event that the table does not list is logged as an error and
 changes nothing.
 """
 
@@ -31,7 +31,7 @@ class AssumptionKind(Enum):
     BIND = "bind"
     WITHDRAWAL = "withdrawal"
     EVICTION = "eviction"
-    NOTE = "note"
+    PATCH = "patch"
 
 
 class AssumptionState(Enum):
@@ -107,11 +107,11 @@ _ROWS = (
     (_K.EVICTION, (_S.DECIDED, _S.WRITTEN, _S.LEAVING), (_E.OBJECT_GONE,), _S.SEEN),
     (_K.EVICTION, (_S.DECIDED, _S.WRITTEN, _S.LEAVING), (_E.REFUSED, _E.TAKEN_BACK), _S.GIVEN_UP),
     # Accepted when written: annotations and conditions are two writes.
-    (_K.NOTE, (_S.DECIDED, _S.WRITTEN), (_E.ACCEPTED,), _S.WRITTEN),
-    (_K.NOTE, (_S.DECIDED, _S.WRITTEN), (_E.DECIDED_AGAIN,), _S.DECIDED),
-    (_K.NOTE, (_S.WRITTEN,), (_E.OBSERVED,), _S.SEEN),
-    (_K.NOTE, (_S.DECIDED,), (_E.REFUSED,), _S.GIVEN_UP),
-    (_K.NOTE, (_S.DECIDED, _S.WRITTEN), (_E.OBJECT_GONE,), _S.GIVEN_UP),
+    (_K.PATCH, (_S.DECIDED, _S.WRITTEN), (_E.ACCEPTED,), _S.WRITTEN),
+    (_K.PATCH, (_S.DECIDED, _S.WRITTEN), (_E.DECIDED_AGAIN,), _S.DECIDED),
+    (_K.PATCH, (_S.WRITTEN,), (_E.OBSERVED,), _S.SEEN),
+    (_K.PATCH, (_S.DECIDED,), (_E.REFUSED,), _S.GIVEN_UP),
+    (_K.PATCH, (_S.DECIDED, _S.WRITTEN), (_E.OBJECT_GONE,), _S.GIVEN_UP),
 )
 #: kind, state, event -> the next state
 TRANSITIONS: Mapping[tuple[AssumptionKind, AssumptionState, AssumptionEvent], AssumptionState] = {

@@ -1,6 +1,6 @@
 """Which changes of objects matter to the engine.
 
-Most watch events bring heartbeats, conditions and our own notes.  These comparisons filter them out, so that they do
+Most watch events bring heartbeats, conditions and our own patches.  These comparisons filter them out, so that they do
 not start a cycle.
 """
 
@@ -56,7 +56,7 @@ def pod_differs(old: Pod, new: Pod) -> bool:
 
 
 def group_differs(old: PodGroup, new: PodGroup) -> bool:
-    """The same for PodGroups: the spec, labels, our stamps, and conditions where a failed attempt is final."""
+    """The same for PodGroups: the spec, labels, our timestamps, and conditions where a failed attempt is final."""
     if old is new:
         return False
     was, now = old.metadata, new.metadata

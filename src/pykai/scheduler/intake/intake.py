@@ -4,7 +4,7 @@
 
 A snapshot is valid until the next change of the tables, so changes are not applied as they come: they are queued in
 order (`operationqueue`), and applied right before the next cycle.  Changes that the engine would not notice
-(heartbeats, conditions of pods, our own notes on PodGroups) are not queued and start no cycle (`changes`).
+(heartbeats, conditions of pods, our own patches of PodGroups) are not queued and start no cycle (`changes`).
 
 `PodIntake`, `GroupIntake` and `BindAssumptions` turn the changes of pods, PodGroups and BindRequests into operations,
 each with our own unseen writes (`assumptions`).  Other kinds go into the tables unchanged.
@@ -167,7 +167,7 @@ class Intake:
     def _on_pod(self, change: Change[Pod]) -> None:
         self.pod_intake.on_change(change)
         self.binds.on_pod_change(change)
-        self.pod_intake.apply_tenants(change)
+        self.pod_intake.apply_gpu_sharers(change)
         affected_group = self._start_times.affected_group(change)
         if affected_group is not None:
             self.group_intake.apply(affected_group)
@@ -185,7 +185,7 @@ class Intake:
         self.queue.replace(operations)
 
     def objects(self) -> Iterable[WireObject]:
-        """Every object as the tables see it, assumed binds and notes included."""
+        """Every object as the tables see it, assumed binds and patches included."""
         for kind, store in self.stores.items():
             if kind == "PodGroup":
                 yield from self.group_intake.objects()

@@ -7,7 +7,7 @@ cannot write it: it is part of the status.
     decision --> laid over the pod at once --(long grace period) Deletions--> written on the pod before it is deleted
 
 The condition is written only on pods with a grace period longer than the threshold for stuck pods.  The next leader
-need not know the others, because they will be gone soon.  Until a pod is gone, the condition is overlaid on it, so a
+need not know the others, because they will be gone soon.  Until a pod is gone, the condition is added to it, so a
 snapshot file contains it as well.
 """
 
@@ -99,12 +99,12 @@ class PendingEvictions:
         return eviction.condition.message if eviction is not None and eviction.uid == uid else ""
 
     def with_condition(self, pod: Pod) -> Pod:
-        """The pod with its condition overlaid; nearly always the pod itself."""
+        """The pod with its condition added; nearly always the pod itself."""
         if not self._evictions:
             return pod
         meta, status = pod.metadata, pod.status
-        note = self._evictions.get(object_key(meta.namespace, meta.name))
-        if note is None or note.uid != meta.uid:
+        eviction = self._evictions.get(object_key(meta.namespace, meta.name))
+        if eviction is None or eviction.uid != meta.uid:
             return pod
         others = tuple(each for each in status.conditions if each.type != names.CONDITION_EVICTED_FOR)
-        return replace(pod, status=replace(status, conditions=(*others, note.condition)))
+        return replace(pod, status=replace(status, conditions=(*others, eviction.condition)))

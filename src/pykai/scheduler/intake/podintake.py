@@ -50,7 +50,7 @@ class PodIntake:
             self.apply(pod)
         self._evictions.on_pod_change(key, pod)
 
-    def apply_tenants(self, change: Change[Pod]) -> None:
+    def apply_gpu_sharers(self, change: Change[Pod]) -> None:
         """Apply the pods that share a GPU with one that changed."""
         self._apply_each(self._shared_gpus.affected_pods(change))
 

@@ -8,7 +8,7 @@ annotation is not used.
 
     PodGroup, and pods that start or stop --sanitise--> the PodGroup with its effective start
 
-A group is stamped before any of its pods starts, so an honest annotation is not later than any of their starts, and is
+A group has its timestamp before its pods start, so an honest annotation is not later than any of their starts, and is
 left alone.  Pods that are being deleted or have ended do not count: the remains of an earlier run do not age a new one.
 While pods of a group run on, its start does not become later again, whatever happens to its minimum or its pods.  If
 fewer pods than the minimum have a start time, the first of those counts; if none has, the annotation stays as it is.

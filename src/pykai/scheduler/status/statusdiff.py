@@ -1,10 +1,10 @@
 """What is published about work that waits, starts, breaks or goes (cycle:17), and only when it changed.
 
-    Plan --diff (engine's thread)--> StatusDiff --publish (event loop)--> conditions, stamps, events
+    Plan --diff (engine's thread)--> StatusDiff --publish (event loop)--> conditions, timestamps, events
 
 `diff` compares a plan with what was published before.  A plan whose refusals are the very same objects as last time
 costs nothing; equal refusals cost a comparison; texts are made for changed ones only.  `publish` passes conditions and
-stamps to `StatusWrites`, which compares them with the cached object, so that a restarted scheduler repeats nothing.
+timestamps to `StatusWrites`, which compares them with the cached object, so that a restarted scheduler repeats nothing.
 
 Rules that limit the writes:
 
@@ -54,7 +54,7 @@ from pykai.core.report.sentences import (
     stale_text,
     task_text,
 )
-from pykai.scheduler.status.startstamps import groups_without_start
+from pykai.scheduler.status.starttimestamps import groups_without_start
 
 _SECOND = 1_000_000_000
 REPEAT_EVENT_NS = 600 * _SECOND

@@ -1,10 +1,10 @@
-"""Publishes decisions: events, conditions and stamps, in the words of cycle:16 and cycle:17.
+"""Publishes decisions: events, conditions and timestamps, in the words of cycle:16 and cycle:17.
 
-`StatusEvents` runs on the event loop.  Events go to the recorder, which returns at once; conditions, stamps and labels
-go to `StatusWrites`, each with a callable that reads the object again right before it is written.
+`StatusEvents` runs on the event loop.  Events go to the recorder, which returns at once; conditions, timestamps and
+labels go to `StatusWrites`, each with a callable that reads the object again right before it is written.
 
-Subtle: several stamps of one PodGroup are one patch.  They wait together in `_stamps` until that patch is sent; stamps
-added meanwhile make a second one.
+Subtle: several timestamps of one PodGroup are one patch.  They wait together in `_pending_annotations` until it is
+sent; those added meanwhile make a second one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pykai.kube.yielding import yielding_to_loop
 from pykai.scheduler.intake.bindassumptions import BindAssumptions
 from pykai.scheduler.intake.groupintake import GroupIntake
 from pykai.scheduler.status.conditions import conditions_patch, pod_condition_patch, unschedulable_conditions
-from pykai.scheduler.status.startstamps import earliest_bind_ns
+from pykai.scheduler.status.starttimestamps import earliest_bind_ns
 from pykai.scheduler.status.statusdiff import GroupStatusDiff, PodStatusDiff, StatusDiff
 from pykai.scheduler.status.statuswrites import StatusPatch, StatusWrites
 
@@ -157,7 +157,7 @@ class StatusEvents:
             self._set_condition(diff.key, diff.text, diff.reasons)
 
     def _set_condition(self, key: str, text: str, reasons: tuple[Mapping[str, object], ...]) -> None:
-        group = self._group_intake.overlaid(key)
+        group = self._group_intake.with_patch(key)
         if group is None:
             return
         pool = group.metadata.labels.get(self._shard.node_pool_key) or names.DEFAULT_NODE_POOL
@@ -169,7 +169,7 @@ class StatusEvents:
             return
 
         def make_patch() -> StatusPatch | None:
-            # Made from the object as the server has it: our overlay is this very write.
+            # Made from the object as the server has it: the assumed patch is this very write.
             current = self._groups.get(key)
             if current is None or current.metadata.uid != group.metadata.uid:
                 return None
@@ -182,12 +182,12 @@ class StatusEvents:
             version = current.metadata.resource_version if shared else ""
             return self._group_patch(current, conditions_patch(current.metadata.uid, wanted, version), "status")
 
-        self._group_intake.overlay(key, _CONDITIONS, conditions=conditions)
-        on_written = partial(self._group_intake.on_overlay_written, key, group.metadata.uid, _CONDITIONS)
+        self._group_intake.assume_patch(key, _CONDITIONS, conditions=conditions)
+        on_written = partial(self._group_intake.on_patch_written, key, group.metadata.uid, _CONDITIONS)
         self._writes.put(f"group status {key}", make_patch, on_written)
 
     def _clear_conditions(self, key: str) -> None:
-        group = self._group_intake.overlaid(key)
+        group = self._group_intake.with_patch(key)
         if group is None or not group.status.scheduling_conditions:
             return
 
@@ -199,13 +199,13 @@ class StatusEvents:
                 return None
             return self._group_patch(current, conditions_patch(current.metadata.uid, [], ""), "status")
 
-        self._group_intake.overlay(key, _CONDITIONS, conditions=[])
-        on_written = partial(self._group_intake.on_overlay_written, key, group.metadata.uid, _CONDITIONS)
+        self._group_intake.assume_patch(key, _CONDITIONS, conditions=[])
+        on_written = partial(self._group_intake.on_patch_written, key, group.metadata.uid, _CONDITIONS)
         self._writes.put(f"group status {key}", make_patch, on_written)
 
     def annotate_group(self, key: str, timestamp_annotations: Mapping[str, str | None]) -> None:
         """Set (or with None remove) annotations of a PodGroup."""
-        group = self._group_intake.overlaid(key)
+        group = self._group_intake.with_patch(key)
         if group is None:
             return
         uid = group.metadata.uid
@@ -221,9 +221,9 @@ class StatusEvents:
 
         def on_written(version: str) -> None:
             self._pending_annotations.pop(key, None)
-            self._group_intake.on_overlay_written(key, uid, _ANNOTATIONS, version)
+            self._group_intake.on_patch_written(key, uid, _ANNOTATIONS, version)
 
-        self._group_intake.overlay(key, _ANNOTATIONS, annotations=timestamp_annotations)
+        self._group_intake.assume_patch(key, _ANNOTATIONS, annotations=timestamp_annotations)
         self._writes.put(f"group annotations {key}", make_patch, on_written)
 
     def _annotate_start_times(self, diff: StatusDiff) -> None:

@@ -1,4 +1,4 @@
-"""Conditions, stamps and labels to be written: a small pool of writers that yields to binds (cycle:EXP-15).
+"""Conditions, timestamps and labels to be written: a small pool of writers that yields to binds (cycle:EXP-15).
 
 Writes on one part of one object have one key, and a later write replaces one that has not been sent yet.  The content
 is made at the moment of writing, by a callable that reads the cache: if the object is gone, or already up to date,

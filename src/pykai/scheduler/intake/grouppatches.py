@@ -1,7 +1,7 @@
-"""Our unseen writes on a PodGroup, overlaid on the object as the watch shows it (cycle:EXP-16).
+"""Our unseen patch of a PodGroup, applied to the object as the watch shows it (cycle:EXP-16).
 
-Stamps and conditions affect the next cycle, but the watch shows them a while after they were written.  A write counts
-until the watch shows a version of the object at least as new as the answer to it.
+Timestamps and conditions affect the next cycle, but the watch shows them a while after they were written.  A write
+counts until the watch shows a version of the object at least as new as the answer to it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pykai.scheduler.intake.assumptions import Assumption, AssumptionKind
 
 
 @dataclass(slots=True)
-class GroupOverlay(Assumption):
+class AssumedGroupPatch(Assumption):
     """Our unseen writes on a PodGroup."""
 
-    kind = AssumptionKind.NOTE
+    kind = AssumptionKind.PATCH
     uid: str
     #: None = removed
     annotations: dict[str, str | None] = field(default_factory=dict)
@@ -30,25 +30,25 @@ class GroupOverlay(Assumption):
     written_version: int = 0
 
 
-def apply_overlay(group: PodGroup, overlay: GroupOverlay | None) -> PodGroup:
+def apply_patch(group: PodGroup, patch: AssumedGroupPatch | None) -> PodGroup:
     """A PodGroup with our writes applied."""
-    if overlay is None:
+    if patch is None:
         return group
-    if overlay.annotations:
-        annotations = {**group.metadata.annotations, **overlay.annotations}
+    if patch.annotations:
+        annotations = {**group.metadata.annotations, **patch.annotations}
         kept = {key: value for key, value in annotations.items() if value is not None}
         group = replace(group, metadata=replace(group.metadata, annotations=kept))
-    if overlay.conditions is not None:
-        group = replace(group, status=replace(group.status, scheduling_conditions=overlay.conditions))
+    if patch.conditions is not None:
+        group = replace(group, status=replace(group.status, scheduling_conditions=patch.conditions))
     return group
 
 
-def overlay_is_observed(overlay: GroupOverlay, meta: ObjectMeta) -> bool:
+def is_patch_observed(patch: AssumedGroupPatch, meta: ObjectMeta) -> bool:
     """Whether a version of the object shows all that was written on it, or the writes have failed."""
-    if overlay.parts_in_flight:
+    if patch.parts_in_flight:
         return False
     return (
-        not overlay.written_version
+        not patch.written_version
         or not meta.resource_version.isdecimal()
-        or int(meta.resource_version) >= overlay.written_version
+        or int(meta.resource_version) >= patch.written_version
     )
