@@ -74,10 +74,10 @@ def test_printing_cuts_to_the_second(nanoseconds: int) -> None:
     assert parse_timestamp(text) == max(cut, -(1 << 62))
 
 
-@given(st.integers(0, 9998), st.integers(0, 366 * 86400))
+@given(st.integers(1, 9999), st.integers(0, 365 * 86400 - 1))
 def test_reading_keeps_the_order_of_instants(year: int, seconds: int) -> None:
-    earlier = datetime(year + 1, 1, 1, tzinfo=UTC)
-    later = min(earlier + timedelta(seconds=seconds), datetime(9999, 12, 31, tzinfo=UTC))
+    earlier = datetime(year, 1, 1, tzinfo=UTC)
+    later = earlier + timedelta(seconds=seconds)
     texts = [f"{moment.isoformat().replace('+00:00', 'Z'):0>20}" for moment in (earlier, later)]
     assert parse_timestamp(texts[0]) <= parse_timestamp(texts[1])
 
