@@ -21,6 +21,9 @@ MODULES ?=
 # `make lock UPGRADE=1` moves every pin to the newest version; without it only what pyproject.toml asks for changes.
 UPGRADE ?=
 
+# Tests start the program again and again, in several processes: compiling it each time would double what a start costs.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test faults soak attack cluster cluster-programs test-cluster kubectl test-kubectl check lint format format-check types layers conformance bench mutants mutants-all venv lock clean
