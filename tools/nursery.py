@@ -3,7 +3,7 @@
 Most of the cost of a short pytest run is importing pytest, Hypothesis, NumPy and the project, and collecting tests.
 `tools/mutants.py` starts up to two of these for each copy of the tree:
 
-    python tools/nursery.py                     has imported everything but the project
+    python tools/nursery.py                     has imported what pyproject.toml lists (`tool.mutants.imports`)
     python tools/nursery.py PYTEST-ARGUMENTS    has imported the project too, and collected these tests
 
 A line of JSON with a run to make comes in, one with what became of it goes out: the exit status (null when the time was
@@ -27,39 +27,19 @@ import signal
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, settings
 
 # The project that this file belongs to, for this import only: the tests import the `tools` of the copy they are in.
 sys.path[0] = str(Path(__file__).parents[1])
 from tools.patches import Functions, Replacement, Unpatchable, Watch  # noqa: E402
 
 del sys.path[0]
-
-#: Third-party modules that the tests import; missing ones are skipped.
-FOREIGN = (
-    "numpy",
-    "msgspec",
-    "yaml",
-    "click.testing",
-    "rich.table",
-    "cel_expr_python.cel",
-    "aiohttp.web",
-    "pytest",
-    "_pytest.pytester",
-    "pytest_asyncio.plugin",
-    "pytest_timeout",
-    "xdist.plugin",
-    "hypothesis",
-    "hypothesis.strategies",
-    "hypothesis.extra.numpy",
-    "_hypothesis_pytestplugin",
-)
 
 #: How much longer than its processor time a run may take.
 _CLOCK = 10
@@ -121,11 +101,13 @@ def _write_to(output: int) -> None:
 
 
 class Unshrunk:
-    """A pytest plugin that skips shrinking: the first failing example is enough."""
+    """A pytest plugin that skips Hypothesis' shrinking: the first failing example is enough."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self) -> None:
         """Leave the other settings of the project as they are."""
+        from hypothesis import Phase, settings
+
         phases = [Phase.explicit, Phase.reuse, Phase.generate]
         settings.register_profile("unshrunk", settings(), phases=phases)
         settings.load_profile("unshrunk")
@@ -266,6 +248,13 @@ def serve(asked: Iterable[str], tell: Callable[[object], None]) -> None:
         tell(done)
 
 
+def foreign_modules(project: Path) -> list[str]:
+    """Modules that the tests import from elsewhere, as the project lists them; missing ones are skipped."""
+    settings = tomllib.loads(project.read_text(encoding="utf-8")) if project.exists() else {}
+    found: list[str] = settings.get("tool", {}).get("mutants", {}).get("imports", [])
+    return found
+
+
 def main(arguments: list[str]) -> None:
     """Run the command; keeps the request pipes apart from the standard streams of tests."""
     asked = os.fdopen(os.dup(0), encoding="utf-8")
@@ -276,7 +265,7 @@ def main(arguments: list[str]) -> None:
         told.write(json.dumps(answer) + "\n")
         told.flush()
 
-    for name in FOREIGN:
+    for name in foreign_modules(Path("pyproject.toml")):
         with suppress(ImportError):
             importlib.import_module(name)
     if arguments:

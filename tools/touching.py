@@ -123,7 +123,8 @@ def _measured(root: Path, files: Sequence[str], jobs: int) -> dict[str, object]:
         target = Path(temporary) / "touched"
         environment = {name: value for name, value in os.environ.items() if name != "KAI_CONFORMANCE_DIR"}
         environment["PYTHONPATH"] = os.pathsep.join([str(root / "src"), str(Path(__file__).parents[1])])
-        options = ["-q", "-p", "no:cacheprovider", "-p", "tools.touching", f"--touched={target}", "-n", str(jobs)]
+        workers = str(jobs if jobs > 1 else 0)
+        options = ["-q", "-p", "no:cacheprovider", "-p", "tools.touching", f"--touched={target}", "-n", workers]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *files],
             cwd=root,

@@ -186,7 +186,7 @@ def test_mutants_are_caught_wherever_their_code_runs_and_harmless_ones_survive(r
         of("harmless order", "[1, 2, 3]", "[3, 2, 1]", "euros:rates"),
         of("no end", "return euros * 100", "while True:\n    pass"),
         of("death", "return euros * 100", "import os\nos.abort()"),
-        arguments=("--json", str(shop / "out"), "--timeout", "5", "--jobs", "3"),
+        arguments=("--json", str(shop / "out"), "--timeout", "2", "--jobs", "2"),
     )
     assert status == 1
     found = {mutant["title"]: mutant for mutant in json.loads((shop / "out").read_text())["mutants"]}
@@ -286,10 +286,10 @@ def test_code_that_cannot_be_compiled_is_invalid(run: Run) -> None:
 
 def test_tests_without_end_are_invalid(run: Run) -> None:
     status, output = run(
-        table("shop:1", "no end", "return net + tax", "while True:\n    pass"), arguments=("--timeout", "2")
+        table("shop:1", "no end", "return net + tax", "while True:\n    pass"), arguments=("--timeout", "1")
     )
     assert status == 1
-    assert "the tests had not ended after 2 s" in output
+    assert "the tests had not ended after 1 s" in output
 
 
 def test_tests_that_fail_by_themselves_catch_nothing(run: Run, shop: Path) -> None:
