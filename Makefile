@@ -48,7 +48,7 @@ test: $(VENV)/ready ## run the tests on all cores (PYTEST_ARGS adds arguments)
 		echo; \
 	fi; \
 	echo "Running the tests"; \
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 faults: $(VENV)/ready ## let each call of each service fail alone, in every way, 10 minutes (PYTEST_ARGS adds arguments)
 	@KAI_FAULTS=each $(BIN)/python -m pytest -n $(TEST_WORKERS) tests/faults $(PYTEST_ARGS)
