@@ -25,7 +25,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from tools.anchors import Fragment, Place, Source, Sources, Unanchored, find
@@ -247,23 +247,20 @@ def _bound(node: ast.AST) -> list[str]:
     return []
 
 
-def _modules(source: Source) -> set[str]:
+@cache
+def _modules(source: Source) -> frozenset[str]:
     """What a module imports as a whole."""
     imports = [node for node in ast.walk(source.tree) if isinstance(node, ast.Import)]
-    return {name for node in imports for alias in node.names for name in _bound(alias)}
+    return frozenset(name for node in imports for alias in node.names for name in _bound(alias))
 
 
+@cache
 def _names(source: Source) -> frozenset[str]:
     """All names that mean something somewhere in a module."""
-    found: frozenset[str] | None = source.__dict__.get("_names")
-    if found is None:
-        nodes = list(ast.walk(source.tree))
-        found = frozenset(
-            [node.id for node in nodes if isinstance(node, ast.Name)]
-            + [name for node in nodes for name in _bound(node)]
-        )
-        source.__dict__["_names"] = found
-    return found
+    nodes = list(ast.walk(source.tree))
+    return frozenset(
+        [node.id for node in nodes if isinstance(node, ast.Name)] + [name for node in nodes for name in _bound(node)]
+    )
 
 
 def as_toml(value: str | int) -> str:
