@@ -271,3 +271,20 @@ def test_every_constraint_on_the_way_up_holds() -> None:
     result = found.tree("j", inner, gpu=1, group_spec=inside("zone")).schedule()
     spines = {int(node[1:]) // 2 for node in result.nodes_used("j")}
     assert (result.bound("j"), len(spines)) == (3, 1)
+
+
+@pytest.mark.parametrize("free", [6, 5])
+def test_jobs_that_share_a_group_start_together_or_not_at_all(free: int) -> None:
+    """workloads:T-154, EX-6: a group that no pod grouper made, of two Jobs with different constraints."""
+    parts = (
+        keeping(leaf("rack-workers", 3, pending=3), "rack"),
+        keeping(leaf("zone-workers", 3, pending=3), "zone"),
+    )
+    found = racks(ZONES, ("z1/r1", 3), ("z2/r2", 1), ("z2/r3", free - 4))
+    found.tree("shared", *parts, needs=2, gpu=1).pod("typo", group="shared", subgroup="typo", gpu=1)
+    result = found.schedule()
+    assert result.bound("shared") == (6 if free == 6 else 0)
+    assert 'Pod default/typo references subgroup "typo", which does not exist' in result.why("shared")
+    if free == 6:
+        assert set(where(result, "shared", *(f"rack-workers-{number}" for number in range(3)))) == {"n0"}
+        assert set(where(result, "shared", *(f"zone-workers-{number}" for number in range(3)))) == {"n1", "n2"}

@@ -46,6 +46,20 @@ async def test_an_owner_can_opt_out(place: ServiceCluster, which: str) -> None:
     assert wire.writes == []
 
 
+async def test_pods_of_several_jobs_stay_in_the_group_that_another_made(place: ServiceCluster) -> None:
+    """workloads:T-154, EX-1: the group may come after its pods."""
+    for name in ("rack-workers", "zone-workers"):
+        job = await place.job(name, annotations={"kai.scheduler/skip-podgrouper": "true"})
+        await place.pod(f"{name}-0", by=job, group="shared", labels={"kai.scheduler/subgroup-name": name})
+    wire = place.wire()
+    async with place.running(grouper(), transport=wire) as service:
+        await place.settled(service)
+        leaves = [{"name": name, "minMember": 1} for name in ("rack-workers", "zone-workers")]
+        await place.create(resources.POD_GROUPS, "shared", spec={"queue": "q", "minSubGroup": 2, "subGroups": leaves})
+        await place.settled(service)
+    assert wire.writes == []
+
+
 async def test_an_owned_pod_is_grouped_whatever_it_names(place: ServiceCluster) -> None:
     """workloads:T-23, EX-2."""
     job = await place.job()
