@@ -173,7 +173,7 @@ def test_expired_owners_are_dropped() -> None:
     clock = FakeClock()
     known = memory(clock)
     for name in ("a", "b", "c"):
-        known.put(owner("Top", name, name))
+        known.put(name, owner("Top", name, name))
         clock.at_s += 61
     assert len(known) == 1
 
@@ -183,6 +183,18 @@ def test_an_owner_that_was_read_again_stays_longer() -> None:
     known = memory(clock)
     for at_s, name in ((0, "a"), (10, "b"), (50, "a"), (100, "c")):
         clock.at_s = at_s
-        known.put(owner("Top", name, name))
+        known.put(name, owner("Top", name, name))
     assert [known.get(name) is not None for name in ("a", "b", "c")] == [True, False, True]
     assert len(known) == 2
+
+
+def test_only_an_owner_of_some_age_is_dropped() -> None:
+    clock = FakeClock()
+    known = memory(clock)
+    known.put("a", TOP)
+    known.drop("a", 1)
+    assert known.get("a") is TOP
+    clock.at_s = 1
+    known.drop("a", 1)
+    known.drop("unknown", 1)
+    assert known.get("a") is None

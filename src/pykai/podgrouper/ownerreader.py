@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -13,10 +13,12 @@ from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
 from pykai.podgrouper.kinds.table import watched_kinds
 from pykai.podgrouper.metadata import Grouper, GroupVersionKind, ObjectName, Owner
-from pykai.podgrouper.owners import ObjectMetadataOnly, OwnerCache, controller_uid, find_owners
+from pykai.podgrouper.owners import ObjectMetadataOnly, OwnerCache, ReadCache, controller_uid, find_owners
 from pykai.podgrouper.restmapper import RestMapper
 
 _BY_OWNER = "podgrouper-owner"
+#: Cluster seconds for which an object that is no owner is remembered: it changes while its pods come.
+_NAMED_OBJECT_TTL_S: Final = 1.0
 
 
 class OwnerReader:
@@ -26,6 +28,7 @@ class OwnerReader:
         self._client = runtime.client
         self._rest_mapper = RestMapper(runtime.client, runtime.clock)
         self._cache = OwnerCache(runtime.clock, memory_s)
+        self._named: ReadCache[Mapping[str, Any]] = ReadCache(runtime.clock, _NAMED_OBJECT_TTL_S)
         self._watched: dict[tuple[str, str], Store[ObjectMetadataOnly]] = {}
         for kind in watched_kinds():
             # A third-party grouper may read more than is cached.
@@ -55,6 +58,17 @@ class OwnerReader:
     async def find(self, pod: Pod) -> tuple[Owner, tuple[Owner, ...]]:
         """The top owner of a pod, and all its owners from the nearest to the top."""
         return await find_owners(pod, self._cached_owner, self.read, self._cache)
+
+    def forget(self, owners: Iterable[Owner]) -> None:
+        """Read these again next time, unless that has just been done: an old copy may be what is wrong."""
+        for owner in owners:
+            self._cache.drop(owner.metadata.uid, _NAMED_OBJECT_TTL_S)
+
+    async def read_named(self, which: ObjectName) -> Mapping[str, Any]:
+        """An object that a workload names, read once for pods that are grouped at the same time; see `read`."""
+        key = "/".join(which)
+        found = self._named.get(key)
+        return found if found is not None else await self._named.get_or_read(key, lambda: self.read(which))
 
     async def read(self, which: ObjectName) -> Mapping[str, Any]:
         """Any object, from the server; raises `NotFound`, `Forbidden` and the other `kube.errors`."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from pykai.api.core import Pod
 from pykai.api.decode import DecodeError, decode_as
@@ -26,8 +26,10 @@ from pykai.podgrouper.metadata import GroupingError, ObjectName, Owner
 
 #: Chains of real workloads have three or four links.
 _MAX_CHAIN_LENGTH: Final = 16
-#: How many owners are remembered at most.
-_MAX_CACHED_OWNERS: Final = 20_000
+#: How many objects a cache holds at most.
+_MAX_CACHED_OBJECTS: Final = 20_000
+
+_Value = TypeVar("_Value")
 
 
 class ObjectMetadataOnly(Wire):
@@ -57,51 +59,61 @@ ServerRead = Callable[[ObjectName], Awaitable[Mapping[str, Any]]]
 CacheRead = Callable[[ObjectName], Owner | None]
 
 
-class OwnerCache:
-    """Owners that were read from the server, by uid, for `keep_s` cluster seconds."""
+class ReadCache(Generic[_Value]):
+    """What was read from the server, by key, for `ttl_s` cluster seconds."""
 
-    def __init__(self, clock: Clock, keep_s: float) -> None:
+    def __init__(self, clock: Clock, ttl_s: float) -> None:
         self._clock = clock
-        self.ttl_s = keep_s
-        self._entries: OrderedDict[str, tuple[float, Owner]] = OrderedDict()
+        self.ttl_s = ttl_s
+        self._entries: OrderedDict[str, tuple[float, _Value]] = OrderedDict()
         self._in_flight: dict[str, asyncio.Event] = {}
 
-    def get(self, uid: str) -> Owner | None:
-        """The owner, if it was read not long ago."""
-        entry = self._entries.get(uid)
+    def get(self, key: str) -> _Value | None:
+        """The value, if it was read not long ago."""
+        entry = self._entries.get(key)
         if entry is None:
             return None
         if self._clock.elapsed_s() - entry[0] > self.ttl_s:
-            del self._entries[uid]
+            del self._entries[key]
             return None
         return entry[1]
 
-    def put(self, owner: Owner) -> None:
-        """Remember an owner and drop expired ones: workloads are large."""
+    def put(self, key: str, value: _Value) -> None:
+        """Remember a value and drop expired ones: workloads are large."""
         now_s = self._clock.elapsed_s()
-        self._entries.pop(owner.metadata.uid, None)
-        self._entries[owner.metadata.uid] = (now_s, owner)
-        while len(self._entries) > _MAX_CACHED_OWNERS or now_s - next(iter(self._entries.values()))[0] > self.ttl_s:
+        self._entries.pop(key, None)
+        self._entries[key] = (now_s, value)
+        while len(self._entries) > _MAX_CACHED_OBJECTS or now_s - next(iter(self._entries.values()))[0] > self.ttl_s:
             self._entries.popitem(last=False)
+
+    def drop(self, key: str, min_age_s: float) -> None:
+        """Forget a value that was read so many seconds ago or earlier."""
+        entry = self._entries.get(key)
+        if entry is not None and self._clock.elapsed_s() - entry[0] >= min_age_s:
+            del self._entries[key]
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    async def get_or_read(self, uid: str, read_owner: Callable[[], Awaitable[Owner]]) -> Owner:
-        """The owner, read once however many pods need it at the same time."""
-        while (asking := self._in_flight.get(uid)) is not None:
+    async def get_or_read(self, key: str, read: Callable[[], Awaitable[_Value]]) -> _Value:
+        """The value, read once however many pods need it at the same time."""
+        while (asking := self._in_flight.get(key)) is not None:
             await asking.wait()
-            found = self.get(uid)
+            found = self.get(key)
             if found is not None:
                 return found
-        done = self._in_flight[uid] = asyncio.Event()
+        done = self._in_flight[key] = asyncio.Event()
         try:
-            owner = await read_owner()
-            self.put(owner)
-            return owner
+            value = await read()
+            self.put(key, value)
+            return value
         finally:
-            del self._in_flight[uid]
+            del self._in_flight[key]
             done.set()
+
+
+#: Owners by their uid.
+OwnerCache = ReadCache[Owner]
 
 
 async def find_owners(

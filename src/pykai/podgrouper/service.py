@@ -69,6 +69,8 @@ _BACKOFF: Final = Backoff(1.0, 60.0)
 _CONFLICT_BACKOFF: Final = Backoff(0.04, 60.0)
 #: Cluster seconds until a deleted group is recreated: if its workload was deleted, its pods are gone by then.
 _RECREATE_DELAY_S: Final = 1.0
+#: Cluster seconds until a pod without subgroup is grouped again: the scheduler refuses it, and its workload may change.
+_NO_SUBGROUP_RETRY_S: Final = 5.0
 #: Pods after which to yield to the event loop: a pod that is grouped already never awaits.
 _YIELD_EVERY: Final = 50
 
@@ -281,7 +283,11 @@ class PodGrouper(ReconcilingService):
         top, owners = await self._owners.find(pod)
         if opts_out(owners):
             return None
-        meta = await self._run_grouper(top, pod, owners)
+        try:
+            meta = await self._run_grouper(top, pod, owners)
+        except GroupingError:
+            self._owners.forget(owners)
+            raise
         meta = await self._as_oldest_pod(meta, pod)
         await self._writer.apply(meta)
         self._report_problems(meta, pod)
@@ -292,6 +298,8 @@ class PodGrouper(ReconcilingService):
                 await self._client.patch(resources.PODS, pod.metadata.name, patch, pod.metadata.namespace, brief=True)
             except NotFound:
                 return None
+        if meta.sub_groups and not meta.pod_sub_group:
+            return _NO_SUBGROUP_RETRY_S
         unwatched = any(not self._owners.is_watched(owner.api_version, owner.kind) for owner in owners)
         return self._owners.memory_s if unwatched else None
 
@@ -339,13 +347,24 @@ class PodGrouper(ReconcilingService):
             oldest_meta = await self._run_grouper(top, oldest, owners)
         except GroupingError:
             return meta
-        return replace(oldest_meta, pod_sub_group=meta.pod_sub_group) if oldest_meta.name == meta.name else meta
+        if oldest_meta.name != meta.name:
+            return meta
+        if not meta.pod_sub_group or any(each.name == meta.pod_sub_group for each in oldest_meta.sub_groups):
+            return replace(oldest_meta, pod_sub_group=meta.pod_sub_group)
+        # This pod is the first of its subgroup.
+        return replace(
+            oldest_meta,
+            pod_sub_group=meta.pod_sub_group,
+            sub_groups=meta.sub_groups,
+            min_available=meta.min_available,
+            min_sub_group=meta.min_sub_group,
+        )
 
     def _has_scheduled_pods(self, group: str) -> bool:
         return any(pod.spec.node_name for pod in self._pods.by_index(_BY_GROUP, group))
 
     async def _read_into(self, which: ObjectName, readers: Lookups) -> None:
         try:
-            readers.objects[which] = await self._owners.read(which)
+            readers.objects[which] = await self._owners.read_named(which)
         except NotFound:
             readers.objects[which] = None
