@@ -146,7 +146,6 @@ def test_every_flag_of_operations_part_9_is_accepted(service: str) -> None:
         ("binder", "feature-gates"),
         ("admission", "fake-gpu-nodes"),
         ("admission", "leader-elect"),
-        ("podgrouper", "knative-gang-schedule"),
         ("podgroups", "log-level"),
         ("queues", "enable-webhook"),
         ("machines", "leader-elect"),

@@ -154,6 +154,13 @@ KUBEFLOW_REPLICA_INDEX_LABEL: Final = "training.kubeflow.org/replica-index"
 LWS_WORKER_INDEX_LABEL: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 LWS_GROUP_INDEX_LABEL: Final = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_SIZE_ANNOTATION: Final = "leaderworkerset.sigs.k8s.io/size"
+RAY_GROUP_LABEL: Final = "ray.io/group"
+RAY_PRIORITY_CLASS_LABEL: Final = "ray.io/priority-class-name"
+GROVE_POD_GANG_LABEL: Final = "grove.io/podgang"
+GROVE_POD_CLIQUE_LABEL: Final = "grove.io/podclique"
+GROVE_TOPOLOGY_ANNOTATION: Final = "grove.io/topology-name"
+KNATIVE_REVISION_LABEL: Final = "serving.knative.dev/revision"
+KNATIVE_MIN_SCALE_ANNOTATION: Final = "autoscaling.knative.dev/min-scale"
 
 # Resource names.
 CPU: Final = "cpu"

@@ -22,7 +22,7 @@ from pykai.podgrouper.constraints import group_constraint
 from pykai.podgrouper.metadata import GroupingSettings, KindDefaults, Metadata, Owner, Readers
 from pykai.podgrouper.topowner import top_owner_text
 
-_PREEMPTIBILITIES: Final = frozenset(("", names.PREEMPTIBLE, names.NON_PREEMPTIBLE))
+PREEMPTIBILITIES: Final = frozenset(("", names.PREEMPTIBLE, names.NON_PREEMPTIBLE))
 _CLASS: Final = "priority class"
 #: Keys that concern only their own object and mean nothing on a PodGroup, or would forge what schedulers write there.
 _NOT_COPIED: Final = frozenset(
@@ -160,7 +160,7 @@ def _priority_class(consulted_owners: Iterable[Owner], pod: Pod, readers: Reader
             field = label if named or labelled else "spec.priorityClassName"
             ignored.append(_IgnoredValue(_CLASS, subject, field, f"priority class {candidate!r} does not exist"))
     for owner in consulted_owners:
-        candidate = _kind_defaults(owner, readers).priority_class
+        candidate = kind_defaults_of(owner, readers).priority_class
         if candidate and readers.priority_class_exists(candidate):
             return candidate
     return ""
@@ -174,19 +174,20 @@ def _preemptibility(consulted_owners: Iterable[Owner], pod: Pod, readers: Reader
         (_pod_subject(pod), pod.metadata.labels),
     ):
         value = labels.get(key)
-        if value is not None and value in _PREEMPTIBILITIES:
+        if value is not None and value in PREEMPTIBILITIES:
             return value
         if value is not None:
             wrong = f"{value!r} is neither {names.PREEMPTIBLE} nor {names.NON_PREEMPTIBLE}"
             ignored.append(_IgnoredValue(key, subject, f"metadata.labels[{key}]", wrong))
     for owner in consulted_owners:
-        value = _kind_defaults(owner, readers).preemptibility.lower()
-        if value and value in _PREEMPTIBILITIES:
+        value = kind_defaults_of(owner, readers).preemptibility.lower()
+        if value and value in PREEMPTIBILITIES:
             return value
     return ""
 
 
-def _kind_defaults(owner: Owner, readers: Readers) -> KindDefaults:
+def kind_defaults_of(owner: Owner, readers: Readers) -> KindDefaults:
+    """The entry of the owner's kind in the defaults ConfigMap."""
     defaults_by_kind = readers.kind_defaults()
     if not defaults_by_kind:
         return KindDefaults()

@@ -96,10 +96,14 @@ class GroupingSettings:
     queue_label: str = names.QUEUE_LABEL
     node_pool_label: str = names.NODE_POOL_LABEL
     search_legacy_groups: bool = True
+    knative_gang_schedule: bool = True
 
 
 #: Sets of labels by which groupers look up pods; pods are indexed by each.
-POD_LOOKUPS: Final = ((names.KUBEFLOW_JOB_NAME_LABEL, names.KUBEFLOW_ROLE_LABEL),)
+POD_LOOKUPS: Final = (
+    (names.KUBEFLOW_JOB_NAME_LABEL, names.KUBEFLOW_ROLE_LABEL),
+    (names.KNATIVE_REVISION_LABEL,),
+)
 
 
 class KindDefaults(NamedTuple):

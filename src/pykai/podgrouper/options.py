@@ -32,6 +32,7 @@ class PodGrouperOptions:
     queue_label_key: str = names.QUEUE_LABEL
     node_pool_label_key: str = names.NODE_POOL_LABEL
     search_legacy_pg: bool = True
+    knative_gang_schedule: bool = True
     #: both needed: the ConfigMap with the defaults of kinds
     default_priorities_configmap_name: str = ""
     default_priorities_configmap_namespace: str = ""
@@ -49,7 +50,9 @@ class PodGrouperOptions:
 
     def settings(self) -> GroupingSettings:
         """The settings of groupers."""
-        return GroupingSettings(self.queue_label_key, self.node_pool_label_key, self.search_legacy_pg)
+        return GroupingSettings(
+            self.queue_label_key, self.node_pool_label_key, self.search_legacy_pg, self.knative_gang_schedule
+        )
 
 
 #: workloads:12.1
@@ -76,7 +79,13 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "pods of a Job keep the group of their own that old releases made",
         field="search_legacy_pg",
     ),
-    Flag("knative-gang-schedule", "", read_text, "gang-schedule the pods of a Knative revision", no_effect=True),
+    Flag(
+        "knative-gang-schedule",
+        "true",
+        read_bool,
+        "gang-schedule the pods of a Knative revision",
+        field="knative_gang_schedule",
+    ),
     Flag("generic-karta-fallback", "", read_text, "group unknown kinds by their definition", no_effect=True),
     Flag(
         "default-priorities-configmap-name",
