@@ -7,12 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
 
 from pykai.lab import story as scenario
 from pykai.operator.install import installation
-from pykai.podgrouper.kinds.table import built_in_groupers
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,11 +34,6 @@ def test_the_custom_resources_that_exist_are_named_and_those_that_do_not() -> No
 
 def test_what_is_said_to_be_deployed_by_hand_is_not_installed() -> None:
     assert not [item for item in installation() if item["kind"] in ("Deployment", "DaemonSet")]
-
-
-@pytest.mark.parametrize("group", ["ray.io"])
-def test_kinds_that_are_said_to_have_no_grouper_have_none(group: str) -> None:
-    assert group not in {known for known, _, _ in built_in_groupers()}
 
 
 def test_every_link_resolves() -> None:

@@ -232,7 +232,9 @@ def test_what_belongs_to_the_owner_alone_is_not_copied() -> None:
     annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "pod-group-name": "x", "keep": "it"}
     driver = owner("Pod", "driver", "d", api="v1", annotations=annotations, labels={"kai.scheduler/subgroup-name": "s"})
     meta = grouped(pod(by=driver), driver)
-    assert set(meta.annotations) == {"keep", "kai.scheduler/top-owner-metadata"}
+    assert set(meta.annotations) == {"keep", "kai.scheduler/top-owner-metadata", "pod-group-name"}
+    # As KAI writes it, but never what a tenant wrote there.
+    assert meta.annotations["pod-group-name"] == "pg-driver-d"
     assert meta.labels == {}
 
 

@@ -1,7 +1,10 @@
-"""Pods without an owner, and Spark applications, whose executors belong to their driver pod (workloads:WK-POD).
+"""Pods that are their own workload, and Spark applications, whose executors belong to their driver (workloads:WK-POD).
 
 All pods of one Spark application share the group that its selector names.  The driver describes the group; an executor
 without an owner joins the group unchanged, so that the two do not overwrite each other for as long as they run.
+
+Subtle: KAI groups a pod with owners again after it patched the pod, and then copies its own annotation to the group.
+Recorded groups hold it, so ours get it when they are created.
 """
 
 from __future__ import annotations
@@ -21,16 +24,27 @@ def group_pod(
 ) -> Metadata:
     """A group of one pod, or the group of a Spark application."""
     metadata = default_metadata(top, pod, (), settings, readers)
-    labels = pod.metadata.labels
-    name = labels.get(names.SPARK_APP_SELECTOR_LABEL)
-    if names.SPARK_APP_NAME_LABEL not in labels or not name:
-        return metadata
-    metadata = replace(metadata, name=name)
-    if labels.get(names.SPARK_ROLE_LABEL) == names.SPARK_EXECUTOR and top.metadata.uid == pod.metadata.uid:
-        existing = readers.pod_group(metadata.namespace, name)
+    application = _spark_application(pod)
+    if application:
+        metadata = replace(metadata, name=application)
+    if pod.metadata.owner_references:
+        annotations = {**metadata.annotations, names.POD_GROUP_ANNOTATION: metadata.name}
+        metadata = replace(metadata, annotations=annotations)
+    if application and _is_executor(pod) and top.metadata.uid == pod.metadata.uid:
+        existing = readers.pod_group(metadata.namespace, application)
         if existing is not None and existing.metadata.owner_references:
             return _from_existing_group(metadata, existing)
     return metadata
+
+
+def _spark_application(pod: Pod) -> str:
+    """The selector of the pod's Spark application, "" for none."""
+    labels = pod.metadata.labels
+    return labels.get(names.SPARK_APP_SELECTOR_LABEL, "") if names.SPARK_APP_NAME_LABEL in labels else ""
+
+
+def _is_executor(pod: Pod) -> bool:
+    return pod.metadata.labels.get(names.SPARK_ROLE_LABEL) == names.SPARK_EXECUTOR
 
 
 def _from_existing_group(metadata: Metadata, existing: PodGroup) -> Metadata:

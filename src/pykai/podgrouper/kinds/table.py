@@ -16,11 +16,14 @@ from dataclasses import dataclass
 
 from pykai.kube import resources
 from pykai.kube.resources import Resource
+from pykai.podgrouper.kinds.amljob import group_aml_job
 from pykai.podgrouper.kinds.cronjob import group_cron_job
 from pykai.podgrouper.kinds.default import group_default
 from pykai.podgrouper.kinds.deployment import group_deployment
+from pykai.podgrouper.kinds.grove import group_pod_gang
 from pykai.podgrouper.kinds.job import group_job
 from pykai.podgrouper.kinds.jobset import group_job_set
+from pykai.podgrouper.kinds.knative import group_knative_service
 from pykai.podgrouper.kinds.kubeflow import (
     group_jax_job,
     group_mpi_job,
@@ -31,6 +34,10 @@ from pykai.podgrouper.kinds.kubeflow import (
 from pykai.podgrouper.kinds.leaderworkerset import group_leader_worker_set
 from pykai.podgrouper.kinds.pod import group_pod
 from pykai.podgrouper.kinds.pytorchjob import group_pytorch_job
+from pykai.podgrouper.kinds.ray import group_ray
+from pykai.podgrouper.kinds.runaijob import group_runai_job
+from pykai.podgrouper.kinds.skipped import group_by_child
+from pykai.podgrouper.kinds.spotrequest import group_spot_request
 from pykai.podgrouper.metadata import Grouper, GroupVersionKind
 from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly
 
@@ -96,10 +103,11 @@ _ROWS = (
     _watched(resources.REPLICA_SETS, group_default),
     _watched(resources.STATEFUL_SETS, group_default),
     # workloads:12.3
-    *_foreign("amlarc.azureml.com", "v1alpha1", "AmlJob"),
-    *_foreign("argoproj.io", "v1alpha1", "Workflow"),
-    *_foreign("egx.nvidia.io", "v1", "SPOTRequest"),
-    *_foreign("grove.io", "v1alpha1", "PodClique", "PodCliqueScalingGroup", "PodCliqueSet", "PodGangSet"),
+    *_foreign("amlarc.azureml.com", "v1alpha1", "AmlJob", grouper=group_aml_job),
+    *_foreign("argoproj.io", "v1alpha1", "Workflow", grouper=group_by_child),
+    *_foreign("egx.nvidia.io", "v1", "SPOTRequest", grouper=group_spot_request),
+    *_foreign("grove.io", "v1alpha1", "PodClique", "PodCliqueScalingGroup"),
+    *_foreign("grove.io", "v1alpha1", "PodCliqueSet", "PodGangSet", grouper=group_pod_gang),
     *_foreign("jobset.x-k8s.io", "v1alpha2", "JobSet", grouper=group_job_set, suspend_path=_SUSPEND),
     *_foreign("kubeflow.org", "v1", "JAXJob", grouper=group_jax_job, suspend_path=_KUBEFLOW_SUSPEND),
     *_foreign("kubeflow.org", "v2beta1 v1", "MPIJob", grouper=group_mpi_job, suspend_path=_KUBEFLOW_SUSPEND),
@@ -111,10 +119,10 @@ _ROWS = (
     *_foreign("kubevirt.io", "v1", "VirtualMachine", "VirtualMachineInstance"),
     *_foreign("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", grouper=group_leader_worker_set),
     *_foreign("machinelearning.seldon.io", "v1alpha2 v1", "SeldonDeployment"),
-    *_foreign("nvidia.com", "v1alpha1", "DynamoGraphDeployment", any_version=True),
-    *_foreign("ray.io", "v1alpha1 v1", "RayCluster", "RayService"),
-    *_foreign("ray.io", "v1alpha1 v1", "RayJob", suspend_path=_SUSPEND),
-    *_foreign("run.ai", "v1", "RunaiJob"),
+    *_foreign("nvidia.com", "v1alpha1", "DynamoGraphDeployment", grouper=group_by_child, any_version=True),
+    *_foreign("ray.io", "v1alpha1 v1", "RayCluster", "RayService", grouper=group_ray),
+    *_foreign("ray.io", "v1alpha1 v1", "RayJob", grouper=group_ray, suspend_path=_SUSPEND),
+    *_foreign("run.ai", "v1", "RunaiJob", grouper=group_runai_job),
     *_foreign(
         "run.ai",
         "v2alpha1",
@@ -123,11 +131,14 @@ _ROWS = (
         "InferenceWorkload",
         "InteractiveWorkload",
         "TrainingWorkload",
+        grouper=group_by_child,
         any_version=True,
     ),
-    *_foreign("serving.knative.dev", "v1", "Configuration", "Revision", "Service"),
+    *_foreign("scheduler.grove.io", "v1alpha1", "PodGang"),
+    *_foreign("serving.knative.dev", "v1", "Configuration", "Revision"),
+    *_foreign("serving.knative.dev", "v1", "Service", grouper=group_knative_service),
     *_foreign("tekton.dev", "v1", "PipelineRun", "TaskRun"),
-    *_foreign("trainer.kubeflow.org", "v1alpha1", "TrainJob", suspend_path=_SUSPEND),
+    *_foreign("trainer.kubeflow.org", "v1alpha1", "TrainJob", grouper=group_by_child, suspend_path=_SUSPEND),
     *_foreign("workspace.devfile.io", "v1alpha2", "DevWorkspace"),
 )
 
