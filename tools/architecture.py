@@ -1,6 +1,7 @@
 """Prints figures of the source tree: `python tools/architecture.py`.
 
-Reads every module below `src/pykai` with `ast`, imports nothing, and so measures any checkout, whatever its layout:
+Reads every module below `src/pykai` with `ast`, and counts the lines of test modules. It imports nothing, and so
+measures any checkout, whatever its layout:
 
     python tools/architecture.py                      # this checkout
     python tools/architecture.py --tree ../before     # another one beside it, in a second column
@@ -283,6 +284,11 @@ def measure(root: Path) -> dict[str, Any]:
         ),
         f"modules with more than {LONG_MODULE} lines": _largest(
             (module.name, module.lines) for module in modules.values() if module.lines > LONG_MODULE
+        ),
+        f"test modules with more than {LONG_MODULE} lines": _largest(
+            (str(path.relative_to(root)), lines)
+            for path in sorted((root / "tests").rglob("*.py"))
+            if (lines := len(path.read_text(encoding="utf-8").splitlines())) > LONG_MODULE
         ),
         "duplicate type names": {name: places for name, places in sorted(defined.items()) if len(places) > 1},
         "ids without anchor": ids_without_anchor(root),

@@ -24,6 +24,8 @@ FILES = {
     ),
     "src/pykai/late.py": "def late() -> None:\n    from pykai import top\n    from pykai.late import late\n",
     "src/pykai/wide.py": "from pykai import top, late\n" + "x = 1\n" * 600,
+    "tests/test_wide.py": "x = 1\n" * 601,
+    "tests/test_narrow.py": "x = 1\n" * 600,
     "docs/spec/scheduling-cycle.md": '- <a id="ZZZ-1"></a>**ZZZ-1** Snapshots are taken once.\n',
     "docs/spec/queues.md": '- <a id="ZZZ-2"></a>**ZZZ-2** Another document.\n',
     "docs/spec/ours.md": f'- <a id="{KUBE}:ZZZ-3"></a>**{KUBE}:ZZZ-3** A statement of our own.\n',
@@ -60,6 +62,7 @@ def test_every_figure_of_a_small_tree(tree: Path) -> None:
         ],
         "functions with more than 60 lines": [("pykai.deep.middle:long", 61)],
         "modules with more than 600 lines": [("pykai.wide", 601)],
+        "test modules with more than 600 lines": [("tests/test_wide.py", 601)],
         "duplicate type names": {"Plan": ["pykai.deep.middle", "pykai.top"]},
         "ids without anchor": [f"{CYCLE}:ZZZ-2"],
     }
