@@ -217,6 +217,7 @@ class BindRequestReconciler:
         except KubeError as error:
             return await self._failed(key, request, pod, BindFailure("server", str(error)))
         except Exception as error:
+            # A bug is reported in the status like any failure, so that the scheduler places the pod again.
             log.exception("BindRequest %s", key)
             return await self._failed(key, request, pod, BindFailure("internal", f"Internal Error: {error}"))
         await self._publish_bound(key, pod, node)
@@ -266,6 +267,7 @@ class BindRequestReconciler:
         except (Unauthorized, LeaseLost):
             raise
         except Exception as error:
+            # Whatever failed, what was prepared is undone unless the pod is bound after all.
             if self._stopping and isinstance(error, AttemptAborted):
                 raise
             live_pod = await self._read_pod(request)

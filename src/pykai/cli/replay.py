@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -83,7 +84,7 @@ def _run(recording: RecordedCluster, durations: dict[str, float]) -> tuple[Plan,
     snapshot = timed("snapshot", lambda: tables.snapshot(recording.now_ns))
     cycle = timed("open", lambda: open_cycle(snapshot, policy))
     for name in policy.actions:
-        timed(name, lambda name=name: ACTIONS[name].run_in(cycle))  # type: ignore[misc]
+        timed(name, partial(ACTIONS[name].run_in, cycle))
     return timed("close", lambda: build_plan(cycle)), tables.snapshot(recording.now_ns)
 
 

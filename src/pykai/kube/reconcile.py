@@ -119,6 +119,7 @@ class Reconciler:
                 self._fatal = error
                 self._wakeup.set()
             except Exception as error:
+                # Any failure of one key is retried with back-off, and the other keys go on.
                 self._retry_with_backoff(key, error)
             else:
                 self._failures.pop(key, None)

@@ -60,6 +60,7 @@ class _StoreIndex(Generic[T]):
             try:
                 values = tuple(self.keys_of(new))
             except Exception:
+                # The object is then in no row of this index, but in the store and the other indexes.
                 log.exception("an index function failed on %s", key)
         for value in self._values.pop(key, ()):
             if value not in values:
@@ -351,6 +352,7 @@ class Store(Generic[T]):
             try:
                 listener(key, problem)
             except Exception:
+                # As in `_notify`.
                 log.exception("a subscriber to %s failed on a problem of %s", self.resource.plural, key)
         self._wake_waiters()
 

@@ -102,6 +102,7 @@ class LabCluster:
         try:
             port = await server.serve(options.host, options.port)
         except BaseException:
+            # A cancelled start closes the state file, too.
             await server.close()
             raise
         client = Client(server.transport())

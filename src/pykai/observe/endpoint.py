@@ -103,6 +103,7 @@ class Endpoint:
         try:
             await site.start()
         except BaseException as error:
+            # A cancelled start frees its sockets, too.
             await self.stop()
             if isinstance(error, OSError):
                 raise CannotListen(f"cannot listen on {self._address}: {error.strerror or error}") from error
@@ -145,6 +146,7 @@ def _run_check(check: HealthCheck) -> str:
     try:
         return check()
     except Exception as error:
+        # A check that fails is unhealthy; the others still answer.
         return f"the check itself failed: {type(error).__name__}: {error}"
 
 

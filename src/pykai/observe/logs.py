@@ -88,6 +88,7 @@ def set_up_logging(verbosity: int = 3, *, as_json: bool = False, stream: TextIO 
     root = logging.getLogger()
     for old in [each for each in root.handlers if getattr(each, "of_pykai", False)]:
         root.removeHandler(old)
+    # An attribute of ours, by which a second call finds the handler of the first.
     handler.of_pykai = True  # type: ignore[attr-defined]
     root.addHandler(handler)
     root.setLevel(logging.WARNING)

@@ -332,6 +332,7 @@ class PodGrouper(ReconcilingService):
             except GroupingError:
                 raise
             except Exception as error:
+                # Groupers of entry points are foreign code, and may raise anything.
                 _log.exception("the grouper of %s failed", top.kind)
                 raise GroupingError(f"the grouper of {top.kind} failed: {error}") from error
 

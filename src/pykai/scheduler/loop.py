@@ -202,6 +202,7 @@ class Loop:
                 try:
                     return await self._cycle()
                 except Exception:
+                    # The next cycle starts from the tables again, without what this one remembered.
                     self._failures += 1
                     self._memory = CycleMemory()
                     self._metrics.count_failed_cycle()

@@ -31,6 +31,7 @@ class PlanListeners:
             try:
                 listener(plan)
             except Exception as error:
+                # A listener must not fail the cycle or keep the plan from others.
                 self._on_failure()
                 failure = (listener, type(error))
                 if failure not in self._logged:

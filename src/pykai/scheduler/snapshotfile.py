@@ -248,6 +248,7 @@ def read_snapshot(data: bytes) -> RecordedCluster:
     unreadable: list[DecodeError] = []
     for key, kind in OBJECT_LISTS.items():
         items, problems = decode_list(kind, (document.raw_objects or {}).get(key) or ())
+        # The kinds of the table are all objects; `Wire`, the base of nested types too, does not say so.
         objects += items  # type: ignore[arg-type]
         unreadable += problems
     own_section = document.pykai or {}

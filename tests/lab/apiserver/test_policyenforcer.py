@@ -64,7 +64,7 @@ class Evaluator:
     """CEL expressions over the variables of a policy."""
 
     def __init__(self) -> None:
-        from cel_expr_python.ext import ext_optional, ext_strings  # type: ignore[import-untyped]
+        from cel_expr_python.ext import ext_optional, ext_strings
 
         names = ("object", "oldObject", "request", "variables")
         self._environment = cel.NewEnv(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
+from operator import eq
 
 import numpy as np
 
@@ -151,7 +153,7 @@ def _term_column(nodes: NodeTable, term: NodeSelectorTerm) -> BoolArray:
         return np.zeros(len(nodes), dtype=np.bool_)
     column = np.ones(len(nodes), dtype=np.bool_)
     for expression in expressions:
-        column &= nodes.per_label(expression.key, lambda value, e=expression: matches_requirement(e, value))  # type: ignore[misc]
+        column &= nodes.per_label(expression.key, partial(matches_requirement, expression))
     for field in fields:
         column &= _field_column(nodes, field)
     return column
@@ -171,7 +173,7 @@ def matches_node_selector(nodes: NodeTable, shape: Shape) -> BoolArray:
     def make() -> BoolArray:
         column = np.ones(len(nodes), dtype=np.bool_)
         for label, wanted in shape.node_selector:
-            column &= nodes.per_label(label, lambda value, w=wanted: value == w)  # type: ignore[misc]
+            column &= nodes.per_label(label, partial(eq, wanted))
         if shape.node_terms is not None:
             any_term = matches_any_term(nodes, shape.node_terms)
             column &= any_term

@@ -51,4 +51,5 @@ class RunningSums:
             and np.array_equal(self._columns, other._columns)
         )
 
+    # Sums change, so they are no key; typeshed has `__hash__` as a method only.
     __hash__ = None  # type: ignore[assignment]

@@ -118,5 +118,6 @@ def built_in_plugin(name: str, arguments: Mapping[str, str], path: str, report: 
     plugin_class = PLUGIN_CLASSES.get(name)
     if plugin_class is None:
         return None
+    # Each class of the table has ARGUMENTS, and a constructor that takes them; `type` does not say so.
     plugin: Plugin = plugin_class(**read_arguments(plugin_class.ARGUMENTS, arguments, subject, path, report))  # type: ignore[attr-defined]
     return plugin

@@ -111,6 +111,7 @@ class Admission:
         self._session: aiohttp.ClientSession | None = None
         for store in (MUTATING, VALIDATING):
             self._load_webhooks(store)
+            # mypy infers no type for a lambda with a default argument.
             storage.collection(store).listeners.append(lambda _, store=store: self._load_webhooks(store))  # type: ignore[misc]
 
     def is_needed(self, call: Call) -> bool:

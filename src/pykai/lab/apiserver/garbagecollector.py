@@ -118,6 +118,7 @@ class GarbageCollector:
             except ApiError as error:
                 _log.warning("garbage collection of %s %s: %s", place[0][1], place[1], error)
             except Exception:
+                # One object must not keep the garbage of others.
                 _log.exception("garbage collection of %s %s failed", place[0][1], place[1])
             done += 1
             if done % _BATCH == 0:

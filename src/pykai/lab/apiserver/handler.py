@@ -133,6 +133,7 @@ class RequestHandler:
                 headers["Retry-After"] = str(max(1, int(error.retry_after_s)))
             answer = Response(error.code, encode(apierrors.status_object(error)), headers)
         except Exception as error:
+            # A bug costs this request an answer 500, never the server.
             _log.exception("%s %s failed", request.method, request.path)
             text = f"{request.method} {request.path} failed in the server: {type(error).__name__}: {error}"
             broken = errors.ServerError(500, "InternalError", text)

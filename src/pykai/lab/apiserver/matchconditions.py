@@ -38,8 +38,8 @@ def _compiled(expression: str) -> Any:
 @cache
 def _environment() -> Any:
     try:
-        from cel_expr_python import cel  # type: ignore[import-untyped]
-        from cel_expr_python.ext import ext_optional, ext_strings  # type: ignore[import-untyped]
+        from cel_expr_python import cel
+        from cel_expr_python.ext import ext_optional, ext_strings
     except ImportError:
         return None
     return cel.NewEnv(

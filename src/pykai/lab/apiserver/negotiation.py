@@ -42,7 +42,7 @@ _decode_json = msgspec.json.Decoder().decode
 _encode_json = msgspec.json.Encoder().encode
 
 
-class _TextLoader(_YamlLoader):  # type: ignore[misc]
+class _TextLoader(_YamlLoader):  # type: ignore[misc]  # the C loader has no type
     """YAML as Kubernetes reads it: timestamps and numbers to the base of sixty (`1:30`) stay text."""
 
     def construct_number(self, node: yaml.ScalarNode) -> Any:

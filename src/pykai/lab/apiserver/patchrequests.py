@@ -54,7 +54,8 @@ def patch_function(
         if kind.storage_version and kind.storage_version != kind.version:
             obj = {**obj, "apiVersion": kind.api_version}
         try:
-            return change(obj)  # type: ignore[no-any-return]
+            patched_object: JsonObject = change(obj)
+            return patched_object
         except PatchError as error:
             raise _patch_error(call, error) from None
         except (TypeError, AttributeError) as error:

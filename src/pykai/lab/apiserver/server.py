@@ -101,6 +101,7 @@ class ApiServer:
                 # Roles belong to a version of the services; queues and the like belong to users.
                 await server.ensure(obj, renew=str(obj.get("apiVersion")).partition("/")[0] in _UPGRADED_GROUPS)
         except BaseException:
+            # A cancelled start closes the state file, too.
             await server.close()
             raise
         server.garbage_collector.start()

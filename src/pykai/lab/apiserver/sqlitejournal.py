@@ -22,6 +22,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,6 +97,7 @@ class SqliteJournal:
             with _state_errors(self._path):
                 return self._restore()
         except BaseException:
+            # An open file would stay locked.
             self._database.close()
             raise
 
@@ -110,6 +112,7 @@ class SqliteJournal:
                 for kind in served_kinds(record.object()):
                     registry.add(kind)
             except Exception:
+                # Objects of other kinds are still served; those of this one are when its definition is corrected.
                 _log.exception("the stored CustomResourceDefinition %s cannot be read", record.key)
         for store in self._database.execute("SELECT DISTINCT grp, plural FROM objects").fetchall():
             if store != CRDS:
@@ -195,11 +198,12 @@ class SqliteJournal:
             try:
                 self._commit(batch)
             except Exception as error:
+                # Whatever the cause, what is not on disk must not be acknowledged.
                 self._failed = error
                 _log.critical("the state file %s cannot be written: %s", self._path, error)
                 self._run_on_loop(self._fail)
                 return
-            self._run_on_loop(lambda batch=batch: self._publish(batch))  # type: ignore[misc]
+            self._run_on_loop(partial(self._publish, batch))
 
     def _run_on_loop(self, call: Callable[[], None]) -> None:
         loop = self._loop
@@ -292,6 +296,7 @@ def _open(path: Path) -> sqlite3.Connection:
             check_structure(database, path)
             _prepare_tables(database, path)
         except BaseException:
+            # An open file would stay locked.
             database.close()
             raise
     return database

@@ -160,6 +160,7 @@ class Collection:
             try:
                 listener(event)
             except Exception:
+                # A failing listener must not keep the write from the others.
                 _log.exception("a listener failed on %s %s", self.store[1], event.record.key)
 
     def wake(self) -> None:

@@ -240,6 +240,7 @@ class AssumingWriter(Generic[T]):
 
 def metadata_of(obj: Wire) -> ObjectMeta:
     """The metadata of any object."""
+    # Every kind that a controller watches has metadata; `Wire`, the base of nested types too, does not say so.
     metadata: ObjectMeta = obj.metadata  # type: ignore[attr-defined]
     return metadata
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
+from operator import eq
 
 import msgspec
 import numpy as np
@@ -157,7 +159,7 @@ class SchedulerCache:
         """Node -> lasting reason against it, "" for none."""
         selected = np.ones(len(table), dtype=np.bool_)
         for label, wanted in requirements.node_selector.items():
-            selected &= table.per_label(label, lambda value, w=wanted: value == w)  # type: ignore[misc]
+            selected &= table.per_label(label, partial(eq, wanted))
         if requirements.node_terms is not None:
             selected &= matches_any_term(table, requirements.node_terms)
         reasons: list[str] = []

@@ -41,6 +41,7 @@ def installed_groupers() -> dict[GroupVersionKind, Grouper]:
             if len(parts) < 2 or not callable(grouper):
                 raise TypeError("the name must be <group>/<version>/<Kind> and the value a function")
         except Exception as error:
+            # Importing foreign code may raise anything.
             _log.warning("The grouper %r of %s cannot be used: %s", point.name, point.value, error)
             continue
         version, kind = parts[-2:]

@@ -123,6 +123,7 @@ def apply_operations(tables: Tables, operations: Iterable[TableOperation]) -> Ap
         try:
             operation.apply(tables)
         except Exception as error:
+            # One object that the tables cannot take must not keep out the changes behind it.
             log.exception("a change could not be taken in: %s", operation.subject)
             problems.append(Problem(operation.subject, "", f"{type(error).__name__}: {error}"))
     return ApplyResult(count, tuple(problems))

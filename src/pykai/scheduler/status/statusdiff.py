@@ -160,6 +160,7 @@ class StatusTracker:
 
     def forget(self) -> None:
         """Forget what was published; a new leader starts this way."""
+        # mypy fears a subclass whose constructor takes arguments; there is none.
         self.__init__()  # type: ignore[misc]
 
     def diff(

@@ -173,6 +173,7 @@ class StatusWrites:
         try:
             entry.on_written(entry.written_version)
         except Exception:
+            # A bug in a callback costs no writer.
             log.exception("the callback after writing %s failed", key)
         if not self._pending:
             self._idle.set()
@@ -182,6 +183,7 @@ class StatusWrites:
         try:
             patch = entry.make()
         except Exception:
+            # A bug costs this write, never the writer.
             log.exception("the content of a status could not be made")
             return None
         if patch is None:

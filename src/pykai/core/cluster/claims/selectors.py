@@ -224,6 +224,7 @@ _TABLES: Final = ("attributes", "capacity")
 def parse_expression(expression: str) -> ParsedExpression:
     """The expression with its indexing of domains made safe, and what it reads."""
     tokens = [match.group() for match in _TOKEN.finditer(expression)]
+    # The pattern has a last resort of any one character, so it matches every token it has found.
     significant = [place for place, token in enumerate(tokens) if not _TOKEN.fullmatch(token)["space"]]  # type: ignore[index]
     texts = [tokens[place] for place in significant] + [""] * 8
     closing = _closing_brackets(texts)
@@ -291,8 +292,8 @@ def _entry_name(texts: list[str], at: int) -> str | None:
 def _environment() -> Any:
     """The CEL environment of device selectors, None when the library is not installed."""
     try:
-        from cel_expr_python import cel  # type: ignore[import-untyped]
-        from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings  # type: ignore[import-untyped]
+        from cel_expr_python import cel
+        from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
     except ImportError:
         return None
     kinds = cel.Type
@@ -346,6 +347,7 @@ def _semver(text: str, normalize: bool = False) -> dict[str, str]:
 
 def _normalised_version(text: str) -> str:
     """A version with a leading v, fewer than three numbers or leading zeros, written in full."""
+    # Every part may be empty, so the pattern matches any text.
     numbers, mark, rest = re.fullmatch(r"v?([^-+]*)([-+]?)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     parts = [part.lstrip("0") or "0" if part.isdigit() else part for part in numbers.split(".")]
     return ".".join([*parts, *["0"] * (3 - len(parts))]) + mark + rest

@@ -280,6 +280,7 @@ class ZoneLedger:
         if evicted_from is not None and evicted_from.row == row:
             for grant in evicted_from.grants:
                 if grant.ledger is self and self._has_allocation(left[0], grant.allocation):
+                    # A grant of this ledger holds what this ledger allocated.
                     return grant.allocation  # type: ignore[return-value]
         allocation = plan.align_all(self._plan_cells(left, number, plan))[0].allocation
         if allocation is None and not self.rejects_unaligned[row]:

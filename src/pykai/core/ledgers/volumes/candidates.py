@@ -11,6 +11,8 @@ The index keeps the two apart: storage of one node in a dict by row, storage of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from operator import contains
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -74,9 +76,9 @@ def in_volume_zones(nodes: NodeTable, volume_requests: Iterable[VolumeRequest]) 
 
     mask = np.ones(len(nodes), dtype=np.bool_)
     for label, zones in {zone for volume_request in volume_requests for zone in volume_request.zones}:
-        in_zone = nodes.per_label(label, lambda value, zones=zones: value in zones)  # type: ignore[misc]
+        in_zone = nodes.per_label(label, partial(contains, zones))
         absent = nodes.per_label(label, lambda value: value is None)
-        instead = nodes.per_label(names.ZONE_LABELS[label], lambda value, zones=zones: value in zones)  # type: ignore[misc]
+        instead = nodes.per_label(names.ZONE_LABELS[label], partial(contains, zones))
         mask &= in_zone | (absent & instead)
     return mask | ~nodes.remember("zone labelled", labelled)
 
