@@ -13,7 +13,7 @@ from aiohttp import web
 
 from pykai.kube.errors import Forbidden
 from pykai.lab.apiserver.admission import AdmissionRequest
-from pykai.lab.apiserver.certificates import LOCAL_NAMES, Authority, server_context
+from pykai.lab.apiserver.certificates import LOCAL_NAMES, load_authority, server_context
 from tests.lab.apiserver.apiclient import Api, config_map, pod, running_server
 
 Review = dict[str, Any]
@@ -52,7 +52,7 @@ class Hook:
     def __init__(self) -> None:
         self.answer: Callable[[Review], Any] = lambda request: {"allowed": True}
         self.asked: list[Review] = []
-        self.authority = Authority.load(None)
+        self.authority = load_authority(None)
         self.port = 0
         self.known = asyncio.Event()
         self.before: Callable[[], Any] | None = None
@@ -238,7 +238,7 @@ async def test_the_failure_policy_decides(api: Api, hook: Hook, client: dict[str
 
 
 async def test_a_stranger_behind_the_address_is_not_trusted(api: Api, hook: Hook) -> None:
-    client = {**hook.client("admit"), "caBundle": base64.b64encode(Authority.load(None).pem).decode()}
+    client = {**hook.client("admit"), "caBundle": base64.b64encode(load_authority(None).pem).decode()}
     await hook.install(api, clientConfig=client)
     assert (await api.create("configmaps", config_map("a"))).code == 500
     assert hook.asked == []

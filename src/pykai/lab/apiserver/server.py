@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from pykai.api.crds import custom_resource_definitions
+from pykai.kube.certificates import CertificateAuthority
 from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists
 from pykai.kube.transport import Transport
 from pykai.lab.apiserver.admission import Admission, Mutator, Validator
 from pykai.lab.apiserver.calls import Call
-from pykai.lab.apiserver.certificates import LOCAL_NAMES, Authority, server_context
+from pykai.lab.apiserver.certificates import LOCAL_NAMES, load_authority, server_context
 from pykai.lab.apiserver.crds import Definitions
 from pykai.lab.apiserver.defaultroles import default_roles
 from pykai.lab.apiserver.discovery import Discovery
@@ -60,7 +61,7 @@ class ApiServer:
         self.data = data
         self.port = 0
         self._journal = journal
-        self._authority: Authority | None = None
+        self._authority: CertificateAuthority | None = None
         self._tokens: Tokens | None = None
         self._http: list[HttpServer] = []
         self.clock = clock
@@ -156,11 +157,11 @@ class ApiServer:
             await self._journal.stop()
 
     @property
-    def authority(self) -> Authority:
+    def authority(self) -> CertificateAuthority:
         """The authority that signs the server's certificate."""
         if self._authority is None:
             with self._file_errors("ca.crt and ca.key"):
-                self._authority = Authority.load(self.data)
+                self._authority = load_authority(self.data)
         return self._authority
 
     @property
