@@ -14,6 +14,8 @@ CLUSTER_ARGS ?=
 SOAK_ARGS ?=
 # More arguments for `make attack`, as in `make attack ATTACK_ARGS="--only 4 5"`.
 ATTACK_ARGS ?=
+# More arguments for `make rotate`, as in `make rotate ROTATE_ARGS=--cluster`.
+ROTATE_ARGS ?=
 # What `make mutants-all` changes: modules that differ from a revision or, as in `make mutants-all MODULES="core/placing/*.py"`,
 # those that fit patterns below src/pykai.
 BASE ?= origin/main
@@ -26,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test faults soak attack cluster cluster-programs test-cluster kubectl test-kubectl check lint format format-check types layers conformance bench mutants mutants-all venv lock clean
+.PHONY: help demo test faults soak attack rotate cluster cluster-programs test-cluster kubectl test-kubectl check lint format format-check types layers conformance bench mutants mutants-all venv lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -69,6 +71,9 @@ soak: $(VENV)/ready ## kill processes under load on a real control plane and che
 
 attack: $(VENV)/ready ## what a hostile tenant tries, what happens, and what others feel (ATTACK_ARGS adds arguments)
 	@$(BIN)/python -m tests.attack $(ATTACK_ARGS)
+
+rotate: $(VENV)/ready ## renew the webhooks' certificate 20 times under 50 admissions a second (ROTATE_ARGS adds arguments)
+	@$(BIN)/python -m tests.webhooks.rotation $(ROTATE_ARGS)
 
 cluster: $(VENV)/ready ## start a real control plane with our definitions; Ctrl-C ends it; needs Go (CLUSTER_ARGS adds arguments)
 	@$(BIN)/python -m tests.cluster $(CLUSTER_ARGS)

@@ -25,11 +25,11 @@ def test_admission_is_registered_for_pods_that_name_the_scheduler(tmp_path: Path
     file = tmp_path / "ca.crt"
     file.write_bytes(authority().pem)
     text = printed("--admission", ADDRESS, "--admission-ca", str(file), "--scheduler-name", "mine")
-    mutating, validating = yaml.safe_load_all(text)
+    mutating, validating, *_ = yaml.safe_load_all(text)
     assert mutating["metadata"]["name"] == "mutating-kai-admission"
     assert validating["metadata"]["name"] == "validating-kai-admission"
     for each, path in ((mutating, "mutate"), (validating, "validate")):
-        (hook,) = each["webhooks"]
+        hook = each["webhooks"][0]
         assert hook["clientConfig"]["url"] == f"{ADDRESS}/{path}--v1-pod"
         assert base64.b64decode(hook["clientConfig"]["caBundle"]) == authority().pem
         assert hook["matchConditions"][0]["expression"] == "object.spec.schedulerName == 'mine'"
@@ -62,11 +62,51 @@ def test_policies_are_about_the_scheduler_and_the_namespaces_that_are_named() ->
 
 @pytest.mark.parametrize("address", ["10.0.0.5:9443", "http://10.0.0.5:9443", "https://", f"{ADDRESS}/mutate--v1-pod"])
 def test_an_address_that_an_api_server_cannot_ask_is_refused(address: str) -> None:
-    assert f"--admission: expected https://HOST:PORT, not '{address}'" in printed("--admission", address)
+    assert f"--admission: expected https://HOST:PORT or service, not '{address}'" in printed("--admission", address)
 
 
-def test_an_address_without_a_certificate_authority_is_refused(tmp_path: Path) -> None:
-    assert "--admission-ca" in printed("--admission", ADDRESS)
+NAMES = [
+    ("MutatingWebhookConfiguration", "mutating-kai-admission"),
+    ("ValidatingWebhookConfiguration", "validating-kai-admission"),
+    ("ValidatingWebhookConfiguration", "kai-queue-validation-v2"),
+    ("ValidatingWebhookConfiguration", "kai-podgroup-validation-v2alpha2"),
+]
+
+
+def test_the_names_of_registrations_services_and_the_secret_are_kais() -> None:
+    """operations:O-27, O-28; workloads:WH-1; queues:Q-20, Q-21."""
+    services = [("Service", name) for name in ("admission", "queue-controller", "podgroup-controller")]
+    secret = ("Secret", "kai-admission-webhook-tls-secret")
+    assert kinds("--admission", "service") == [*services, secret, *NAMES]
+    assert kinds("--admission", ADDRESS) == [secret, *NAMES]
+    registered = {
+        hook["name"]: (hook["clientConfig"]["service"]["name"], hook["clientConfig"]["service"]["path"])
+        for each in yaml.safe_load_all(printed("--admission", "service"))
+        for hook in each.get("webhooks", ())
+        if each["kind"] == "ValidatingWebhookConfiguration"
+    }
+    assert registered == {
+        "admission.kai-scheduler.svc": ("admission", "/validate--v1-pod"),
+        "topology.admission.kai-scheduler.svc": ("admission", "/validate-kai-scheduler-v1alpha1-topology"),
+        "queue-validation.kai.scheduler": ("queue-controller", "/validate-scheduling-run-ai-v2-queue"),
+        "podgroup-validation.kai.scheduler": (
+            "podgroup-controller",
+            "/validate-scheduling-run-ai-v2alpha2-podgroup",
+        ),
+    }
+
+
+def test_a_webhook_waits_for_seconds_and_is_about_nothing_else() -> None:
+    for each in yaml.safe_load_all(printed("--admission", ADDRESS)):
+        for hook in each.get("webhooks", ()):
+            assert hook["timeoutSeconds"] <= 10
+            for rule in hook["rules"]:
+                assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["operations"]]
+                if rule["resources"][0].startswith("pods"):
+                    assert hook["matchConditions"][0]["name"] == "scheduler-name-match"
+
+
+def test_a_file_without_a_certificate_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "tls.key"
     file.write_text("-----BEGIN PRIVATE KEY-----\n")
     assert "there is no certificate in" in printed("--admission", ADDRESS, "--admission-ca", str(file))

@@ -145,7 +145,6 @@ def test_every_flag_of_operations_part_9_is_accepted(service: str) -> None:
         ("scheduler", "enable-profiler"),
         ("binder", "feature-gates"),
         ("admission", "fake-gpu-nodes"),
-        ("admission", "leader-elect"),
         ("podgroups", "log-level"),
         ("queues", "enable-webhook"),
         ("machines", "leader-elect"),

@@ -225,14 +225,13 @@ def entry_points() -> list[str]:
 
 
 async def _made(registry: CollectorRegistry) -> dict[str, Any]:
-    """Every service, as `kai run` makes it; admission needs certificates and has neither metrics nor pages of ours."""
+    """Every service, as `kai run` makes it."""
     server = await program.ApiServer.open(clock=program.Clock())
     client = program.Client(server.transport())
     runtime = program.Runtime(client, program.Caches(client), program.Clock())
     made: dict[str, Any] = {"api server": server}
     for name, part in program.SERVICES.items():
-        if name != "admission":
-            made[name] = part.make(runtime, {}, registry)[0]
+        made[name] = part.make(runtime, {}, registry)[0]
     return made
 
 

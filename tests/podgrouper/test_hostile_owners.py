@@ -142,7 +142,7 @@ def check(kind: str, api: str, body: Raw, which: ObjectName | None, one: Pod) ->
         except GroupingError:
             continue
         group = new_group(meta)
-        assert validate(group, creating=True).errors == ()
+        assert validate(group).errors == ()
         assert 0 <= group["spec"]["minMember"] < 1 << 31
         assert all(SUB_GROUP_NAME.fullmatch(each["name"]) for each in group["spec"].get("subGroups", ()))
         leaves = {each["name"] for each in group["spec"].get("subGroups", ()) if "minMember" in each}

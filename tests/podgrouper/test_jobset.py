@@ -171,7 +171,7 @@ def test_a_replicated_job_without_replicas_is_left_out() -> None:
         1,
         "workers/2 workers-replica-0=4 workers-replica-1=4",
     )
-    assert validate(new_group(meta), creating=True).errors == ()
+    assert validate(new_group(meta)).errors == ()
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,12 @@ from pykai.operator.install import installation
 from pykai.services.definition import ServiceDefinition, ServicePort
 from pykai.services.rights import LIST_WATCH, RoleRule
 from pykai.services.table import SERVICES, services_in_all
-from pykai.webhooks.server import MUTATE_PATH, VALIDATE_PATH
+from pykai.webhooks import table
+from pykai.webhooks.handlers import object_handlers, pod_handlers, queue_handlers
+from pykai.webhooks.queuelookups import QueueLookups
 from tests.cli.test_run_flags import kubeconfig_of_nobody
 from tests.docs.test_services_doc import DOC, unlisted_accounts, unlisted_services
+from tests.webhooks.test_server import runtime_of_nothing
 
 DUMMY = ServiceDefinition(
     "dummy",
@@ -91,6 +94,8 @@ def test_a_row_names_what_exists(name: str) -> None:
     assert not service.lease or "leader-elect" in known
 
 
-def test_the_webhooks_are_served_at_the_paths_of_the_table() -> None:
+async def test_the_webhooks_are_served_at_the_paths_of_the_table() -> None:
     (port,) = (port for port in SERVICES["admission"].ports if port.name == "webhooks")
-    assert port.paths == (MUTATE_PATH, VALIDATE_PATH)
+    assert port.paths == table.PATHS
+    handlers = {**pod_handlers(), **object_handlers(), **queue_handlers(QueueLookups(runtime_of_nothing()))}
+    assert set(port.paths) == handlers.keys()

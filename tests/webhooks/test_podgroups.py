@@ -17,12 +17,13 @@ def part(name: str, least: int | None = None, *, parent: str = "", children: int
 
 
 def judged(*parts: dict[str, Any], creating: bool = True, **spec: Any) -> ValidationResult:
-    return validate({"metadata": {"name": "g"}, "spec": {**spec, "subGroups": list(parts)}}, creating=creating)
+    group = {"metadata": {"name": "g"}, "spec": {**spec, "subGroups": list(parts)}}
+    return validate(group, None if creating else group)
 
 
 def test_an_empty_spec_is_fine() -> None:
     """workloads:T-1."""
-    assert validate({"metadata": {}, "spec": {}}, creating=True) == ValidationResult()
+    assert validate({"metadata": {}, "spec": {}}) == ValidationResult()
 
 
 def test_two_minimums_are_too_many() -> None:
@@ -114,7 +115,7 @@ def test_all_errors_are_reported_in_order_of_names() -> None:
 
 
 def test_what_cannot_be_read_is_refused() -> None:
-    assert "spec.minMember" in validate({"spec": {"minMember": "many"}}, creating=True).message
+    assert "spec.minMember" in validate({"spec": {"minMember": "many"}}).message
 
 
 def test_more_subgroups_than_the_scheduler_takes_are_refused_and_stay_updatable() -> None:
@@ -135,3 +136,47 @@ def test_subgroups_nested_deeper_than_the_scheduler_takes_are_refused_and_stay_u
     assert judged(*chain(DEEPEST_SUBGROUP + 1)) == ValidationResult((text,))
     assert judged(*chain(DEEPEST_SUBGROUP + 1), creating=False) == ValidationResult((), (text,))
     assert judged(*chain(DEEPEST_SUBGROUP)) == ValidationResult()
+
+
+def group(allocated: Any = None, preemptibility: str = "semi-preemptible", **spec: Any) -> dict[str, Any]:
+    status = {"resourcesStatus": {"allocated": allocated}} if allocated is not None else {}
+    return {"metadata": {"name": "g"}, "spec": {"preemptibility": preemptibility, **spec}, "status": status}
+
+
+GPU = {"nvidia.com/gpu": "1"}
+TREE = [part("p", children=1), part("x", 2, parent="p"), part("y", 2, parent="p")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "field"),
+    [
+        ({"minMember": 2}, {"minMember": 3}, "spec.minMember cannot be raised from 2 to 3"),
+        ({}, {"minMember": 2}, "spec.minMember cannot be raised from 1 to 2"),
+        ({"minSubGroup": 0, "subGroups": TREE}, {"subGroups": TREE}, "spec.minSubGroup cannot be raised from 0 to 1"),
+        (
+            {"subGroups": TREE},
+            {"subGroups": [TREE[0], part("x", 3, parent="p"), TREE[2]]},
+            'spec.subGroups["x"].minMember cannot be raised from 2 to 3',
+        ),
+        (
+            {"subGroups": TREE},
+            {"subGroups": [part("p"), *TREE[1:]]},
+            'spec.subGroups["p"].minSubGroup cannot be raised from 1 to 2',
+        ),
+    ],
+)
+def test_the_minimum_of_a_running_semi_preemptible_group_is_not_raised(
+    before: dict[str, Any], after: dict[str, Any], field: str
+) -> None:
+    """queues:Q-416."""
+    (text,) = validate(group(**after), group(GPU, **before)).errors
+    assert text.startswith(f"{field} while pods of a semi-preemptible group run")
+    assert validate(group(**before), group(GPU, **after)).allowed
+    for idle in (None, {}, {"nvidia.com/gpu": "0"}, {"cpu": "much"}, {"cpu": None}, "full"):
+        assert validate(group(**after), group(idle, **before)).allowed
+    for other in ("preemptible", "non-preemptible", ""):
+        assert validate(group(**after, preemptibility=other), group(GPU, other, **before)).allowed
+
+
+def test_an_old_group_that_cannot_be_read_does_not_stop_its_repair() -> None:
+    assert validate(group(minMember=3), {"spec": {"minMember": "many"}}).allowed

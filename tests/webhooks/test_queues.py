@@ -8,7 +8,7 @@ import pytest
 
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import Queue
-from pykai.webhooks.queues import validate, validate_deletion
+from pykai.webhooks.queues import subtree, validate, validate_deletion
 from pykai.webhooks.validationresult import ValidationResult
 
 Raw = dict[str, Any]
@@ -37,15 +37,28 @@ def test_resources_are_required() -> None:
     assert not validate(queue(resources=None), queue(resources=None), {}).allowed
 
 
-def test_a_queue_with_children_cannot_be_deleted() -> None:
+def test_a_queue_with_pods_cannot_be_deleted() -> None:
+    """queues:Q-23, Q-39 a."""
+    found = validate_deletion("q", known(queue("q")), live_pod="ns/p")
+    assert found == ValidationResult(("cannot delete queue q: pod ns/p uses it or a queue below it",))
+
+
+def test_children_without_pods_are_a_warning_unless_they_are_to_be_refused() -> None:
     """queues:Q-23, W2."""
-    children = known(queue("b", "q"), queue("a", "q"), queue("c"))
-    assert validate_deletion(queue(), children).errors == ("cannot delete queue q: it has child queues [a b]",)
-    assert validate_deletion(queue(), known(queue("c"))) == ValidationResult()
-    behind = {**queue(), "status": {"childQueues": ["x"]}}
-    assert validate_deletion(behind, known(queue("c"))) == ValidationResult()
-    assert not validate_deletion(behind, {}).allowed
-    assert validate_deletion({"metadata": None, "status": "x"}, {}) == ValidationResult()
+    children = known(queue("b", "q"), queue("a", "q"), queue("c"), queue("q"))
+    (warning,) = validate_deletion("q", children).warnings
+    assert "it has child queues [a b]" in warning
+    assert validate_deletion("q", children).allowed
+    refused = validate_deletion("q", children, children_refused=True)
+    assert refused == ValidationResult(("cannot delete queue q: it has child queues [a b]",))
+    assert validate_deletion("c", children, children_refused=True) == ValidationResult()
+
+
+def test_the_queues_below_a_queue() -> None:
+    queues = known(queue("q"), queue("a", "q"), queue("b", "a"), queue("c"), queue("x", "y"), queue("y", "x"))
+    assert subtree("q", queues) == {"q", "a", "b"}
+    assert subtree("x", queues) == {"x", "y"}
+    assert subtree("gone", queues) == {"gone"}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +70,7 @@ def test_a_queue_with_children_cannot_be_deleted() -> None:
             "spec.resources.gpu.limit",
         ),
         (
-            {"resources": {"gpu": {"overQuotaWeight": -1}, "cpu": {"quota": 1}, "memory": {"quota": 1}}},
+            {"resources": {"gpu": {"overQuotaWeight": -2}, "cpu": {"quota": 1}, "memory": {"quota": 1}}},
             "spec.resources.gpu.overQuotaWeight",
         ),
         ({"preemptMinRuntime": "ten minutes"}, "spec.preemptMinRuntime"),
@@ -95,16 +108,24 @@ def test_missing_resources_are_a_warning() -> None:
 def test_a_missing_parent_is_a_warning() -> None:
     """queues:Q-39 f, queues:Q-24."""
     assert "parent queue x does not exist" in validate(queue(parent="x"), None, {}).warnings[0]
-    assert validate(queue(parent="x"), None, {}, quotas=True).errors == (
-        "failed to get parent queue x: it does not exist",
-    )
+    assert validate(queue(parent="x"), None, {}, quotas=True).allowed
 
 
-def test_a_parent_without_resources_is_refused_where_quotas_count() -> None:
+def test_a_parent_without_resources_is_a_warning_where_quotas_count() -> None:
     """queues:Q-24."""
     others = known(queue("x", resources=None))
-    assert validate(queue(parent="x"), None, others, quotas=True).errors == ("parent queue x has no resources defined",)
-    assert validate(queue(parent="x"), None, others).allowed
+    found = validate(queue(parent="x"), None, others, quotas=True)
+    assert found == ValidationResult((), ("parent queue x has no resources defined",))
+    assert validate(queue(parent="x"), None, others) == ValidationResult()
+
+
+def test_a_weight_of_minus_one_is_a_warning() -> None:
+    """queues:Q-39 c: only numbers below -1 are refused."""
+    numbers = {"quota": 1, "limit": -1, "overQuotaWeight": -1}
+    plain = {**numbers, "overQuotaWeight": 1}
+    found = validate(queue(resources={"gpu": numbers, "cpu": plain, "memory": plain}), None, {})
+    text = "spec.resources.gpu.overQuotaWeight: -1 gives no share of the surplus; use 1 or more"
+    assert found == ValidationResult((), (text,))
 
 
 def test_the_first_child_of_a_queue_in_use_is_a_warning() -> None:

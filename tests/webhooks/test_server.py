@@ -21,10 +21,13 @@ from cryptography.x509.oid import NameOID
 
 from pykai.api import names
 from pykai.api.unstructured import JsonObject
+from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Forbidden
+from pykai.kube.http import HttpTransport
 from pykai.kube.resources import MUTATING_WEBHOOKS, PODS, RUNTIME_CLASSES, VALIDATING_WEBHOOKS
+from pykai.kube.runtime import Runtime
 from pykai.lab.apiserver.localtransport import LocalTransport
 from pykai.lab.apiserver.patches import json_patch as apply_patch
 from pykai.lab.apiserver.server import ApiServer
@@ -32,12 +35,17 @@ from pykai.lab.apiserver.users import User
 from pykai.lab.machines.nodes import runtime_class
 from pykai.operator.webhooks import webhook_configurations
 from pykai.webhooks.admission import is_privileged, pod_mutator, pod_validator
-from pykai.webhooks.server import MUTATE_PATH, VALIDATE_PATH, AdmissionServer, CertificateFiles, json_diff
+from pykai.webhooks.handlers import pod_handlers
+from pykai.webhooks.reviews import json_diff
+from pykai.webhooks.server import AdmissionServer
+from pykai.webhooks.servingcertificates import CertificateFiles
+from pykai.webhooks.table import MUTATE_PODS, VALIDATE_PODS
 from tests.kube.certificates import Authority
 from tests.servers import Server, api_server
 from tests.webhooks.test_gpusharing import HALF, a_pod, letters, mutated
 
 GUARDED = "guarded"
+MUTATE_PATH, VALIDATE_PATH = MUTATE_PODS.path, VALIDATE_PODS.path
 JANE = "system:serviceaccount:default:jane"
 
 
@@ -64,6 +72,12 @@ def write_certificate(folder: Path, name: str = "localhost") -> tuple[Path, Path
     return certificate_file, key_file
 
 
+def runtime_of_nothing() -> Runtime:
+    """For what is made and not run."""
+    client = Client(HttpTransport("http://127.0.0.1:1"))
+    return Runtime(client, Caches(client), Clock())
+
+
 def unchecked() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -75,7 +89,8 @@ def unchecked() -> ssl.SSLContext:
 async def served(
     folder: Path, certificate: tuple[Path, Path] | None = None
 ) -> AsyncIterator[tuple[AdmissionServer, aiohttp.ClientSession]]:
-    server = AdmissionServer(*(certificate or write_certificate(folder)), port=0, random=letters)
+    files = CertificateFiles(*(certificate or write_certificate(folder)))
+    server = AdmissionServer(files, pod_handlers(random=letters), port=0)
     stop = asyncio.Event()
     running = asyncio.ensure_future(server.run(stop))
     await server.serving.wait()
@@ -163,13 +178,14 @@ async def test_a_flood_of_valid_and_invalid_reviews_is_answered(tmp_path: Path) 
 async def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
     async with served(tmp_path) as (server, _):
         before = await shown(server)
+        assert isinstance(server.certificate, CertificateFiles)
         assert not server.certificate.reload_if_changed()
         write_certificate(tmp_path, "other")
         assert server.certificate.reload_if_changed()
         assert await shown(server) != before
 
 
-def test_half_a_certificate_leaves_the_last_one(tmp_path: Path) -> None:
+async def test_half_a_certificate_leaves_the_last_one(tmp_path: Path) -> None:
     certificate = CertificateFiles(*write_certificate(tmp_path))
     (tmp_path / "tls.crt").write_text("half")
     assert not certificate.reload_if_changed()
@@ -214,9 +230,10 @@ async def guarded(folder: Path) -> AsyncIterator[Server]:
     async with served(folder, files) as (hooks, _), api_server(Clock(), namespaces=[GUARDED]) as server:
         admin = Client(server.transport())
         made = webhook_configurations(f"https://127.0.0.1:{hooks.port}", authority.pem)
-        for resource, each in zip((MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS), made, strict=True):
-            (hook,) = each["webhooks"]
+        for resource, each in zip((MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS), made[:2], strict=True):
+            hook = each["webhooks"][0]
             hook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": GUARDED}}
+            each["webhooks"] = [hook]
             await admin.create(resource, {**each, "metadata": {"name": "guard"}})
         async with asyncio.timeout(30):
             while not await works(admin):

@@ -320,6 +320,9 @@ EVENT_RESERVATION_MISSING: Final = "GPUReservationMissing"
 EVENT_INVALID_BIND_REQUEST: Final = "InvalidBindRequest"
 EVENT_INVALID_CONFIGURATION: Final = "InvalidConfiguration"
 
+#: On the Secret of the webhooks' certificate: asks for a new one, and goes away when it is served.
+ROTATE_CERTIFICATE_ANNOTATION: Final = "kai.scheduler/rotate-certificate"
+
 # Annotations of eviction events.
 EVICTED_PODS_ANNOTATION: Final = "num-evicted-pods"
 EVICTOR_ACTION_ANNOTATION: Final = "evictor-action-type"

@@ -15,14 +15,14 @@ from pykai.api.guardedfields import DEFAULT_GUARD_SETTINGS, GuardSettings
 @click.option("--crds-only", is_flag=True, help="Only the CustomResourceDefinitions.")
 @click.option(
     "--admission",
-    metavar="URL",
+    metavar="URL|service",
     default="",
-    help="Only what makes the API server ask the admission service at https://HOST:PORT about pods.",
+    help="Only what makes the API server ask the admission service: at https://HOST:PORT, or through Services.",
 )
 @click.option(
     "--admission-ca",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Certificate authority of the admission service, as PEM.",
+    help="Certificate authority of the admission service, as PEM; without it the service makes one.",
 )
 @click.option(
     "--scheduler-name",
@@ -55,7 +55,7 @@ def manifests(
     from pykai.api.crds import custom_resource_definitions
     from pykai.operator.install import installation
     from pykai.operator.policies import admission_policies
-    from pykai.operator.webhooks import webhook_configurations
+    from pykai.operator.webhooks import admission_objects
 
     class Plain(yaml.SafeDumper):
         """Without anchors, which readers of manifests do not expect."""
@@ -67,7 +67,7 @@ def manifests(
         raise click.UsageError("--crds-only, --admission, --policies-only and --no-policies exclude each other")
     settings = GuardSettings(scheduler_name=scheduler_name, closed_namespaces=closed_namespaces)
     if admission:
-        objects = webhook_configurations(_https(admission), _authority(admission_ca), scheduler_name)
+        objects = admission_objects(_https(admission), _authority(admission_ca), scheduler_name)
     elif policies_only:
         objects = admission_policies(settings)
     else:
@@ -76,16 +76,18 @@ def manifests(
 
 
 def _https(address: str) -> str:
-    """The address, if an API server would take it."""
+    """The address, if an API server would take it; empty for Services."""
+    if address == "service":
+        return ""
     parts = urlsplit(address)
     if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment:
-        raise click.UsageError(f"--admission: expected https://HOST:PORT, not {address!r}")
+        raise click.UsageError(f"--admission: expected https://HOST:PORT or service, not {address!r}")
     return address
 
 
 def _authority(file: Path | None) -> bytes:
     if file is None:
-        raise click.UsageError("--admission-ca: without it the API server trusts no certificate at that address")
+        return b""
     content = file.read_bytes()
     if b"-----BEGIN CERTIFICATE-----" not in content:
         raise click.UsageError(f"--admission-ca: there is no certificate in {file}")

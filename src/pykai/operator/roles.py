@@ -25,5 +25,11 @@ def rules_by_namespace(service: ServiceDefinition) -> dict[str, list[RoleRule]]:
 def role_rules(table: Iterable[RoleRule]) -> list[dict[str, Any]]:
     """The rules as a role spells them."""
     return [
-        {"apiGroups": [rule.group], "resources": sorted(rule.resources), "verbs": sorted(rule.verbs)} for rule in table
+        {
+            "apiGroups": [rule.group],
+            "resources": sorted(rule.resources),
+            "verbs": sorted(rule.verbs),
+            **({"resourceNames": sorted(rule.names)} if rule.names else {}),
+        }
+        for rule in table
     ]

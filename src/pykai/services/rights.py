@@ -16,7 +16,9 @@ from itertools import groupby
 from typing import NamedTuple
 
 from pykai.api import names
+from pykai.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from pykai.podgrouper.kinds.table import WorkloadKind, read_kinds, watched_kinds
+from pykai.webhooks import table as webhooks
 
 LIST_WATCH = ("list", "watch")
 
@@ -34,6 +36,8 @@ class RoleRule(NamedTuple):
     verbs: tuple[str, ...]
     #: empty: in all namespaces, and on what has none
     namespace: str = ""
+    #: the objects it is about; empty: all
+    names: tuple[str, ...] = ()
 
 
 #: gives rules that follow from another table
@@ -122,6 +126,19 @@ QUEUE_CONTROLLER: tuple[RoleRule, ...] = (
     _LEASES,
     RoleRule(_SCHEDULING, ("podgroups", "queues"), LIST_WATCH),
     RoleRule(_SCHEDULING, ("queues/status",), ("patch",)),
+)
+
+#: Secret and registrations are created by `kai manifests`: a right to create cannot be limited to a name.
+ADMISSION: tuple[RoleRule, ...] = (
+    RoleRule(_CORE, ("pods",), ("list",)),
+    RoleRule(_CORE, ("secrets",), (*LIST_WATCH, "get", "update"), names.DEFAULT_NAMESPACE, (webhooks.TLS_SECRET,)),
+    _LEASES,
+    *(
+        RoleRule(kind.group, (kind.plural,), (*LIST_WATCH, "patch"), names=webhooks.configuration_names(kind))
+        for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+    ),
+    RoleRule(_SCHEDULING, ("queues",), LIST_WATCH),
+    RoleRule(_SCHEDULING, ("podgroups",), (*LIST_WATCH, "get")),
 )
 
 #: since Kubernetes 1.36 allocating a claim takes the right to bind it

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pykai.services import rights
 from pykai.services.definition import ServiceDefinition, ServicePort
 from pykai.services.rights import RoleRule
+from pykai.webhooks.table import PATHS as WEBHOOK_PATHS
 
 _METRICS = ServicePort("metrics", "metrics-bind-address")
 _HEALTH = ServicePort("health", "health-probe-bind-address")
@@ -75,14 +76,10 @@ _ROWS = (
         "admission",
         "pykai.webhooks.options:FLAGS",
         "pykai.webhooks.options:from_flags",
-        page="binder.md",
-        ports=(
-            _METRICS,
-            _HEALTH,
-            ServicePort("webhooks", "webhook-addr", ("/mutate--v1-pod", "/validate--v1-pod"), own=True),
-        ),
+        page="admission.md",
+        ports=(_METRICS, _HEALTH, ServicePort("webhooks", "webhook-addr", WEBHOOK_PATHS, own=True)),
         account="admission",
-        elects_leader=False,
+        rights=rights.ADMISSION,
     ),
     ServiceDefinition(
         "machines",

@@ -1,8 +1,8 @@
 """Admission of pods as callables for an API server in the same process, and for a webhook server.
 
 The embedded API server calls mutators and validators with a request: what is about to be written, and by which user.
-`pod_mutator` and `pod_validator` make such callables from the rules of `gpusharing`; other kinds, and subresources of
-pods, pass untouched.  A refusal is raised as the API error that the caller's client will see.
+`pod_mutator` and `pod_validator` make such callables from the rules of `pods`; other kinds, and subresources of pods,
+pass untouched.  A refusal is raised as the API error that the caller's client will see.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from pykai.api import names
 from pykai.kube.errors import ApiError, Forbidden
-from pykai.webhooks.gpusharing import ALPHABET, DEFAULT_RULES, AdmissionDenied, SharingRules, mutate, validate
+from pykai.webhooks.gpusharing import ALPHABET, DEFAULT_RULES, AdmissionDenied, SharingRules
+from pykai.webhooks.pods import mutate_pod, pod_problem
 
 
 class AdmissionAttributes(Protocol):
@@ -65,7 +66,7 @@ def pod_mutator(
         if attributes.operation != "CREATE" or not _is_pod(attributes) or attributes.object is None:
             return None
         try:
-            return mutate(attributes.object, namespace=attributes.namespace, random=random, rules=rules)
+            return mutate_pod(attributes.object, namespace=attributes.namespace, random=random, rules=rules)
         except AdmissionDenied as refused:
             raise _forbidden(str(refused)) from None
 
@@ -79,9 +80,9 @@ def pod_validator(rules: SharingRules = DEFAULT_RULES) -> Callable[[AdmissionAtt
         if attributes.operation not in ("CREATE", "UPDATE") or not _is_pod(attributes) or attributes.object is None:
             return
         privileged = is_privileged(attributes.user, attributes.groups)
-        problems = validate(attributes.object, attributes.old_object, privileged=privileged, rules=rules)
-        if problems:
-            raise _forbidden(problems[0])
+        problem = pod_problem(attributes.object, attributes.old_object, privileged=privileged, rules=rules)
+        if problem:
+            raise _forbidden(problem)
 
     return validator
 

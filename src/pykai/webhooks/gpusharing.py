@@ -20,6 +20,7 @@ from typing import Any
 from pykai.api import names
 from pykai.api.quantity import QuantityError, parse_quantity
 from pykai.api.sharing import NoSuchContainer, config_map_names, container_index, fraction_container, shares_gpu
+from pykai.webhooks.fields import dicts_at, object_at, texts_at
 
 #: Letters and digits of generated names; no vowels, so no words.
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -64,6 +65,8 @@ class SharingRules:
     hami_core_enabled: bool = False
     #: of pods that share a GPU and name none; "" = leave them alone
     fraction_runtime_class: str = names.GPU_RUNTIME_CLASS
+    #: keep containers from naming devices in NVIDIA_VISIBLE_DEVICES
+    visible_devices_blocked: bool = False
 
 
 DEFAULT_RULES = SharingRules()
@@ -76,7 +79,7 @@ def mutate(
 
     Statements: gpu:A-2.
     """
-    metadata, spec = _object(pod, "metadata"), _object(pod, "spec")
+    metadata, spec = object_at(pod, "metadata"), object_at(pod, "spec")
     if spec.get("schedulerName") != rules.scheduler_name:
         return None
     if metadata.get("namespace") and namespace and metadata["namespace"] != namespace:
@@ -84,8 +87,8 @@ def mutate(
             f"error: the namespace from the provided object {metadata['namespace']} "
             f"does not match the namespace {namespace}"
         )
-    annotations = _object(metadata, "annotations")
-    if not shares_gpu(annotations) or not _listed(spec, "containers"):
+    annotations = texts_at(metadata, "annotations")
+    if not shares_gpu(annotations) or not dicts_at(spec, "containers"):
         return None
     try:
         init, index = _fraction_container_of(pod)
@@ -96,9 +99,9 @@ def mutate(
     capabilities, environment = config_map_names(prefix, index_text)
 
     field = "initContainers" if init else "containers"
-    containers = list(_listed(spec, field))
+    containers = list(dicts_at(spec, field))
     containers[index] = _with_environment(containers[index], capabilities, environment, rules)
-    changed_spec = {**spec, field: containers, "volumes": _with_volume(_listed(spec, "volumes"), capabilities)}
+    changed_spec = {**spec, field: containers, "volumes": _with_volume(dicts_at(spec, "volumes"), capabilities)}
     if rules.fraction_runtime_class and not spec.get("runtimeClassName"):
         changed_spec["runtimeClassName"] = rules.fraction_runtime_class
     changed_annotations = {**annotations, names.SHARED_GPU_CONFIGMAP_ANNOTATION: prefix}
@@ -118,7 +121,7 @@ def validate(
 
     `privileged` users may write what belongs to the scheduler and the binder.
     """
-    if _object(pod, "spec").get("schedulerName") != rules.scheduler_name:
+    if object_at(pod, "spec").get("schedulerName") != rules.scheduler_name:
         return []
     problem = _request_problem(pod, rules) or _change_problem(pod, old)
     if not problem and not privileged:
@@ -128,13 +131,13 @@ def validate(
 
 # Also where `mps` is set without a share (gpu:G-15).
 def _request_problem(pod: dict[str, Any], rules: SharingRules) -> str:
-    annotations = _object(_object(pod, "metadata"), "annotations")
+    annotations = texts_at(object_at(pod, "metadata"), "annotations")
     fraction = annotations.get(names.GPU_FRACTION_ANNOTATION)
     memory = annotations.get(names.GPU_MEMORY_ANNOTATION)
     devices = annotations.get(names.GPU_NUM_DEVICES_ANNOTATION)
     shares = shares_gpu(annotations)
     if shares and not rules.gpu_sharing_enabled:
-        metadata = _object(pod, "metadata")
+        metadata = object_at(pod, "metadata")
         return (
             f"attempting to create a pod {metadata.get('namespace', '')}/{metadata.get('name', '')} "
             "with gpu sharing request, while GPU sharing is disabled"
@@ -191,8 +194,8 @@ def _fraction_problem(text: str) -> str:
 def _change_problem(pod: dict[str, Any], old: dict[str, Any] | None) -> str:
     if old is None:
         return ""
-    now = _object(_object(pod, "metadata"), "annotations")
-    before = _object(_object(old, "metadata"), "annotations")
+    now = texts_at(object_at(pod, "metadata"), "annotations")
+    before = texts_at(object_at(old, "metadata"), "annotations")
     for key in _REQUEST_ANNOTATIONS:
         if now.get(key) != before.get(key):
             was, given = before.get(key, "nothing"), now.get(key, "nothing")
@@ -201,27 +204,17 @@ def _change_problem(pod: dict[str, Any], old: dict[str, Any] | None) -> str:
 
 
 def _service_field_change(pod: dict[str, Any], old: dict[str, Any] | None) -> str:
-    metadata, before = _object(pod, "metadata"), _object(old or {}, "metadata")
-    labels, old_labels = _object(metadata, "labels"), _object(before, "labels")
+    metadata, before = object_at(pod, "metadata"), object_at(old or {}, "metadata")
+    labels, old_labels = texts_at(metadata, "labels"), texts_at(before, "labels")
     for key in {**labels, **old_labels}:
         if key == names.GPU_GROUP_LABEL or key.startswith(names.GPU_GROUP_LABEL_PREFIX):
             if labels.get(key) != old_labels.get(key):
                 return f"label {key} is written by the binder only"
-    annotations, old_annotations = _object(metadata, "annotations"), _object(before, "annotations")
+    annotations, old_annotations = texts_at(metadata, "annotations"), texts_at(before, "annotations")
     for key in _SERVICE_ANNOTATIONS:
         if annotations.get(key) != old_annotations.get(key):
             return f"annotation {key} is written by the scheduler's services only"
     return ""
-
-
-def _object(parent: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = parent.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _listed(parent: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    value = parent.get(key)
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _names_of(containers: list[dict[str, Any]]) -> list[str]:
@@ -229,18 +222,18 @@ def _names_of(containers: list[dict[str, Any]]) -> list[str]:
 
 
 def _fraction_container_of(pod: dict[str, Any]) -> tuple[bool, int]:
-    spec = _object(pod, "spec")
-    annotations = _object(_object(pod, "metadata"), "annotations")
+    spec = object_at(pod, "spec")
+    annotations = texts_at(object_at(pod, "metadata"), "annotations")
     return fraction_container(
-        annotations, _names_of(_listed(spec, "initContainers")), _names_of(_listed(spec, "containers"))
+        annotations, _names_of(dicts_at(spec, "initContainers")), _names_of(dicts_at(spec, "containers"))
     )
 
 
 def _limited_resource(pod: dict[str, Any], concerns: Callable[[str], bool]) -> str:
     """A resource of that sort that a container limits, whatever the amount; "" when there is none."""
-    spec = _object(pod, "spec")
-    for container in _listed(spec, "initContainers") + _listed(spec, "containers"):
-        for name in _object(_object(container, "resources"), "limits"):
+    spec = object_at(pod, "spec")
+    for container in dicts_at(spec, "initContainers") + dicts_at(spec, "containers"):
+        for name in object_at(object_at(container, "resources"), "limits"):
             if concerns(name):
                 return name
     return ""
@@ -252,7 +245,7 @@ def _is_positive(text: str) -> bool:
 
 def _prefix(metadata: Mapping[str, Any], index: str, random: Callable[[int], str]) -> str:
     """A name for ConfigMaps that leaves room for what is appended to it, in 63 characters."""
-    owners = _listed(metadata, "ownerReferences")
+    owners = dicts_at(metadata, "ownerReferences")
     base = str(owners[0].get("name", "")) if owners else ""
     base = base or str(metadata.get("name") or metadata.get("generateName") or "")
     room = 63 - 13 - len(_SUFFIX) - len(index) - 1 - 5
@@ -263,14 +256,14 @@ def _prefix(metadata: Mapping[str, Any], index: str, random: Callable[[int], str
 def _with_environment(
     container: dict[str, Any], capabilities: str, environment: str, rules: SharingRules
 ) -> dict[str, Any]:
-    entries = list(_listed(container, "env"))
+    entries = list(dicts_at(container, "env"))
     for key in (names.VISIBLE_DEVICES_KEY, names.NUM_OF_GPUS_KEY, names.GPU_PORTION_KEY):
         _set_variable(entries, key, {"name": capabilities, "key": key})
     if rules.hami_core_enabled:
         key = names.CUDA_MEMORY_LIMIT_KEY
         _set_variable(entries, key, {"name": capabilities, "key": key, "optional": True})
-    sources = list(_listed(container, "envFrom"))
-    if not any(_object(source, "configMapRef").get("name") == environment for source in sources):
+    sources = list(dicts_at(container, "envFrom"))
+    if not any(object_at(source, "configMapRef").get("name") == environment for source in sources):
         sources.append({"configMapRef": {"name": environment, "optional": False}})
     return {**container, "env": entries, "envFrom": sources}
 

@@ -1,51 +1,76 @@
-"""Flags of the admission service (gpu:14), as its counterpart in KAI spells them.
-
-`read_admission` gives a server that is ready to run.
-"""
+"""Flags of the admission service (gpu:14), as its counterpart in KAI spells them, and the service they ask for."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
 from pykai.api import names
 from pykai.kube.flags import (
+    BURST,
     FEATURE_GATES,
     HEALTH_ADDRESS,
+    LEADER_ELECT,
     METRICS_ADDRESS,
+    NAMESPACE,
+    QPS,
     Flag,
     OptionError,
     checked_values,
     read_bool,
+    read_duration,
+    read_nonnegative_duration,
     read_port,
     read_text,
     set_fields,
 )
-from pykai.kube.runtime import Runtime
+from pykai.kube.runtime import Runtime, Service
+from pykai.webhooks import table
 from pykai.webhooks.gpusharing import SharingRules
+from pykai.webhooks.handlers import object_handlers, pod_handlers, queue_handlers
+from pykai.webhooks.metrics import AdmissionMetrics
+from pykai.webhooks.queuelookups import QueueLookups
+from pykai.webhooks.rotator import CertificateRotator, RotatorOptions
 from pykai.webhooks.server import AdmissionServer
+from pykai.webhooks.servingcertificates import CertificateFiles, SecretCertificate, ServingCertificate
 
 #: where a Secret with `tls.crt` and `tls.key` is mounted, as controller-runtime has it
-CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"
-_RUNTIME_CLASS = "gpu-fraction-runtime-class-name"
-_DEPRECATED_RUNTIME_CLASS = "gpu-pod-runtime-class-name"
-
-
-def _unsupported(text: str) -> bool:
-    if read_bool(text):
-        raise ValueError("not supported yet")
-    return False
+CERTIFICATES: Final = "/tmp/k8s-webhook-server/serving-certs"
+_RUNTIME_CLASS: Final = "gpu-fraction-runtime-class-name"
+_DEPRECATED_RUNTIME_CLASS: Final = "gpu-pod-runtime-class-name"
+_LOOPBACK: Final = "127.0.0.1"
+_NANOSECONDS: Final = 1_000_000_000
+#: a certificate that is replaced every minute is of no use
+_SHORTEST_LIFETIME: Final = timedelta(hours=1)
 
 
 def _webhook_port(text: str) -> int:
     return read_port(text.lstrip(":"))
 
 
-#: gpu:14; the service sends no requests and elects no leader, so their flags have no effect
-FLAGS: tuple[Flag, ...] = (
+def _hosts(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def _lifetime(text: str) -> timedelta:
+    lifetime = timedelta(seconds=read_duration(text) / _NANOSECONDS)
+    if lifetime < _SHORTEST_LIFETIME:
+        raise ValueError("expected at least 1h")
+    return lifetime
+
+
+def _seconds(text: str) -> float:
+    return read_nonnegative_duration(text) / _NANOSECONDS
+
+
+#: gpu:14
+FLAGS: Final[tuple[Flag, ...]] = (
     Flag("scheduler-name", names.SCHEDULER_NAME, read_text, "pods that name it are checked", field="scheduler_name"),
     Flag("gpu-sharing-enabled", "false", read_bool, "allow pods to share GPUs", field="gpu_sharing_enabled"),
     Flag(
@@ -54,8 +79,9 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "block-nvidia-visible-devices",
         "false",
-        _unsupported,
-        "refuse pods that set NVIDIA_VISIBLE_DEVICES; not supported yet",
+        read_bool,
+        "refuse pods that set NVIDIA_VISIBLE_DEVICES, and set it to void in containers without GPUs",
+        field="visible_devices_blocked",
     ),
     Flag(
         _RUNTIME_CLASS,
@@ -65,39 +91,121 @@ FLAGS: tuple[Flag, ...] = (
         field="fraction_runtime_class",
     ),
     Flag(_DEPRECATED_RUNTIME_CLASS, "", read_text, "deprecated name of --gpu-fraction-runtime-class-name"),
+    Flag("enable-quota-validation", "true", read_bool, "warn about quotas above those of the parent queue"),
+    Flag(
+        "refuse-queues-with-children",
+        "false",
+        read_bool,
+        "refuse to delete a queue that has child queues, even without pods (not in KAI Scheduler)",
+    ),
     Flag("webhook-addr", "9443", _webhook_port, "port of the webhooks"),
     METRICS_ADDRESS,
     HEALTH_ADDRESS,
-    Flag("leader-elect", "false", read_text, "one of several replicas is active", no_effect=True),
-    Flag("qps", "50", read_text, "requests to the API server a second", no_effect=True),
-    Flag("burst", "300", read_text, "requests at once beyond that", no_effect=True),
+    LEADER_ELECT,
+    NAMESPACE,
+    QPS,
+    BURST,
     Flag("rate-limiter-base-delay", "1", read_text, "first pause after a failure, seconds", no_effect=True),
     Flag("rate-limiter-max-delay", "60", read_text, "longest pause after failures, seconds", no_effect=True),
     Flag("fake-gpu-nodes", "false", read_text, "nodes without real GPUs", no_effect=True),
     FEATURE_GATES,
-    Flag("host", "127.0.0.1", read_text, "address to listen on (not in KAI Scheduler)"),
-    Flag("cert-dir", CERTIFICATES, read_text, "folder with tls.crt and tls.key (not in KAI Scheduler)"),
+    Flag("host", _LOOPBACK, read_text, "address to listen on; in a pod every address (not in KAI Scheduler)"),
+    Flag(
+        "cert-dir",
+        CERTIFICATES,
+        read_text,
+        "folder with tls.crt and tls.key; without these files the certificate is in a Secret (not in KAI Scheduler)",
+    ),
+    Flag(
+        "certificate-secret",
+        table.TLS_SECRET,
+        read_text,
+        "Secret that holds the certificate; it is filled and rotated (not in KAI Scheduler)",
+        field="secret",
+    ),
+    Flag(
+        "certificate-hosts",
+        "",
+        _hosts,
+        "more names and addresses of the service, parted by commas (not in KAI Scheduler)",
+        field="hosts",
+    ),
+    Flag(
+        "certificate-lifetime",
+        "2160h",
+        _lifetime,
+        "how long a certificate is valid; it is replaced after three quarters of it (not in KAI Scheduler)",
+        field="lifetime",
+    ),
+    Flag(
+        "certificate-overlap",
+        "2m",
+        _seconds,
+        "how long a new certificate is trusted before it is used (not in KAI Scheduler)",
+        field="overlap_s",
+    ),
 )
+_ROTATOR_FLAGS: Final = tuple(flag for flag in FLAGS if flag.name.startswith("certificate-"))
+_RULE_FLAGS: Final = tuple(flag for flag in FLAGS if flag not in _ROTATOR_FLAGS)
 
 
-def read_rules(given: Mapping[str, object]) -> SharingRules:
-    """The rules that flags ask for; raises `OptionError`."""
-    return _rules(checked_values(FLAGS, given))
+@dataclass(frozen=True, slots=True)
+class AdmissionOptions:
+    """What can be set about this service."""
+
+    rules: SharingRules
+    certificates: RotatorOptions
+    #: None: the certificate is in a Secret
+    folder: Path | None
+    host: str | None
+    port: int
+    quotas_checked: bool
+    children_refused: bool
 
 
-def read_admission(given: Mapping[str, object]) -> AdmissionServer:
-    """The webhook server that flags ask for; raises `OptionError`."""
+def read_options(given: Mapping[str, object]) -> AdmissionOptions:
+    """Options from flags; raises `OptionError`."""
     given_values = checked_values(FLAGS, given)
-    values = {flag.name: flag.read(flag.default) for flag in FLAGS} | given_values
+    values: dict[str, Any] = {flag.name: flag.read(flag.default) for flag in FLAGS} | given_values
+    certificates = RotatorOptions(namespace=values["namespace"], leader_elect=values["leader-elect"])
     folder = Path(values["cert-dir"])
+    return AdmissionOptions(
+        _rules(given_values),
+        set_fields(certificates, _ROTATOR_FLAGS, given_values),
+        folder if "cert-dir" in given_values or (folder / "tls.crt").exists() else None,
+        None if "host" not in given_values and "KUBERNETES_SERVICE_HOST" in os.environ else values["host"],
+        values["webhook-addr"],
+        values["enable-quota-validation"],
+        values["refuse-queues-with-children"],
+    )
+
+
+def make_admission(
+    runtime: Runtime, options: AdmissionOptions, registry: CollectorRegistry | None = None
+) -> list[Service]:
+    """The webhook server, and what keeps its certificate valid; raises `OptionError`."""
+    metrics = AdmissionMetrics(registry)
+    lookups = QueueLookups(runtime, options.rules.scheduler_name)
+    handlers = {
+        **pod_handlers(options.rules),
+        **object_handlers(),
+        **queue_handlers(lookups, quotas_checked=options.quotas_checked, children_refused=options.children_refused),
+    }
+    certificate: ServingCertificate
+    services: list[Service] = []
+    if options.folder is not None:
+        certificate = _files(options.folder)
+    else:
+        place = options.certificates
+        certificate = SecretCertificate(runtime, namespace=place.namespace, name=place.secret, metrics=metrics)
+        services.append(CertificateRotator(runtime, place))
+    server = AdmissionServer(certificate, handlers, host=options.host, port=options.port, metrics=metrics)
+    return [server, *services]
+
+
+def _files(folder: Path) -> CertificateFiles:
     try:
-        return AdmissionServer(
-            folder / "tls.crt",
-            folder / "tls.key",
-            rules=_rules(given_values),
-            host=values["host"],
-            port=values["webhook-addr"],
-        )
+        return CertificateFiles(folder / "tls.crt", folder / "tls.key")
     except OSError as error:
         raise OptionError(f"--cert-dir: no certificate can be loaded from {folder}: {error}") from None
 
@@ -105,9 +213,9 @@ def read_admission(given: Mapping[str, object]) -> AdmissionServer:
 def _rules(values: Mapping[str, Any]) -> SharingRules:
     if _DEPRECATED_RUNTIME_CLASS in values:
         values = {_RUNTIME_CLASS: values[_DEPRECATED_RUNTIME_CLASS], **values}
-    return set_fields(SharingRules(gpu_sharing_enabled=False), FLAGS, values)
+    return set_fields(SharingRules(gpu_sharing_enabled=False), _RULE_FLAGS, values)
 
 
-def from_flags(_: Runtime, given: Mapping[str, str], __: CollectorRegistry) -> list[AdmissionServer]:
-    """The webhook server as `kai run admission` starts it; raises `OptionError`."""
-    return [read_admission(given)]
+def from_flags(runtime: Runtime, given: Mapping[str, str], registry: CollectorRegistry) -> list[Service]:
+    """The admission service as `kai run admission` starts it; raises `OptionError`."""
+    return make_admission(runtime, read_options(given), registry)

@@ -1,8 +1,9 @@
 """Validation of Queues (queues:Q-22 to Q-26, Q-39); pure.
 
 `others` are the existing queues, by name.  Refused are a queue without resources, invalid numbers and durations, a
-queue that is its own ancestor, and the deletion of a queue with children.  Everything that may be intended is a
-warning: a resource that is left out, a parent that does not exist yet, quotas that exceed the parent's (with `quotas`).
+queue that is its own ancestor, and the deletion of a queue whose pods, or those of a queue below it, are still there.
+Everything that may be intended is a warning: a resource that is left out, a parent that does not exist yet (children
+are often created first), quotas that exceed the parent's (with `quotas`), a deletion that leaves children behind.
 
 Subtle: an invalid queue must stay writable as long as its spec is not touched (a label, a finalizer), so rules that KAI
 does not have apply to changed specs only.
@@ -18,6 +19,7 @@ from pykai.api import names
 from pykai.api.decode import DecodeError, decode_as
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import Queue, QueueResource, QueueResources
+from pykai.webhooks.fields import object_at
 from pykai.webhooks.validationresult import ValidationResult
 
 QueuesByName = Mapping[str, Queue]
@@ -34,7 +36,10 @@ def validate(
     quotas: bool = False,
     parent_has_workloads: bool = False,
 ) -> ValidationResult:
-    """The verdict about a queue that is created (`old` None) or updated; `busy`: groups run in its parent directly."""
+    """The verdict about a queue that is created (`old` None) or updated.
+
+    `parent_has_workloads`: PodGroups name its parent as their queue.
+    """
     try:
         queue = decode_as(Queue, dict(document))
     except DecodeError as error:
@@ -43,19 +48,16 @@ def validate(
         return ValidationResult((_NO_RESOURCES,), (_NO_RESOURCES,))
     name, parent = queue.metadata.name, queue.spec.parent_queue
     errors = [] if _same_spec(document, old) else list(_spec_errors(queue, others))
-    warnings = list(_missing_resource_warnings(document))
+    warnings = [*_missing_resource_warnings(document), *_weight_warnings(queue.spec.resources)]
     if parent and parent not in others and parent != name:
-        if quotas:
-            errors.append(f"failed to get parent queue {parent}: it does not exist")
-        else:
-            warnings.append(f"parent queue {parent} does not exist; the queue is not used until it is created")
+        warnings.append(f"parent queue {parent} does not exist; the queue is not used until it is created")
     siblings = [each for each in others.values() if each.spec.parent_queue == parent and each.metadata.name != name]
     if parent and parent_has_workloads and not siblings:
         warnings.append(f"parent queue {parent} has workloads of its own; only queues without children run workloads")
     if quotas and parent in others:
         above = others[parent].spec.resources
         if above is None:
-            errors.append(f"parent queue {parent} has no resources defined")
+            warnings.append(f"parent queue {parent} has no resources defined")
         else:
             warnings += _parent_quota_warnings(queue.spec.resources, above, parent, siblings)
     if quotas and old is not None:
@@ -64,17 +66,41 @@ def validate(
     return ValidationResult(tuple(errors), tuple(warnings))
 
 
-def validate_deletion(document: Mapping[str, Any], others: QueuesByName) -> ValidationResult:
-    """The result for a queue that is deleted (queues:Q-23)."""
-    metadata, status = document.get("metadata"), document.get("status")
-    name = str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
-    listed = status.get("childQueues") if isinstance(status, Mapping) else None
-    # Existing queues count; the status may lag and is used only where nothing else is known.
-    children = {key for key, each in others.items() if each.spec.parent_queue == name and key != name}
-    children |= {child for child in listed if child in others or not others} if isinstance(listed, list) else set()
+def validate_deletion(
+    name: str, others: QueuesByName, *, live_pod: str = "", children_refused: bool = False
+) -> ValidationResult:
+    """The result for a queue that is deleted; `live_pod` is a pod of it, or of a queue below it (queues:Q-23, Q-39 a).
+
+    Children without pods are refused with `children_refused` only: a subtree is often deleted from the top.
+    """
+    if live_pod:
+        return ValidationResult((f"cannot delete queue {name}: pod {live_pod} uses it or a queue below it",))
+    children = sorted(key for key, each in others.items() if each.spec.parent_queue == name and key != name)
     if not children:
         return ValidationResult()
-    return ValidationResult((f"cannot delete queue {name}: it has child queues [{' '.join(sorted(children))}]",))
+    listed = f"it has child queues [{' '.join(children)}]"
+    if children_refused:
+        return ValidationResult((f"cannot delete queue {name}: {listed}",))
+    return ValidationResult((), (f"queue {name} is deleted: {listed}; these are not used until it is created again",))
+
+
+def parent_of(document: Mapping[str, Any]) -> str:
+    """The parent that a queue names; "" if it names none, or no text."""
+    parent = object_at(document, "spec").get("parentQueue")
+    return parent if isinstance(parent, str) else ""
+
+
+def subtree(name: str, others: QueuesByName) -> set[str]:
+    """A queue and all queues below it."""
+    children: dict[str, list[str]] = {}
+    for key, each in others.items():
+        children.setdefault(each.spec.parent_queue, []).append(key)
+    found, open_names = {name}, [name]
+    while open_names:
+        below = [child for child in children.get(open_names.pop(), ()) if child not in found]
+        found.update(below)
+        open_names += below
+    return found
 
 
 def _same_spec(document: Mapping[str, Any], old: Mapping[str, Any] | None) -> bool:
@@ -90,8 +116,9 @@ def _spec_errors(queue: Queue, others: QueuesByName) -> Iterator[str]:
         for number, value in (("quota", resource.quota), ("limit", resource.limit)):
             if value < 0 and value != names.UNLIMITED:
                 yield f"spec.resources.{field}.{number}: {value:g} is negative; use -1 for unlimited"
-        if resource.over_quota_weight < 0:
-            yield f"spec.resources.{field}.overQuotaWeight: {resource.over_quota_weight:g} is negative; use 0 or more"
+        weight = resource.over_quota_weight
+        if weight < 0 and weight != names.UNLIMITED:
+            yield f"spec.resources.{field}.overQuotaWeight: {weight:g} is negative; use 0 or more"
     for field, text in (
         ("preemptMinRuntime", spec.preempt_min_runtime),
         ("reclaimMinRuntime", spec.reclaim_min_runtime),
@@ -116,6 +143,13 @@ def _missing_resource_warnings(document: Mapping[str, Any]) -> Iterator[str]:
     for field, called, _ in _RESOURCES:
         if isinstance(resources, Mapping) and not resources.get(field):
             yield f"spec.resources.{field} is missing, so the {called} limit is 0; set limit to -1 for unlimited"
+
+
+def _weight_warnings(resources: QueueResources) -> Iterator[str]:
+    for field, _, _ in _RESOURCES:
+        resource: QueueResource = getattr(resources, field)
+        if resource.over_quota_weight == names.UNLIMITED:
+            yield f"spec.resources.{field}.overQuotaWeight: -1 gives no share of the surplus; use 1 or more"
 
 
 # Warnings only: children may be created before their parents (operations:E-4).

@@ -1,0 +1,98 @@
+"""Answers to reviews, by path of the webhook.
+
+Each function gives handlers for some kinds; the server takes them together.  The rules are in a module for each kind,
+and pure; a handler adds what must be read of the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+from pykai.kube.errors import KubeError
+from pykai.webhooks import podgroups, queues, table, topologies
+from pykai.webhooks.admission import is_privileged, random_letters
+from pykai.webhooks.gpusharing import DEFAULT_RULES, AdmissionDenied, SharingRules
+from pykai.webhooks.pods import EPHEMERAL_CONTAINERS, mutate_pod, pod_problem
+from pykai.webhooks.queuelookups import QueueLookups
+from pykai.webhooks.reviews import ALLOWED, UNAVAILABLE, ReviewAnswer, ReviewRequest, answer_of
+
+ReviewHandler = Callable[[ReviewRequest], Coroutine[Any, Any, ReviewAnswer]]
+#: path -> what answers there
+ReviewHandlers = Mapping[str, ReviewHandler]
+
+#: seconds for the pods of a queue that is deleted, less than an API server waits
+_READ_LIMIT_S: Final = table.VALIDATE_QUEUES.timeout_s - 2
+
+
+def pod_handlers(
+    rules: SharingRules = DEFAULT_RULES, *, random: Callable[[int], str] = random_letters
+) -> ReviewHandlers:
+    """Mutation and validation of pods (gpu:A-1)."""
+
+    async def mutate(request: ReviewRequest) -> ReviewAnswer:
+        old = request.old_object if request.subresource == EPHEMERAL_CONTAINERS else None
+        if request.object is None or (request.operation != table.CREATE and old is None):
+            return ALLOWED
+        try:
+            changed = mutate_pod(request.object, old, namespace=request.namespace, random=random, rules=rules)
+        except AdmissionDenied as refused:
+            return ReviewAnswer(str(refused))
+        return ReviewAnswer(changed=changed)
+
+    async def validate(request: ReviewRequest) -> ReviewAnswer:
+        if request.object is None:
+            return ALLOWED
+        privileged = is_privileged(request.user, request.groups)
+        return ReviewAnswer(pod_problem(request.object, request.old_object, privileged=privileged, rules=rules))
+
+    return {table.MUTATE_PODS.path: mutate, table.VALIDATE_PODS.path: validate}
+
+
+def object_handlers() -> ReviewHandlers:
+    """Validation of PodGroups and Topologies, which needs nothing but the objects."""
+
+    async def validate_group(request: ReviewRequest) -> ReviewAnswer:
+        if request.object is None:
+            return ALLOWED
+        return answer_of(podgroups.validate(request.object, request.old_object))
+
+    async def validate_topology(request: ReviewRequest) -> ReviewAnswer:
+        return ALLOWED if request.object is None else answer_of(topologies.validate(request.object))
+
+    return {table.VALIDATE_POD_GROUPS.path: validate_group, table.VALIDATE_TOPOLOGIES.path: validate_topology}
+
+
+def queue_handlers(
+    lookups: QueueLookups, *, quotas_checked: bool = True, children_refused: bool = False
+) -> ReviewHandlers:
+    """Validation of Queues, against the other queues and the pods that use them."""
+
+    async def validate(request: ReviewRequest) -> ReviewAnswer:
+        try:
+            async with asyncio.timeout(_READ_LIMIT_S):
+                await lookups.synced()
+                if request.object is None:
+                    return await delete(request)
+        except (KubeError, TimeoutError) as error:
+            text = f"queue {request.name}: the cluster could not be read, so try again: {error or 'no answer in time'}"
+            return ReviewAnswer(text, code=UNAVAILABLE)
+        parent = queues.parent_of(request.object)
+        result = queues.validate(
+            request.object,
+            request.old_object,
+            lookups.queues(),
+            quotas=quotas_checked,
+            parent_has_workloads=lookups.has_groups(parent),
+        )
+        return answer_of(result)
+
+    async def delete(request: ReviewRequest) -> ReviewAnswer:
+        pod = await lookups.live_pod(request.name)
+        found = queues.validate_deletion(
+            request.name, lookups.queues(), live_pod=pod, children_refused=children_refused
+        )
+        return answer_of(found)
+
+    return {table.VALIDATE_QUEUES.path: validate}

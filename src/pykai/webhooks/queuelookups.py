@@ -1,0 +1,95 @@
+"""What the validation of a queue reads of the cluster: other queues, and the pods that use a queue.
+
+Queues and PodGroups are cached.  A cache may lag, so a deletion is refused only on what the API server itself says: a
+pod that has not finished, its PodGroup, and the queues as they are now.  Of pods only metadata is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import groupby
+
+from pykai.api import names
+from pykai.api.decode import DecodeError
+from pykai.api.meta import ObjectMeta, Wire
+from pykai.api.scheduling import PodGroup, Queue
+from pykai.kube.decoding import ResourceDecoder
+from pykai.kube.errors import NotFound
+from pykai.kube.resources import POD_GROUPS, PODS, QUEUES
+from pykai.kube.runtime import Runtime
+from pykai.webhooks.queues import subtree
+
+_BY_QUEUE = "queue"
+
+
+class _PodMetadata(Wire):
+    metadata: ObjectMeta
+
+
+class QueueLookups:
+    """Reads queues and their pods."""
+
+    def __init__(self, runtime: Runtime, scheduler_name: str = names.SCHEDULER_NAME) -> None:
+        self._client = runtime.client
+        self._queues = runtime.caches.store(QUEUES, Queue)
+        self._groups = runtime.caches.store(POD_GROUPS, PodGroup)
+        self._groups.index(_BY_QUEUE, lambda group: (group.spec.queue,))
+        self._live = f"spec.schedulerName={scheduler_name},status.phase!=Succeeded,status.phase!=Failed"
+        self._pod_decoder = ResourceDecoder(PODS, _PodMetadata)
+
+    def is_synced(self) -> bool:
+        """Whether the caches are filled."""
+        return self._queues.synced.is_set() and self._groups.synced.is_set()
+
+    async def synced(self) -> None:
+        """Wait until the caches are filled."""
+        await self._queues.synced.wait()
+        await self._groups.synced.wait()
+
+    def queues(self) -> Mapping[str, Queue]:
+        """All queues, by name."""
+        return {queue.metadata.name: queue for queue in self._queues.values()}
+
+    def has_groups(self, queue: str) -> bool:
+        """Whether PodGroups name this queue."""
+        return bool(queue and self._groups.by_index(_BY_QUEUE, queue))
+
+    async def live_pod(self, queue: str) -> str:
+        """`namespace/name` of a pod that uses the queue or one below it and has not finished; "" if there is none."""
+        below = subtree(queue, self.queues())
+        keys = sorted(
+            (group.metadata.namespace, group.metadata.name)
+            for each in below
+            for group in self._groups.by_index(_BY_QUEUE, each)
+        )
+        for namespace, rows in groupby(keys, key=lambda key: key[0]):
+            pod = await self._live_pod_in(namespace, {name for _, name in rows}, queue)
+            if pod:
+                return f"{namespace}/{pod}"
+        return ""
+
+    async def _live_pod_in(self, namespace: str, groups: Collection[str], queue: str) -> str:
+        confirmed: dict[str, bool] = {}
+        async for page in self._client.pages(PODS, namespace=namespace, field_selector=self._live, metadata_only=True):
+            for raw in page.items:
+                try:
+                    metadata = self._pod_decoder.decode(raw).metadata
+                except DecodeError:
+                    continue
+                group = metadata.annotations.get(names.POD_GROUP_ANNOTATION, "")
+                if group not in groups:
+                    continue
+                if group not in confirmed:
+                    confirmed[group] = await self._uses(namespace, group, queue)
+                if confirmed[group]:
+                    return metadata.name
+        return ""
+
+    async def _uses(self, namespace: str, group: str, queue: str) -> bool:
+        """Whether a PodGroup uses the queue or one below it now; nothing here comes from a cache."""
+        try:
+            found = await self._client.get(POD_GROUPS, group, namespace, into=PodGroup)
+        except (NotFound, DecodeError):
+            return False
+        listing = await self._client.list(QUEUES, into=Queue)
+        return found.spec.queue in subtree(queue, {each.metadata.name: each for each in listing.items})
