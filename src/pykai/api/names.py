@@ -72,6 +72,7 @@ SPARK_EXECUTOR: Final = "executor"
 POD_GROUPER: Final = "pod-grouper"
 POD_GROUP_CONTROLLER: Final = "podgroup-controller"
 QUEUE_CONTROLLER: Final = "queue-controller"
+NODE_SCALE_ADJUSTER: Final = "node-scale-adjuster"
 
 # State that a scheduler keeps on a PodGroup (RFC 3339, UTC).
 STALE_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/stale-podgroup-timestamp"
@@ -315,6 +316,8 @@ EVENT_INVALID_PREFIX: Final = "Invalid"
 EVENT_POD_GROUPER_WARNING: Final = "PodGrouperWarning"
 #: Values of a workload that the pod grouper ignored.
 EVENT_INVALID_WORKLOAD: Final = "InvalidWorkload"
+#: about a pod that shares GPUs: an autoscaler is asked for a node
+EVENT_SCALE_UP_REQUESTED: Final = "ScaleUpRequested"
 EVENT_UNREADABLE: Final = "Unreadable"
 EVENT_RESERVATION_MISSING: Final = "GPUReservationMissing"
 EVENT_INVALID_BIND_REQUEST: Final = "InvalidBindRequest"

@@ -30,6 +30,7 @@ from pykai.binder.changewaiters import ChangeWaiters, cancel_all, wait_until
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.options import BinderOptions
+from pykai.binder.scaleups import waits_for_node
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TooManyRequests
@@ -305,10 +306,8 @@ class Reservations:
     def _refuse_while_scaling(self, node: str) -> None:
         """While a scaling pod waits for a new node, that node's GPUs are for it (gpu:RV-3, SA-9)."""
         node_object = self._nodes.store.get(node)
-        labels = node_object.metadata.labels if node_object is not None else {}
-        for pod in self._pods.store.by_index(SCALING_INDEX, ""):
-            is_waiting = any(
-                c.type == names.CONDITION_POD_SCHEDULED and c.status != "True" for c in pod.status.conditions
-            )
-            if is_waiting and all(labels.get(key) == value for key, value in pod.spec.node_selector.items()):
-                raise BindFailure("scaling", "cluster is scaling up, could not create reservation pod")
+        if node_object is None:
+            return
+        now_s = self._clock.now().timestamp()
+        if any(waits_for_node(pod, node_object, now_s) for pod in self._pods.store.by_index(SCALING_INDEX, "")):
+            raise BindFailure("scaling", "cluster is scaling up, could not create reservation pod")

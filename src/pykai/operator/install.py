@@ -55,6 +55,8 @@ def _accounts() -> Iterator[dict[str, Any]]:
     name, namespace = names.RESERVATION_APP, names.RESERVATION_NAMESPACE
     yield _object("v1", "ServiceAccount", name, namespace)
     yield from _role_and_binding(name, namespace, RESERVATION_POD, (name, namespace))
+    # Scaling pods only end; they need no rights.
+    yield _object("v1", "ServiceAccount", names.SCALING_POD_APP, names.SCALE_ADJUST_NAMESPACE)
 
 
 def _role_and_binding(

@@ -141,6 +141,15 @@ ADMISSION: tuple[RoleRule, ...] = (
     RoleRule(_SCHEDULING, ("podgroups",), (*LIST_WATCH, "get")),
 )
 
+NODE_SCALE_ADJUSTER: tuple[RoleRule, ...] = (
+    RoleRule(_CORE, ("pods",), (*LIST_WATCH, "get")),
+    RoleRule(_CORE, ("pods",), ("create", "delete"), names.SCALE_ADJUST_NAMESPACE),
+    RoleRule(_CORE, ("pods/status",), ("patch",), names.SCALE_ADJUST_NAMESPACE),
+    RoleRule(_CORE, ("nodes",), LIST_WATCH),
+    _EVENTS,
+    _LEASES,
+)
+
 #: since Kubernetes 1.36 allocating a claim takes the right to bind it
 BINDER_FUTURE: tuple[RoleRule, ...] = (RoleRule(_DRA, ("resourceclaims/binding",), ("update",)),)
 

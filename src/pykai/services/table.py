@@ -82,6 +82,16 @@ _ROWS = (
         rights=rights.ADMISSION,
     ),
     ServiceDefinition(
+        "nodescale",
+        "pykai.nodescale.options:FLAGS",
+        "pykai.nodescale.service:from_flags",
+        page="nodescale.md",
+        ports=(_METRICS, _HEALTH),
+        account="node-scale-adjuster",
+        rights=rights.NODE_SCALE_ADJUSTER,
+        lease="7n7h49uc.kai.scheduler",
+    ),
+    ServiceDefinition(
         "machines",
         "pykai.lab.machines.options:FLAGS",
         "pykai.lab.samplenodes:from_flags",

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pykai.services.table import installed_services
+
 #: accounts of services that get a token of their own
-SERVICES: Final = ("scheduler", "binder", "pod-grouper", "podgroup-controller", "queue-controller", "admission")
+SERVICES: Final = tuple(service.account for service in installed_services())
 #: its members may do everything
 MASTERS: Final = "system:masters"
 _ACCOUNT: Final = "system:serviceaccount:"
