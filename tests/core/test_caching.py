@@ -10,6 +10,9 @@ def test_a_full_cache_is_cleared() -> None:
     for number in range(3):
         assert cache.store(number, str(number)) == str(number)
     assert cache == {2: "2"}
+    cache.store(3, "3")
+    cache.store(2, "two")
+    assert cache == {2: "two", 3: "3"}, "no room is needed for a key it has"
 
 
 def test_a_memo_makes_a_value_once() -> None:

@@ -9,6 +9,8 @@ A cache ends in one of four ways (docs/caches.md lists all of them):
 
 Caches save work and change nothing.  Inside `caches_disabled()` nothing is stored, so that a test can compare plans.
 Lookups are those of a dict; only storing checks whether caches are on.
+
+Statements: caches.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def caches_disabled() -> Iterator[None]:
 
 
 class Cache(dict[Key, Value]):
-    """Values by key, until the owner ends; `store` clears a full cache first."""
+    """Values by key, until the owner ends; a new key clears a full cache first."""
 
     __slots__ = ("_max_entries",)
 
@@ -50,7 +52,7 @@ class Cache(dict[Key, Value]):
     def store(self, key: Key, value: Value) -> Value:
         """Keep a value, if caches are on."""
         if enabled:
-            if len(self) >= self._max_entries:
+            if len(self) >= self._max_entries and key not in self:
                 self.clear()
             self[key] = value
         return value

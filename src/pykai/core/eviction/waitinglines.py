@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from pykai.core import caching
 from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.state import State
@@ -47,11 +48,14 @@ class WaitingLine:
 
     def next_request_change(self, position: int) -> int:
         """The first position after this one with another request."""
-        if self._request_changes is None:
+        changes = self._request_changes
+        if changes is None:
             requests = self.requests
-            self._request_changes = [here for here in range(1, len(requests)) if requests[here] != requests[here - 1]]
-        following = bisect_right(self._request_changes, position)
-        return self._request_changes[following] if following < len(self._request_changes) else len(self.requests)
+            changes = [here for here in range(1, len(requests)) if requests[here] != requests[here - 1]]
+            if caching.enabled:
+                self._request_changes = changes
+        following = bisect_right(changes, position)
+        return changes[following] if following < len(changes) else len(self.requests)
 
 
 EMPTY_LINE = WaitingLine()

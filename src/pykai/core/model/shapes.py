@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import partial
 from math import floor
 
 import msgspec
@@ -33,6 +34,7 @@ from pykai.api.core import (
     TopologySpreadConstraint,
 )
 from pykai.api.quantity import QuantityError
+from pykai.core.caching import Cache
 from pykai.core.model.axes import MAX_AMOUNT, amount, is_gpu, is_mig, is_tracked, mig_gpus
 from pykai.core.model.claimrequests import PodClaim
 from pykai.core.model.numarequests import NumaRequest, read_numa_request
@@ -424,7 +426,7 @@ class ShapeRegister:
     #: whether any of them has a topology spread constraint that refuses nodes
     has_hard_spread: bool = False
     _next_id: int = 0
-    _by_bytes: dict[bytes, Shape] = field(default_factory=dict)
+    _by_bytes: Cache[bytes, Shape] = field(default_factory=partial(Cache, _MAX_RAW_SPECS))
     _by_meaning: dict[bytes, Shape] = field(default_factory=dict)
     _encoder: msgspec.msgpack.Encoder = field(default_factory=lambda: msgspec.msgpack.Encoder(order="deterministic"))
 
@@ -440,10 +442,7 @@ class ShapeRegister:
                 raw = raw.replace(volume.name.encode(), _TOKEN_VOLUME_PREFIX.encode())
         shape = self._by_bytes.get(raw)
         if shape is None:
-            shape = self._intern(_read_shape(pod, resolved))
-            if len(self._by_bytes) >= _MAX_RAW_SPECS:
-                self._by_bytes.clear()
-            self._by_bytes[raw] = shape
+            shape = self._by_bytes.store(raw, self._intern(_read_shape(pod, resolved)))
         return shape
 
     @property
@@ -455,7 +454,8 @@ class ShapeRegister:
         """Drop all shapes but these; they keep their numbers, and no number is given twice."""
         self.shapes = [shape for shape in self.shapes if shape in used]
         self.has_hard_spread = any(shape.has_spread(HARD_SPREAD) for shape in self.shapes)
-        self._by_bytes = {raw: shape for raw, shape in self._by_bytes.items() if shape in used}
+        for raw in [raw for raw, shape in self._by_bytes.items() if shape not in used]:
+            del self._by_bytes[raw]
         self._by_meaning = {meaning: shape for meaning, shape in self._by_meaning.items() if shape in used}
 
     def unreadable_shape(self) -> Shape:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pykai.core.caching import Cache
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
@@ -132,7 +133,7 @@ class AffinityIndex:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._nodes = snapshot.nodes
-        self._namespaces_by_scope: dict[NamespaceScope, frozenset[str] | None] = {}
+        self._namespaces_by_scope: Cache[NamespaceScope, tuple[frozenset[str] | None]] = Cache()
         #: how many selections of pods were counted
         self.selections = 0
         self._selections: dict[tuple[AffinityTerm, ...], _SelectedPods] = {}
@@ -187,14 +188,16 @@ class AffinityIndex:
         """The namespaces a term is about, None = all."""
         if not scope.by_labels:
             return scope.named
-        if scope not in self._namespaces_by_scope:
+        namespaces = self._namespaces_by_scope.get(scope)
+        if namespaces is None:
             selector = self._store.namespace_selectors[scope.selector]
             everything = not selector.match_labels and not selector.match_expressions
             matching = (
                 name for name, labels in self._snapshot.namespaces.items() if selector_matches(selector, labels)
             )
-            self._namespaces_by_scope[scope] = None if everything else scope.named | frozenset(matching)
-        return self._namespaces_by_scope[scope]
+            found = None if everything else scope.named | frozenset(matching)
+            namespaces = self._namespaces_by_scope.store(scope, (found,))
+        return namespaces[0]
 
     def _matches(self, term: AffinityTerm, task: Task) -> bool:
         namespaces = self._namespaces(term.scope)

@@ -29,6 +29,7 @@ import numpy as np
 
 from pykai.api.core import TopologySpreadConstraint
 from pykai.api.meta import LabelSelector, LabelSelectorRequirement
+from pykai.core.caching import VersionedCache
 from pykai.core.cluster.nodematching import eligible_nodes, has_untolerated_taint, matches_node_selector
 from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.cluster.snapshot import Snapshot
@@ -100,25 +101,25 @@ class _SpreadSelection:
 class _SpreadConstraint:
     """A constraint of a shape with its resolved pods and nodes."""
 
-    __slots__ = ("_codes_cache", "constraint", "domain_counts", "selection")
+    __slots__ = ("_codes", "constraint", "domain_counts", "selection")
 
     def __init__(self, constraint: TopologySpreadConstraint, selection: _SpreadSelection, tally: _DomainCounts) -> None:
         self.constraint = constraint
         self.selection = selection
         self.domain_counts = tally
-        self._codes_cache: dict[bool, tuple[int, IntArray, bytes]] = {}
+        self._codes: VersionedCache[bool, tuple[IntArray, bytes]] = VersionedCache()
 
     def domain_codes(self, counts_itself: bool) -> tuple[IntArray, bytes]:
         """[domain] 0 or the number of the text, for a pod that the constraint selects or does not; and its bytes."""
         domain_counts = self.domain_counts
-        cached = self._codes_cache.get(counts_itself)
-        if cached is None or cached[0] != domain_counts.version:
+        known = self._codes.current(counts_itself, domain_counts.version)
+        if known is None:
             skew = domain_counts.counts + counts_itself - domain_counts.min_count(self.constraint.min_domains or 1)
             codes = np.where(skew > self.constraint.max_skew, _SKEW_EXCEEDED, 0)
             codes[domain_counts.missing] = _LABEL_MISSING
             packed = np.packbits(codes == _SKEW_EXCEEDED).tobytes()
-            cached = self._codes_cache[counts_itself] = (domain_counts.version, codes, packed)
-        return cached[1], cached[2]
+            known = self._codes.store(counts_itself, domain_counts.version, (codes, packed))
+        return known
 
 
 class DomainLoad(NamedTuple):

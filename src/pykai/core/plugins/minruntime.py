@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from pykai.core.caching import Cache
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.state import State
@@ -40,19 +41,21 @@ class MinRuntime:
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """Filters and gates with the times resolved once per queue, or pair of queues (queues:Q-310)."""
         tree = snapshot.tree
-        preempt: dict[int, int] = {}
-        reclaim: dict[tuple[int, int], int] = {}
+        preempt: Cache[int, int] = Cache()
+        reclaim: Cache[tuple[int, int], int] = Cache()
 
         def preempt_ns(gang: Gang, victim: Gang) -> int:
-            if victim.queue not in preempt:
-                preempt[victim.queue] = preempt_runtime(tree, victim.queue, self.default_preempt_ns)
-            return preempt[victim.queue]
+            span = preempt.get(victim.queue)
+            if span is None:
+                span = preempt.store(victim.queue, preempt_runtime(tree, victim.queue, self.default_preempt_ns))
+            return span
 
         def reclaim_ns(gang: Gang, victim: Gang) -> int:
             pair = (gang.queue, victim.queue) if self.resolve == LCA else (-1, victim.queue)
-            if pair not in reclaim:
-                reclaim[pair] = reclaim_runtime(tree, *pair, self.resolve, self.default_reclaim_ns)
-            return reclaim[pair]
+            span = reclaim.get(pair)
+            if span is None:
+                span = reclaim.store(pair, reclaim_runtime(tree, *pair, self.resolve, self.default_reclaim_ns))
+            return span
 
         return Hooks(
             preempt_filter=partial(_filter, preempt_ns),

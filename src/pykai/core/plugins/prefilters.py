@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from pykai.api.keys import object_key
 from pykai.api.names import DRA_GPU
+from pykai.core.caching import Cache
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
@@ -23,13 +24,14 @@ def _once_per_shape(
     find: Callable[[Shape], PreFailure | None],
 ) -> Callable[[State, PlacementRequest], PreFailure | None]:
     """A pre-check that reads only the shape, evaluated once for each (cycle:FLT-9)."""
-    failures: dict[int, PreFailure | None] = {}
+    failures: Cache[int, tuple[PreFailure | None]] = Cache()
 
     def check(state: State, request: PlacementRequest) -> PreFailure | None:
         shape = request.shape
-        if shape.id not in failures:
-            failures[shape.id] = find(shape)
-        return failures[shape.id]
+        failure = failures.get(shape.id)
+        if failure is None:
+            failure = failures.store(shape.id, (find(shape),))
+        return failure[0]
 
     return check
 

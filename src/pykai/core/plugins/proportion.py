@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from pykai.core.caching import VersionedCache
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.state import State
@@ -96,20 +97,18 @@ def _victim_queue_key(state: State, queue: int, taken: QueueAmounts) -> tuple[fl
 class _ReclaimCheck:
     """The first gate of reclaim, evaluated once for equal requests while the state is the same."""
 
-    __slots__ = ("_answers", "_version")
+    __slots__ = ("_answers",)
 
     def __init__(self) -> None:
-        self._version = -1
-        self._answers: dict[tuple[int, QueueAmounts, bool], NoEviction | None] = {}
+        self._answers: VersionedCache[tuple[int, QueueAmounts, bool], tuple[NoEviction | None]] = VersionedCache()
 
     def __call__(self, state: State, gang: Gang, required: QueueAmounts) -> NoEviction | None:
-        if self._version != state.version:
-            self._version = state.version
-            self._answers.clear()
         question = (gang.queue, required, gang.next_task_non_preemptible)
-        if question not in self._answers:
-            self._answers[question] = fairness.why_not_reclaim(state.ledger, *question)
-        return self._answers[question]
+        answer = self._answers.current(question, state.version)
+        if answer is None:
+            why = fairness.why_not_reclaim(state.ledger, *question)
+            answer = self._answers.store(question, state.version, (why,))
+        return answer[0]
 
 
 def _reclaim_from(state: State, gang: Gang, required: QueueAmounts) -> Callable[[int], bool]:

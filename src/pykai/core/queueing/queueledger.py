@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from pykai.core.caching import Cache
 from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueAmounts, QueueTree
 
 #: A queue that holds a resource it may not have at all ranks by this multiple of the amount (queues:1.3).
@@ -74,7 +75,7 @@ class TerminatingCharges:
     for_pipelined: QueueCharges
     #: uid of a PodGroup -> the same for its own victims, which are not charged to it
     exempt: dict[str, tuple[QueueCharges, QueueCharges]] = field(default_factory=dict)
-    _charged: dict[tuple[str, bool, bool], list[list[float]]] = field(default_factory=dict)
+    _charged: Cache[tuple[str, bool, bool], list[list[float]]] = field(default_factory=Cache)
 
     def charged(self, preemptor: str, *, start: bool, non_preemptible: bool) -> list[list[float]]:
         """[queue][resource] what a PodGroup is charged besides what its queues hold."""
@@ -84,13 +85,15 @@ class TerminatingCharges:
         if exempt_charges is None:
             return everything
         key = (preemptor, start, non_preemptible)
-        if key not in self._charged:
+        charged = self._charged.get(key)
+        if charged is None:
             part = exempt_charges[0] if start else exempt_charges[1]
             spared = part.non_preemptible if non_preemptible else part.amounts
-            self._charged[key] = [
+            charged = [
                 [max(0.0, a - b) for a, b in zip(*rows, strict=True)] for rows in zip(everything, spared, strict=True)
             ]
-        return self._charged[key]
+            self._charged.store(key, charged)
+        return charged
 
 
 class QueueLedger:

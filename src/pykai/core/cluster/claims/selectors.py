@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from pykai.api.quantity import SATURATED, nano_value
 from pykai.api.resource import Device, DeviceAttribute, DeviceCapacity
+from pykai.core.caching import Cache
 from pykai.core.cluster.claims.celgrowth import growth_problem
 
 #: Compiled expressions kept; a cluster has a handful of classes and a few selectors a team.
@@ -131,15 +132,13 @@ class _CelProgram:
         kind = self._program.return_type().name()
         if kind not in ("BOOL", "DYN"):
             raise SelectorError(expression, f"gives {kind.lower()}, not bool")
-        self._answers: dict[object, bool | str] = {}
+        self._answers: Cache[object, bool | str] = Cache(_MAX_ANSWERS)
 
     def matches(self, driver: str, device: Device) -> bool:
         key, entries = self._facts(driver, device)
         answer = self._answers.get(key)
         if answer is None:
-            if len(self._answers) >= _MAX_ANSWERS:
-                self._answers.clear()
-            answer = self._answers[key] = self._evaluate(driver, entries)
+            answer = self._answers.store(key, self._evaluate(driver, entries))
         if isinstance(answer, str):
             raise SelectorError(self._expression, answer)
         return answer

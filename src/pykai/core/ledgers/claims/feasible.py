@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pykai.core.caching import Cache
 from pykai.core.cluster.claims.inventory import FAILED, MATCHED, NOT_MATCHED, Inventory
 from pykai.core.ledgers.claims.allocator import ClaimAllocation, RequestAllocation, allocate
 from pykai.core.model.axes import BoolArray, IntArray
@@ -175,13 +176,15 @@ def _search_finds(inventory: Inventory, plan: FeasibilityPlan, row: int, taken: 
     if inventory.broken_pools_at(row) or not partitions.node_local[devices].all():
         return not isinstance(allocate(inventory, row, claims, taken), ClaimRefusal)
     key = (claims, plan.facts[devices].tobytes(), taken[devices].tobytes())
-    answers = inventory.remember("answers", dict[object, bool])
+    answers = inventory.remember("answers", _no_answers)
     answer = answers.get(key)
     if answer is None:
-        if len(answers) >= _MAX_ANSWERS:
-            answers.clear()
-        answer = answers[key] = not isinstance(allocate(inventory, row, claims, taken), ClaimRefusal)
+        answer = answers.store(key, not isinstance(allocate(inventory, row, claims, taken), ClaimRefusal))
     return answer
+
+
+def _no_answers() -> Cache[object, bool]:
+    return Cache(_MAX_ANSWERS)
 
 
 def _build_plan(inventory: Inventory, claims: tuple[ClaimRequest, ...]) -> FeasibilityPlan:

@@ -20,6 +20,8 @@ import numpy as np
 from pykai.api import names
 from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import ExtendedResourceClaimAllocation
+from pykai.core import caching
+from pykai.core.caching import Cache
 from pykai.core.cluster.claims.inventory import DeviceId, Inventory
 from pykai.core.cluster.nodematching import matches_any_term
 from pykai.core.cluster.snapshot import Snapshot
@@ -78,10 +80,10 @@ class ClaimLedger:
         self._holdings = DeviceHoldings(snapshot, self.inventory)
         self._claims: dict[str, ClaimInUse] = {}
         #: what shapes without named claims need, by shape number
-        self._needs_by_shape: dict[int, _ClaimNeeds] = {}
+        self._needs_by_shape: Cache[int, _ClaimNeeds] = Cache()
         #: how to count for the claims of a shape, by shape and the resources that a claim serves
-        self._plans: dict[tuple[int, tuple[str, ...]], FeasibilityPlan] = {}
-        self._affects_other_nodes: dict[int, bool] = {}
+        self._plans: Cache[tuple[int, tuple[str, ...]], FeasibilityPlan] = Cache()
+        self._affects_other_nodes: Cache[int, bool] = Cache()
         #: increases with every change that may affect other nodes than the one changed
         self.cross_node_changes = 0
         self._load()
@@ -287,7 +289,10 @@ class ClaimLedger:
         if isinstance(claim.reachable, tuple):
             selector = self._result(claim).node_selector
             nodes = self._snapshot.nodes
-            claim.reachable = None if selector is None else matches_any_term(nodes, selector.node_selector_terms)
+            reach = None if selector is None else matches_any_term(nodes, selector.node_selector_terms)
+            if caching.enabled:
+                claim.reachable = reach
+            return reach
         return claim.reachable
 
     def _result(self, claim: ClaimInUse) -> AllocationResult:
@@ -298,7 +303,10 @@ class ClaimLedger:
             shape, row, name = claim.first_user
             request = self._request_of(shape, row, name)
             assert request is not None, "what was given was asked for"
-            claim.result = allocation_result(self.inventory, row, request, claim.allocation)
+            result = allocation_result(self.inventory, row, request, claim.allocation)
+            if caching.enabled:
+                claim.result = result
+            return result
         return claim.result
 
     def _request_of(self, shape: Shape, row: int, name: str) -> ClaimRequest | None:
@@ -316,8 +324,8 @@ class ClaimLedger:
             if shape.dra_backed and not affects_others:
                 extended = self._service.claim_for(shape, tuple(name for name, _ in shape.dra_backed))[1]
                 requests += [] if isinstance(extended, ClaimRefusal) else [extended]
-            affects_others = self._affects_other_nodes[shape.id] = affects_others or reaches_other_nodes(
-                self.inventory, requests
+            affects_others = self._affects_other_nodes.store(
+                shape.id, affects_others or reaches_other_nodes(self.inventory, requests)
             )
         return affects_others
 
@@ -394,7 +402,7 @@ class ClaimLedger:
         needs = _ClaimNeeds(tuple(requests), gpus, tuple(allocated.values()), is_unsatisfiable)
         if not has_named_claims:
             # Named claims may get their devices later.
-            self._needs_by_shape[shape.id] = needs
+            self._needs_by_shape.store(shape.id, needs)
         return needs
 
     def _plan(self, shape: Shape, served: tuple[str, ...], requests: tuple[ClaimRequest, ...]) -> FeasibilityPlan:
@@ -402,7 +410,7 @@ class ClaimLedger:
         key = (shape.id, served)
         plan = self._plans.get(key)
         if plan is None or (plan.claims is not requests and plan.claims != requests):
-            plan = self._plans[key] = feasibility_plan(self.inventory, requests)
+            plan = self._plans.store(key, feasibility_plan(self.inventory, requests))
         return plan
 
     def _shortage_codes(self, plane: IntArray, gpus: int, rows: IntArray) -> IntArray:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pykai.core.caching import Cache
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.model.axes import BoolArray, IntArray
 from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest
@@ -38,7 +39,9 @@ class ExtendedResourceService:
         self._allocatable = snapshot.allocatable
         self._objects = snapshot.claims
         self._makes_claims = claims
-        self._claims_made: dict[tuple[int, tuple[str, ...]], tuple[ExtendedRequests, ClaimRequest | ClaimRefusal]] = {}
+        self._claims_made: Cache[tuple[int, tuple[str, ...]], tuple[ExtendedRequests, ClaimRequest | ClaimRefusal]] = (
+            Cache()
+        )
 
     def served(self, shape: Shape, row: int) -> tuple[str, ...]:
         """Resources that a node serves by claims: it offers none of them itself."""
@@ -81,5 +84,5 @@ class ExtendedResourceService:
                 if self._makes_claims
                 else DRA_SWITCHED_OFF
             )
-            made = self._claims_made[shape.id, served] = (requests, request)
+            made = self._claims_made.store((shape.id, served), (requests, request))
         return made

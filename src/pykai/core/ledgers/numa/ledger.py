@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pykai.api.quantity import SATURATED
+from pykai.core.caching import Cache
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
@@ -41,6 +42,10 @@ INFEASIBLE, UNACCOUNTED = 0, -1
 
 #: Not on the node yet, so the daemon there has not counted it.
 _NOT_ON_NODE_YET = frozenset((TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.PIPELINED))
+
+
+#: Situations that a plan keeps.
+_MAX_SITUATIONS = 1 << 16
 
 
 class _ZonePlanes(NamedTuple):
@@ -86,7 +91,7 @@ class _AlignmentPlan:
         peaks = [max(need) for need in zip(*self._units[1], strict=True)] or [0] * len(names)
         # More than all units together can take of a zone makes no difference.
         self._limits = np.array([min(max(both), SATURATED) for both in zip(sums, peaks, strict=True)], dtype=np.int64)
-        self._results: dict[bytes, _AlignmentResult] = {}
+        self._results: Cache[bytes, _AlignmentResult] = Cache(_MAX_SITUATIONS)
 
     def align_all(self, left: IntArray) -> list[_AlignmentResult]:
         """What the request would get, for each of [node, zone, resource]."""
@@ -94,11 +99,13 @@ class _AlignmentPlan:
         width = cells.itemsize * cells.shape[1] * cells.shape[2]
         data = cells.tobytes()
         keys = [data[start : start + width] for start in range(0, len(data), width or 1)] or [b""] * len(cells)
-        results = self._results
+        known, results = self._results, []
         for position, key in enumerate(keys):
-            if key not in results:
-                results[key] = self._align(cells[position].tolist())
-        return [results[key] for key in keys]
+            result = known.get(key)
+            if result is None:
+                result = known.store(key, self._align(cells[position].tolist()))
+            results.append(result)
+        return results
 
     def _align(self, left: list[list[int]]) -> _AlignmentResult:
         taken = align_zones(self._layout.policy, self._offered, left, *self._units)
@@ -146,8 +153,9 @@ class ZoneLedger:
         #: [node] zones of the node; where they are not known, the most that any node has (gpu:N-14)
         self.zone_counts: IntArray = self._per_layout([len(layout.zones) for layout in numbers], self._most_zones)
         self._planes: _ZonePlanes | None = None
-        self._plans: dict[Hashable, _AlignmentPlan | None] = {}
-        self._relevant: dict[Shape, bool] = {}
+        #: plans, or None, by shape and layout and by request and layout
+        self._plans: Cache[Hashable, tuple[_AlignmentPlan | None]] = Cache()
+        self._relevant: Cache[Shape, bool] = Cache()
 
     def _per_layout(self, values: list[int] | list[bool], otherwise: int) -> IntArray:
         return np.array([*values, otherwise], dtype=np.int64)[self._layout_of]
@@ -164,7 +172,7 @@ class ZoneLedger:
             relevant = numa_request is not None and (
                 numa_request.guaranteed or any(name in self._devices for name, _ in numa_request.pod)
             )
-            self._relevant[shape] = relevant
+            self._relevant.store(shape, relevant)
         return relevant
 
     def concerns(self, shape: Shape) -> bool:
@@ -174,14 +182,16 @@ class ZoneLedger:
     def _plan(self, shape: Shape, number: int) -> _AlignmentPlan | None:
         """How a shape is aligned on nodes of a layout, None where it is not (gpu:N-7, N-8)."""
         key = (shape, number)
-        if key not in self._plans:
+        plan = self._plans.get(key)
+        if plan is None:
             numa_request = shape.numa
             assert numa_request is not None, "only shapes that zones concern have a plan"
             shared = (numa_request, number)
-            if shared not in self._plans:
-                self._plans[shared] = self._make_plan(numa_request, self._layouts[number])
-            self._plans[key] = self._plans[shared]
-        return self._plans[key]
+            plan = self._plans.get(shared)
+            if plan is None:
+                plan = self._plans.store(shared, (self._make_plan(numa_request, self._layouts[number]),))
+            self._plans.store(key, plan)
+        return plan[0]
 
     def _is_accounted(self, numa_request: NumaRequest | None, layout: ZoneLayout) -> bool:
         """Whether nodes of a layout align such pods (gpu:N-8)."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pykai.core.caching import Cache
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
@@ -37,11 +38,11 @@ class AttachmentLedger:
     def __init__(self, snapshot: Snapshot) -> None:
         self._nodes = snapshot.nodes
         self._storage = snapshot.storage
-        self._concerned: dict[int, bool] = {}
+        self._concerned: Cache[int, bool] = Cache()
         self._counts: dict[VolumeUse, list[int]] = {}
         #: driver -> [idle or free, node] volumes attached
         self._attached: dict[str, IntArray] = {}
-        self._limits: dict[str, IntArray] = {}
+        self._limits: Cache[str, IntArray] = Cache()
         #: volume that several pods use -> nodes that have it attached for pods that do not terminate
         self._attached_rows: dict[str, set[int]] = {}
         self._held: dict[str, tuple[VolumeUse, ...]] = {}
@@ -55,8 +56,9 @@ class AttachmentLedger:
         """Whether a driver attaches some volume, or a claim admits one pod only."""
         concerned = self._concerned.get(shape.id)
         if concerned is None:
-            concerned = self._concerned[shape.id] = any(
-                volume_request.driver or volume_request.single_pod_only for volume_request in shape.volumes
+            concerned = self._concerned.store(
+                shape.id,
+                any(volume_request.driver or volume_request.single_pod_only for volume_request in shape.volumes),
             )
         return concerned
 
@@ -162,7 +164,7 @@ class AttachmentLedger:
         if limit_by_row is None:
             limits = self._storage.limits
             listed = [limits.get(name, {}).get(driver, _NO_LIMIT) for name in self._nodes.names]
-            limit_by_row = self._limits[driver] = np.array(listed, dtype=np.int64)
+            limit_by_row = self._limits.store(driver, np.array(listed, dtype=np.int64))
         return limit_by_row
 
 

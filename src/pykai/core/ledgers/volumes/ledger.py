@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pykai.core.caching import Cache
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.storage import CapacityPool, VolumeFacts
 from pykai.core.cycle.request import PlacementRequest
@@ -76,10 +77,11 @@ class VolumeLedger:
     def __init__(self, snapshot: Snapshot) -> None:
         self._nodes = snapshot.nodes
         self._storage = snapshot.storage
-        self._concerned: dict[int, bool] = {}
+        self._concerned: Cache[int, bool] = Cache()
+        #: opened once: opening one counts what is being provisioned
         self._supplies: dict[str, ClassSupply] = {}
-        self._plans: dict[int, _VolumePlan] = {}
-        self._candidates: dict[VolumeRequest, VolumeCandidates] = {}
+        self._plans: Cache[int, _VolumePlan] = Cache()
+        self._candidates: Cache[VolumeRequest, VolumeCandidates] = Cache()
         #: capacity of claims whose volumes were being provisioned before the cycle
         self._provisioning: dict[str, int] = {}
         #: share -> how many hold it live, releasing, pipelined
@@ -95,7 +97,7 @@ class VolumeLedger:
         #: rows where something changed, undo included
         self._changed_rows: list[int] = []
         #: codes of all nodes by shape and key, and how many changed rows they include
-        self._columns: dict[Hashable, tuple[IntArray, int]] = {}
+        self._columns: Cache[Hashable, tuple[IntArray, int]] = Cache(_MAX_COLUMNS)
         self._held: dict[str, tuple[VolumeShare, ...]] = {}
         #: whether any pod has a claim to which this matters
         self.active = any(self.concerns(task.shape) for task in snapshot.tasks_with_volumes.values())
@@ -110,8 +112,8 @@ class VolumeLedger:
         """Whether the choice of a node decides about some claim, or capacity returns with the pod."""
         concerned = self._concerned.get(shape.id)
         if concerned is None:
-            concerned = self._concerned[shape.id] = any(
-                volume_request.waiting or volume_request.is_ephemeral for volume_request in shape.volumes
+            concerned = self._concerned.store(
+                shape.id, any(volume_request.waiting or volume_request.is_ephemeral for volume_request in shape.volumes)
             )
         return concerned
 
@@ -163,13 +165,11 @@ class VolumeLedger:
         column_key = (shape.id, self.state_key(request))
         codes, seen = self._columns.get(column_key, (None, 0))
         if codes is None:
-            if len(self._columns) >= _MAX_COLUMNS:
-                self._columns.clear()
             codes = self._codes(shape, plan)
         else:
             for row in set(self._changed_rows[seen:]):
                 codes[row] = self._code(shape, row)
-        self._columns[column_key] = (codes, len(self._changed_rows))
+        self._columns.store(column_key, (codes, len(self._changed_rows)))
         return codes[rows].copy()
 
     def _codes(self, shape: Shape, plan: _VolumePlan) -> IntArray:
@@ -343,7 +343,7 @@ class VolumeLedger:
     def _plan(self, shape: Shape) -> _VolumePlan:
         plan = self._plans.get(shape.id)
         if plan is None:
-            plan = self._plans[shape.id] = self._make_plan(shape)
+            plan = self._plans.store(shape.id, self._make_plan(shape))
         return plan
 
     def _make_plan(self, shape: Shape) -> _VolumePlan:
@@ -385,7 +385,8 @@ class VolumeLedger:
     def _candidates_for(self, volume_request: VolumeRequest) -> VolumeCandidates:
         candidates = self._candidates.get(volume_request)
         if candidates is None:
-            candidates = self._candidates[volume_request] = VolumeCandidates(self._nodes, self._storage, volume_request)
+            candidates = VolumeCandidates(self._nodes, self._storage, volume_request)
+            self._candidates.store(volume_request, candidates)
         return candidates
 
     def _update_sums(self, share: VolumeShare, change: list[int]) -> None:
