@@ -97,7 +97,7 @@ async def test_a_pod_that_its_gang_lists_later_gets_its_subgroup() -> None:
         clique_set = await place.create(POD_CLIQUE_SETS, "s")
         await place.create(POD_GANGS, "g", spec=pods_of_gang())
         await place.pod("late", by=clique_set, labels=IN_GANG)
-        async with place.running(grouper()):
+        async with place.running(grouper(owner_memory_s=1e9)):
             await place.pods.wait_until(assigned("late"))
             assert (await place_of(place, "late"))[1] is None
             await place.client.patch(POD_GANGS, "g", {"spec": pods_of_gang("late")}, "default")
