@@ -27,6 +27,7 @@ from pykai.api.core import Namespace, Pod, PriorityClass
 from pykai.api.keys import object_key
 from pykai.api.meta import ObjectMeta, OwnerReference, Wire
 from pykai.api.scheduling import PodGroup
+from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.kube import resources
 from pykai.kube.backoff import Backoff
 from pykai.kube.cachesync import wait_for_sync
@@ -69,8 +70,8 @@ _BACKOFF: Final = Backoff(1.0, 60.0)
 _CONFLICT_BACKOFF: Final = Backoff(0.04, 60.0)
 #: Cluster seconds until a deleted group is recreated: if its workload was deleted, its pods are gone by then.
 _RECREATE_DELAY_S: Final = 1.0
-#: Cluster seconds until a pod without subgroup is grouped again: the scheduler refuses it, and its workload may change.
-_NO_SUBGROUP_RETRY_S: Final = 5.0
+#: Least and most cluster seconds until a pod without subgroup is grouped again.
+_NO_SUBGROUP_RETRY_S: Final = (5.0, 60.0)
 #: Pods after which to yield to the event loop: a pod that is grouped already never awaits.
 _YIELD_EVERY: Final = 50
 
@@ -299,9 +300,21 @@ class PodGrouper(ReconcilingService):
             except NotFound:
                 return None
         if meta.sub_groups and not meta.pod_sub_group:
-            return _NO_SUBGROUP_RETRY_S
+            return self._no_subgroup_delay_s(pod)
         unwatched = any(not self._owners.is_watched(owner.api_version, owner.kind) for owner in owners)
         return self._owners.memory_s if unwatched else None
+
+    def _no_subgroup_delay_s(self, pod: Pod) -> float:
+        """When to group a pod without subgroup again: the scheduler refuses it until its workload changes.
+
+        The delay is the age of the pod, so it doubles: ten thousand such pods must not keep the service busy.
+        """
+        least_s, most_s = _NO_SUBGROUP_RETRY_S
+        try:
+            created_ns = parse_timestamp(pod.metadata.creation_timestamp or "")
+        except TimestampError:
+            return most_s
+        return min(max(self._clock.now().timestamp() - created_ns / 1e9, least_s), most_s)
 
     def _report_problems(self, meta: Metadata, pod: Pod) -> None:
         """Report ignored values of the workload once per group, on the group and on this pod."""
