@@ -90,7 +90,7 @@ def processes(plane: ControlPlane, folder: Path) -> Iterator[dict[str, subproces
 
 @contextmanager
 def admission(plane: ControlPlane, folder: Path, kubectl: Kubectl) -> Iterator[None]:
-    """`kai run admission`, registered once it is ready, as docs/binder.md says."""
+    """`kai run admission`, registered once it is ready, as docs/admission.md says."""
     authority = Authority()
     issued = authority.issue("admission")
     (folder / "ca.crt").write_bytes(authority.pem)
