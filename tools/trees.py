@@ -39,7 +39,7 @@ Job = TypeVar("Job")
 Done = TypeVar("Done")
 
 #: What a copy of the tree holds.
-COPIED = ("src", "tests", "tools", "pyproject.toml")
+COPIED = ("src", "tests", "tools", "docs", "examples", "pyproject.toml")
 #: Keep failures cheap: every change should fail a test, and the reason is not read.
 _TERSE = ("-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=line")
 PYTEST = (*_TERSE, "-o", "timeout=0", "--hypothesis-seed=0", "-x", "-n", "0")
