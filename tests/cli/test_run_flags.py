@@ -209,8 +209,8 @@ def test_kais_flag_for_health_has_an_effect_wherever_it_is_known(service: str) -
     assert "health-probe-bind-address" in SERVICES[service].addresses
 
 
-def test_all_stands_for_every_service_that_needs_nothing_but_a_cluster() -> None:
-    assert set(services_in_all()) == set(SERVICES) - {"machines", "admission"}
+def test_all_stands_for_every_service_that_every_cluster_needs() -> None:
+    assert set(services_in_all()) == set(SERVICES) - {"machines", "admission", "nodescale"}
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -77,7 +77,7 @@ def test_names_and_uids_must_be_those_of_the_cluster(plan: UnfinishedBinds, text
 
 def test_a_queue_that_is_not_a_leaf_takes_nothing() -> None:
     built = cluster(nodes=1, gpus=4).queue("q").queue("below", parent="q").gang("train", 1, gpu=1)
-    assert "no leaf queue" in why(resumed(built, unfinished("train", _0="node-0")), "train-0")
+    assert "is not a leaf queue" in why(resumed(built, unfinished("train", _0="node-0")), "train-0")
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ async def test_a_brief_write_gives_the_identity_only() -> None:
     patched = await client.patch(PODS, "a", {"metadata": {"labels": {"x": "y"}}}, "default", brief=True)
     assert patched["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
     server.answer(Response(200, b"hello"))
-    with pytest.raises(ConnectionLost, match="no object"):
+    with pytest.raises(ConnectionLost, match="not an object"):
         await client.patch(PODS, "a", {}, "default", brief=True)
 
 
@@ -309,7 +309,7 @@ async def test_an_answer_that_is_no_json_is_a_lost_one() -> None:
     client = Client(server)
     with pytest.raises(ConnectionLost):
         await client.get_raw(PODS, "a", "default")
-    with pytest.raises(ConnectionLost, match="no list"):
+    with pytest.raises(ConnectionLost, match="not a list"):
         await client.list(PODS, into=Pod)
 
 

@@ -96,6 +96,18 @@ def test_impossible_numbers_are_refused(group: Raw, path: str) -> None:
         grouped(in_group(), cluster(group))
 
 
+def test_more_groups_than_a_pod_group_can_have_are_refused() -> None:
+    many = [workers(f"g{number}", replicas=1) for number in range(1024)]
+    with pytest.raises(GroupingError, match=r"spec.workerGroupSpecs: 1024 groups; with the head at most 1024"):
+        grouped(in_group(), cluster(*many))
+    assert len(grouped(in_group(), cluster(*many[1:])).sub_groups) == 1024
+
+
+def test_many_groups_whose_names_become_one_stay_apart() -> None:
+    alike = [workers("g" + "!" * (number + 1), replicas=1) for number in range(500)]
+    assert len(minimums(grouped(in_group(), cluster(*alike)))) == 501
+
+
 def test_the_priority_label_of_ray_wins_unchecked() -> None:
     """workloads:T-80."""
     top = cluster(labels={"ray.io/priority-class-name": "x", "priorityClassName": "build"})

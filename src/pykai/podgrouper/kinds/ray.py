@@ -22,7 +22,7 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.meta import Int64, Wire
 from pykai.api.nulls import describe_value
-from pykai.api.scheduling import SubGroup, TopologyConstraint
+from pykai.api.scheduling import MOST_SUBGROUPS, SubGroup, TopologyConstraint
 from pykai.podgrouper.constraints import group_constraint
 from pykai.podgrouper.defaults import default_metadata
 from pykai.podgrouper.metadata import GroupingError, GroupingSettings, Metadata, ObjectName, Owner, Readers
@@ -139,6 +139,9 @@ def _sub_groups(cluster: Owner) -> _RaySubGroups:
     sub_groups = [_sub_group(cluster, _HEAD, 1, spec.head_group_spec.template)]
     routes = {_HEAD: _HEAD}
     taken = {_HEAD}
+    if len(spec.worker_group_specs) >= MOST_SUBGROUPS:
+        problem = f"{len(spec.worker_group_specs)} groups; with the head at most {MOST_SUBGROUPS} can start together"
+        raise GroupingError(f"{describe_owner(cluster)}: spec.workerGroupSpecs: {problem}")
     for number, workers in enumerate(spec.worker_group_specs):
         path = f"spec.workerGroupSpecs[{number}]"
         count = _worker_count(cluster, path, workers)
@@ -148,7 +151,7 @@ def _sub_groups(cluster: Owner) -> _RaySubGroups:
         if label in routes:
             problem = f"{describe_value(label)} names two groups; rename one"
             raise GroupingError(f"{describe_owner(cluster)}: {path}.groupName: {problem}")
-        name = routes[label] = _free_name(_valid_name(label) or f"worker-group-{number}", taken)
+        name = routes[label] = _free_name(_valid_name(label) or f"worker-group-{number}", taken, number)
         taken.add(name)
         sub_groups.append(_sub_group(cluster, name, count, workers.template))
     return _RaySubGroups(tuple(sub_groups), routes)
@@ -190,10 +193,10 @@ def _valid_name(text: str) -> str:
     return _NOT_IN_NAMES.sub("-", text.lower())[:_MAX_NAME_LENGTH].strip("-")
 
 
-def _free_name(name: str, taken: Collection[str]) -> str:
-    """A name that no other subgroup has."""
-    candidate, number = name, 0
+def _free_name(name: str, taken: Collection[str], number: int = 1) -> str:
+    """A name that no other subgroup has; each group begins with another number, so that few are tried."""
+    candidate = name
     while candidate in taken:
-        number += 1
         candidate = f"{name[: _MAX_NAME_LENGTH - 1 - len(str(number))]}-{number}"
+        number += 1
     return candidate
