@@ -108,6 +108,18 @@ async def test_a_scaling_pod_that_ended_is_deleted(place: ServiceCluster) -> Non
         await place.pods.wait_until(for_pods())
 
 
+async def test_a_pod_that_still_fits_nowhere_gets_the_next_one_and_its_event_is_counted(place: ServiceCluster) -> None:
+    def is_counted(events: Store[dict[str, Any]]) -> bool:
+        return any(event["reason"] == "ScaleUpRequested" and event["count"] == 2 for event in events.values())
+
+    async with place.running(adjuster(cooldown_s=0.0)):
+        await unschedulable(place, "p", "0.7")
+        await place.pods.wait_until(for_pods("p"))
+        await place.wait_for_warning("p", "ScaleUpRequested")
+        await place.pod_status(scaling_pods(place.pods)["p"].metadata.name, SCALING, phase="Succeeded")
+        await place.events.wait_until(is_counted)
+
+
 async def test_t127_a_pod_that_is_refused_stops_no_other(place: ServiceCluster) -> None:
     wire = place.wire()
 
