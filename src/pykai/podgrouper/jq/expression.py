@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from pykai.podgrouper.jq.budget import MAX_RESULTS, Budget, JqError, JqLimit
-from pykai.podgrouper.jq.nodes import Node, Path, Scope
+from pykai.podgrouper.jq.nodes import FieldPath, JqNode, JqScope
 from pykai.podgrouper.jq.parser import parse
 from pykai.podgrouper.jq.values import Json
 
@@ -16,13 +16,13 @@ class Expression:
     """An expression of the subset."""
 
     text: str
-    root: Node
+    root: JqNode
 
     def outputs(self, value: Json, budget: Budget) -> list[Json]:
         """All results; raises `JqError` with the expression and the position where it fails (workloads:KT-3)."""
         results: list[Json] = []
         try:
-            for result in self.root.run(value, Scope(budget)):
+            for result in self.root.run(value, JqScope(budget)):
                 if len(results) >= MAX_RESULTS:
                     raise JqLimit(f"it has more than {MAX_RESULTS} results")
                 results.append(result)
@@ -30,7 +30,7 @@ class Expression:
             raise error.within(self.text) from None
         return results
 
-    def reads_only(self, paths: Collection[Path]) -> bool:
+    def reads_only(self, paths: Collection[FieldPath]) -> bool:
         """Whether every field that it reads of its input lies at or below one of these."""
         return all(any(read[: len(path)] == path for path in paths) for read in self.root.reads())
 

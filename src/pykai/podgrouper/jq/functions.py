@@ -12,7 +12,7 @@ from typing import Final
 
 from pykai.podgrouper.jq import values
 from pykai.podgrouper.jq.budget import Budget, JqError, JqUnsupported
-from pykai.podgrouper.jq.nodes import Function, Node, Scope
+from pykai.podgrouper.jq.nodes import Function, JqNode, JqScope
 from pykai.podgrouper.jq.values import Json, compare, describe, spend_for, truthy, type_name
 
 _NUMBER: Final = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -22,7 +22,7 @@ _MAX_NUMBER_LENGTH: Final = 40
 def _of_value(function: Callable[[Json, Budget], Json]) -> Function:
     """A function of its input alone."""
 
-    def run(value: Json, _: tuple[Node, ...], scope: Scope) -> Iterator[Json]:
+    def run(value: Json, _: tuple[JqNode, ...], scope: JqScope) -> Iterator[Json]:
         yield function(value, scope.budget)
 
     return run
@@ -31,7 +31,7 @@ def _of_value(function: Callable[[Json, Budget], Json]) -> Function:
 def _of_argument(function: Callable[[Json, Json, Budget], Json]) -> Function:
     """A function of its input and one value."""
 
-    def run(value: Json, arguments: tuple[Node, ...], scope: Scope) -> Iterator[Json]:
+    def run(value: Json, arguments: tuple[JqNode, ...], scope: JqScope) -> Iterator[Json]:
         for argument in arguments[0].run(value, scope):
             yield function(value, argument, scope.budget)
 
@@ -46,27 +46,27 @@ def _entries(value: Json, budget: Budget) -> Iterator[Json]:
         yield entry
 
 
-def _select(value: Json, arguments: tuple[Node, ...], scope: Scope) -> Iterator[Json]:
+def _select(value: Json, arguments: tuple[JqNode, ...], scope: JqScope) -> Iterator[Json]:
     for each in arguments[0].run(value, scope):
         if truthy(each):
             yield value
 
 
-def _map(value: Json, arguments: tuple[Node, ...], scope: Scope) -> Iterator[Json]:
+def _map(value: Json, arguments: tuple[JqNode, ...], scope: JqScope) -> Iterator[Json]:
     yield [result for entry in _entries(value, scope.budget) for result in arguments[0].run(entry, scope)]
 
 
-def _first_of(value: Json, arguments: tuple[Node, ...], scope: Scope) -> Iterator[Json]:
+def _first_of(value: Json, arguments: tuple[JqNode, ...], scope: JqScope) -> Iterator[Json]:
     for each in arguments[0].run(value, scope):
         yield each
         return
 
 
-def _empty(value: Json, arguments: tuple[Node, ...], scope: Scope) -> Iterator[Json]:
+def _empty(value: Json, arguments: tuple[JqNode, ...], scope: JqScope) -> Iterator[Json]:
     return iter(())
 
 
-def _not_null(value: Json, arguments: tuple[Node, ...], scope: Scope) -> Iterator[Json]:
+def _not_null(value: Json, arguments: tuple[JqNode, ...], scope: JqScope) -> Iterator[Json]:
     if value is not None:
         yield value
 
@@ -74,7 +74,7 @@ def _not_null(value: Json, arguments: tuple[Node, ...], scope: Scope) -> Iterato
 def _quantifier(decisive: bool) -> Function:
     """`any` (a true result decides) and `all` (a false one), with no, one or two arguments."""
 
-    def run(value: Json, arguments: tuple[Node, ...], scope: Scope) -> Iterator[Json]:
+    def run(value: Json, arguments: tuple[JqNode, ...], scope: JqScope) -> Iterator[Json]:
         entries = arguments[0].run(value, scope) if len(arguments) == 2 else _entries(value, scope.budget)
         for entry in entries:
             for result in arguments[-1].run(entry, scope) if arguments else (entry,):

@@ -18,7 +18,7 @@ from pykai.podgrouper.jq import values
 from pykai.podgrouper.jq.budget import MAX_DEPTH, Budget, JqError, JqLimit, JqUnsupported
 from pykai.podgrouper.jq.values import Json, compare, describe, truthy
 
-Path = tuple[str, ...]
+FieldPath = tuple[str, ...]
 
 
 class TooDeep(Exception):
@@ -29,34 +29,34 @@ class TooDeep(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class JqScope:
     """What is known around a part."""
 
     budget: Budget
     variables: Mapping[str, Json] = field(default_factory=dict)
 
-    def bound(self, name: str, value: Json) -> Scope:
+    def bound(self, name: str, value: Json) -> JqScope:
         """The same with one more variable."""
-        return Scope(self.budget, {**self.variables, name: value})
+        return JqScope(self.budget, {**self.variables, name: value})
 
 
-class Node:
+class JqNode:
     """A part of an expression."""
 
     __slots__ = ("children", "depth", "position")
 
-    def __init__(self, position: int, *children: Node) -> None:
+    def __init__(self, position: int, *children: JqNode) -> None:
         self.position = position
         self.children = children
         self.depth: int = 1 + max((child.depth for child in children), default=0)
         if self.depth > MAX_DEPTH:
             raise TooDeep(position)
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
         """The results for an input."""
         raise NotImplementedError
 
-    def reads(self) -> Iterator[Path]:
+    def reads(self) -> Iterator[FieldPath]:
         """The fields of the input that this part looks at."""
         return chain.from_iterable(child.reads() for child in self.children)
 
@@ -67,22 +67,22 @@ class Node:
         return error
 
 
-class Identity(Node):
+class Identity(JqNode):
     """`.`"""
 
     __slots__ = ()
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         scope.budget.spend()
         yield value
 
-    def reads(self) -> Iterator[Path]:
-        """See `Node`."""
+    def reads(self) -> Iterator[FieldPath]:
+        """See `JqNode`."""
         yield ()
 
 
-class Literal(Node):
+class Literal(JqNode):
     """A number or a text."""
 
     __slots__ = ("value",)
@@ -91,13 +91,13 @@ class Literal(Node):
         super().__init__(position)
         self.value = value
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         scope.budget.spend()
         yield self.value
 
 
-class Variable(Node):
+class Variable(JqNode):
     """`$name`"""
 
     __slots__ = ("name",)
@@ -106,23 +106,23 @@ class Variable(Node):
         super().__init__(position)
         self.name = name
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         scope.budget.spend()
         yield scope.variables[self.name]
 
 
-class Index(Node):
+class Index(JqNode):
     """`TERM[KEY]` and `TERM.key`, with `?` (`optional`) only where it fits; KEY has the input of the whole."""
 
     __slots__ = ("base", "key", "optional")
 
-    def __init__(self, position: int, base: Node, key: Node, *, optional: bool = False) -> None:
+    def __init__(self, position: int, base: JqNode, key: JqNode, *, optional: bool = False) -> None:
         super().__init__(position, base, key)
         self.base, self.key, self.optional = base, key, optional
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         for key in self.key.run(value, scope):
             for each in self.base.run(value, scope):
                 scope.budget.spend()
@@ -136,24 +136,24 @@ class Index(Node):
                 elif not self.optional:
                     raise JqError(f"{describe(each)} has no entry for {describe(key)}", self.position)
 
-    def reads(self) -> Iterator[Path]:
-        """See `Node`."""
+    def reads(self) -> Iterator[FieldPath]:
+        """See `JqNode`."""
         if isinstance(self.key, Literal) and isinstance(self.key.value, str):
             return ((*path, self.key.value) for path in self.base.reads())
         return super().reads()
 
 
-class Iterate(Node):
+class Iterate(JqNode):
     """`TERM[]`, with `?` (`optional`) only of what has entries"""
 
     __slots__ = ("base", "optional")
 
-    def __init__(self, position: int, base: Node, *, optional: bool = False) -> None:
+    def __init__(self, position: int, base: JqNode, *, optional: bool = False) -> None:
         super().__init__(position, base)
         self.base, self.optional = base, optional
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         for each in self.base.run(value, scope):
             if not isinstance(each, list | dict):
                 if self.optional:
@@ -164,17 +164,17 @@ class Iterate(Node):
                 yield entry
 
 
-class Suppress(Node):
+class Suppress(JqNode):
     """`TERM?` behind anything but a path step: an error ends the results without being one."""
 
     __slots__ = ("base",)
 
-    def __init__(self, position: int, base: Node) -> None:
+    def __init__(self, position: int, base: JqNode) -> None:
         super().__init__(position, base)
         self.base = base
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         try:
             yield from self.base.run(value, scope)
         except (JqLimit, JqUnsupported):
@@ -183,62 +183,62 @@ class Suppress(Node):
             return
 
 
-class Pipe(Node):
+class Pipe(JqNode):
     """`A | B`"""
 
     __slots__ = ("first", "then")
 
-    def __init__(self, position: int, first: Node, then: Node) -> None:
+    def __init__(self, position: int, first: JqNode, then: JqNode) -> None:
         super().__init__(position, first, then)
         self.first, self.then = first, then
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         for each in self.first.run(value, scope):
             yield from self.then.run(each, scope)
 
-    def reads(self) -> Iterator[Path]:
-        """See `Node`: what follows reads the results of the first."""
+    def reads(self) -> Iterator[FieldPath]:
+        """See `JqNode`: what follows reads the results of the first."""
         return self.first.reads()
 
 
-class Bind(Node):
+class JqBind(JqNode):
     """`TERM as $name | BODY`"""
 
     __slots__ = ("body", "name", "source")
 
-    def __init__(self, position: int, source: Node, name: str, body: Node) -> None:
+    def __init__(self, position: int, source: JqNode, name: str, body: JqNode) -> None:
         super().__init__(position, source, body)
         self.source, self.name, self.body = source, name, body
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         for each in self.source.run(value, scope):
             yield from self.body.run(value, scope.bound(self.name, each))
 
 
-class Comma(Node):
+class Comma(JqNode):
     """`A, B`"""
 
     __slots__ = ()
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         for child in self.children:
             yield from child.run(value, scope)
 
 
-class Alternative(Node):
+class JqAlternative(JqNode):
     """`A // B`: the results of A that are neither null nor false; without any, those of B."""
 
     __slots__ = ("first", "otherwise")
 
-    def __init__(self, position: int, first: Node, otherwise: Node) -> None:
+    def __init__(self, position: int, first: JqNode, otherwise: JqNode) -> None:
         super().__init__(position, first, otherwise)
         self.first, self.otherwise = first, otherwise
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         found = False
         for each in self.first.run(value, scope):
             if truthy(each):
@@ -248,17 +248,17 @@ class Alternative(Node):
             yield from self.otherwise.run(value, scope)
 
 
-class Logic(Node):
+class Logic(JqNode):
     """`A and B`, `A or B`; B is not evaluated where A decides."""
 
     __slots__ = ("decisive", "first", "then")
 
-    def __init__(self, position: int, first: Node, then: Node, *, decisive: bool) -> None:
+    def __init__(self, position: int, first: JqNode, then: JqNode, *, decisive: bool) -> None:
         super().__init__(position, first, then)
         self.first, self.then, self.decisive = first, then, decisive
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         for one in self.first.run(value, scope):
             if truthy(one) is self.decisive:
                 yield self.decisive
@@ -284,17 +284,17 @@ OPERATIONS: Final[dict[str, _Operation]] = {
 }
 
 
-class Operation(Node):
+class Operation(JqNode):
     """Arithmetic and comparison; the results of the right side vary slowest."""
 
     __slots__ = ("left", "operation", "right")
 
-    def __init__(self, position: int, operator: str, left: Node, right: Node) -> None:
+    def __init__(self, position: int, operator: str, left: JqNode, right: JqNode) -> None:
         super().__init__(position, left, right)
         self.left, self.right, self.operation = left, right, OPERATIONS[operator]
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         for other in self.right.run(value, scope):
             for one in self.left.run(value, scope):
                 scope.budget.spend()
@@ -305,43 +305,43 @@ class Operation(Node):
                 yield result
 
 
-class Collect(Node):
+class Collect(JqNode):
     """`[A]`: the results of A as one list; `[]` without A."""
 
     __slots__ = ()
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         scope.budget.spend()
         yield [each for child in self.children for each in child.run(value, scope)]
 
 
-class If(Node):
+class If(JqNode):
     """`if A then B else C end`; without C the input."""
 
     __slots__ = ("condition", "otherwise", "then")
 
-    def __init__(self, position: int, condition: Node, then: Node, otherwise: Node) -> None:
+    def __init__(self, position: int, condition: JqNode, then: JqNode, otherwise: JqNode) -> None:
         super().__init__(position, condition, then, otherwise)
         self.condition, self.then, self.otherwise = condition, then, otherwise
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         for each in self.condition.run(value, scope):
             yield from (self.then if truthy(each) else self.otherwise).run(value, scope)
 
 
-class Call(Node):
+class JqCall(JqNode):
     """A function with its arguments, which it evaluates itself."""
 
     __slots__ = ("function", "name")
 
-    def __init__(self, position: int, name: str, function: Function, arguments: tuple[Node, ...]) -> None:
+    def __init__(self, position: int, name: str, function: Function, arguments: tuple[JqNode, ...]) -> None:
         super().__init__(position, *arguments)
         self.name, self.function = name, function
 
-    def run(self, value: Json, scope: Scope) -> Iterator[Json]:
-        """See `Node`."""
+    def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
+        """See `JqNode`."""
         scope.budget.spend()
         try:
             yield from self.function(value, self.children, scope)
@@ -350,10 +350,10 @@ class Call(Node):
                 error.reason = f"{self.name}: {error.reason}"
             raise self.failed(error) from None
 
-    def reads(self) -> Iterator[Path]:
-        """See `Node`: most functions read their input."""
+    def reads(self) -> Iterator[FieldPath]:
+        """See `JqNode`: most functions read their input."""
         yield ()
 
 
 #: a function of jq: its input, its arguments, the scope
-Function = Callable[[Json, tuple[Node, ...], Scope], Iterator[Json]]
+Function = Callable[[Json, tuple[JqNode, ...], JqScope], Iterator[Json]]

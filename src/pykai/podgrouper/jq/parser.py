@@ -11,7 +11,7 @@ from pykai.podgrouper.jq import nodes, values
 from pykai.podgrouper.jq.budget import MAX_DEPTH, JqError, JqSyntaxError
 from pykai.podgrouper.jq.functions import FUNCTIONS
 from pykai.podgrouper.jq.lexer import Token, tokens
-from pykai.podgrouper.jq.nodes import Node
+from pykai.podgrouper.jq.nodes import JqNode
 
 
 class _Level(NamedTuple):
@@ -36,7 +36,7 @@ _KEYWORDS: Final = frozenset(
 _PUNCTUATION: Final = frozenset(("as", "and", "or", "then", "elif", "else", "end"))
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> JqNode:
     """The parts of an expression."""
     parser = _Parser(text)
     try:
@@ -56,7 +56,7 @@ class _Parser:
         #: variables in scope, innermost last
         self._variables: list[str] = []
 
-    def expression(self, tightness: int) -> Node:
+    def expression(self, tightness: int) -> JqNode:
         """An expression of operators that bind at least as tightly."""
         self._nesting += 1
         if self._nesting > MAX_DEPTH:
@@ -81,7 +81,7 @@ class _Parser:
         if self._peek().kind != "end":
             raise self._unexpected("an operator or the end")
 
-    def _combined(self, token: Token, left: Node, right: Node) -> Node:
+    def _combined(self, token: Token, left: JqNode, right: JqNode) -> JqNode:
         position = token.position
         match token.value:
             case "|":
@@ -89,7 +89,7 @@ class _Parser:
             case ",":
                 return nodes.Comma(position, left, right)
             case "//":
-                return nodes.Alternative(position, left, right)
+                return nodes.JqAlternative(position, left, right)
             case "or":
                 return nodes.Logic(position, left, right, decisive=True)
             case "and":
@@ -97,7 +97,7 @@ class _Parser:
             case operator:
                 return nodes.Operation(position, operator, left, right)
 
-    def _binding(self, source: Node) -> Node:
+    def _binding(self, source: JqNode) -> JqNode:
         position = self._take().position
         name = self._take()
         if name.kind != "variable":
@@ -106,9 +106,9 @@ class _Parser:
         self._variables.append(name.value)
         body = self.expression(1)
         self._variables.pop()
-        return nodes.Bind(position, source, name.value, body)
+        return nodes.JqBind(position, source, name.value, body)
 
-    def _term(self) -> Node:
+    def _term(self) -> JqNode:
         token = self._take()
         node = self._simple_term(token)
         # Parentheses make a whole of what they hold.
@@ -132,7 +132,7 @@ class _Parser:
                 return node
             closed = False
 
-    def _simple_term(self, token: Token) -> Node:
+    def _simple_term(self, token: Token) -> JqNode:
         position = token.position
         match token.kind, token.value:
             case "operator", ".":
@@ -171,7 +171,7 @@ class _Parser:
             case _:
                 raise self._unexpected("a path, a value or a function", token)
 
-    def _optional(self, node: Node, position: int) -> Node:
+    def _optional(self, node: JqNode, position: int) -> JqNode:
         """A `?` suppresses the errors of the last step of a path, not of the steps before it."""
         match node:
             case nodes.Index(base=base, key=key, optional=False):
@@ -181,13 +181,13 @@ class _Parser:
             case _:
                 return nodes.Suppress(position, node)
 
-    def _quoted_key(self) -> Node:
+    def _quoted_key(self) -> JqNode:
         token = self._take()
         if token.kind != "text":
             raise self._unexpected('a field, as in .name or ."name",', token)
         return nodes.Literal(token.position, token.value)
 
-    def _brackets(self, base: Node) -> Node:
+    def _brackets(self, base: JqNode) -> JqNode:
         position = self._take().position
         if self._is_operator("]"):
             self._take()
@@ -200,7 +200,7 @@ class _Parser:
         self._expect("]")
         return nodes.Index(position, base, key)
 
-    def _condition(self, position: int) -> Node:
+    def _condition(self, position: int) -> JqNode:
         condition = self.expression(0)
         self._expect("then")
         then = self.expression(0)
@@ -220,11 +220,11 @@ class _Parser:
             raise self._unexpected("`elif`, `else` or `end`", following)
         return nodes.If(position, condition, then, nodes.Identity(position))
 
-    def _call(self, token: Token) -> Node:
+    def _call(self, token: Token) -> JqNode:
         name = token.value
         if name in _KEYWORDS:
             raise self._error(token, f"`{name}` is not part of the subset")
-        arguments: list[Node] = []
+        arguments: list[JqNode] = []
         if self._is_operator("("):
             separator = "("
             while separator != ")":
@@ -241,7 +241,7 @@ class _Parser:
                 takes = " or ".join(map(str, counts))
                 raise self._error(token, f"the function {name} takes {takes} arguments, not {len(arguments)}")
             raise self._error(token, f"the function {name} is not part of the subset")
-        return nodes.Call(token.position, name, function, tuple(arguments))
+        return nodes.JqCall(token.position, name, function, tuple(arguments))
 
     def _number(self, token: Token, digits: str) -> int | float:
         try:
