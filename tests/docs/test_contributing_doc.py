@@ -48,7 +48,7 @@ def test_commits_that_are_examples_exist() -> None:
     named = re.findall(r"`git show ([0-9a-f]{7,})`", WHERE)
     assert named
     if not (ROOT / ".git").exists():
-        skip_loudly("this is no git checkout; run it in a clone of the repository")
+        skip_loudly("this is not a git checkout; run it in a clone of the repository")
     if git("rev-parse", "--is-shallow-repository") == "true":
         skip_loudly("the clone is shallow; run `git fetch --unshallow` first")
     for commit in named:

@@ -50,7 +50,7 @@ def test_the_pods_of_a_revision_are_a_group() -> None:
 
 @pytest.mark.parametrize("text", ["many", "", " 3", "-1", "2147483648", "1_0"])
 def test_a_minimum_that_is_no_number_is_one(text: str) -> None:
-    """workloads:WK-KN; the Revision is told."""
+    """workloads:WK-KN: such a value is reported about the Revision."""
     meta = found(above=revision(annotations={MIN_SCALE: text}))
     assert meta.min_available == 1
     assert [(problem.subject, repr(text) in problem.text) for problem in meta.problems] == [

@@ -132,7 +132,7 @@ async def test_a_pod_whose_group_has_moved_does_not_keep_its_old_queue(server: S
     lookups = QueueLookups(runtime)
     await runtime.caches.start()
     await runtime.caches.wait_for_sync()
-    # From here on the caches lag for ever.
+    # From here on the caches never catch up.
     await runtime.caches.stop()
     assert await lookups.live_pod("top") == f"{NAMESPACE}/p"
     await admin.patch(POD_GROUPS, "g", {"spec": {"queue": "new"}}, NAMESPACE)

@@ -60,7 +60,7 @@ def _fields(ctx: click.Context, parameter: click.Parameter, value: str | None) -
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--files", metavar="GLOB", callback=_names, help="Only files of this name; several parted by commas.")
+@click.option("--files", metavar="GLOB", callback=_names, help="Only files of this name; separate several by commas.")
 @click.option(
     "--expect",
     "fields",

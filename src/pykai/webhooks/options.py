@@ -127,7 +127,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "certificate-hosts",
         "",
         _hosts,
-        "more names and addresses of the service, parted by commas (not in KAI Scheduler)",
+        "further names and addresses of the service, separated by commas (not in KAI Scheduler)",
         field="hosts",
     ),
     Flag(

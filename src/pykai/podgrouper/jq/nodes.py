@@ -9,6 +9,7 @@ As in jq, a part may have no, one or many results, and an operator has one for e
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -40,7 +41,7 @@ class JqScope:
         return JqScope(self.budget, {**self.variables, name: value})
 
 
-class JqNode:
+class JqNode(ABC):
     """A part of an expression."""
 
     __slots__ = ("children", "depth", "position")
@@ -52,9 +53,9 @@ class JqNode:
         if self.depth > MAX_DEPTH:
             raise TooDeep(position)
 
+    @abstractmethod
     def run(self, value: Json, scope: JqScope) -> Iterator[Json]:
         """The results for an input."""
-        raise NotImplementedError
 
     def reads(self) -> Iterator[FieldPath]:
         """The fields of the input that this part looks at."""

@@ -84,7 +84,7 @@ class GangTakeover:
             try:
                 resumed, seen_generation = await query_engine(partial(resume, unfinished=unfinished))
             except Exception:
-                # A new leader must start; pods of these plans are scheduled anew.
+                # A new leader must start, so pods of these plans are scheduled again.
                 log.exception("the plans that were left behind cannot be checked; none of their pods is bound")
         binds: dict[str, list[Bind]] = {}
         for bind in resumed.binds:
