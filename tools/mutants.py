@@ -161,7 +161,7 @@ def main(given: Sequence[str] | None = None) -> int:
 def _run(mutants: dict[Mutant, Broken], first: Tree, options: argparse.Namespace) -> int:
     began = time.monotonic()
     workers = max(1, min(options.jobs, len(mutants)))
-    say(f"Running the tests of {len(mutants)} mutants on the code as it is")
+    say(f"Collecting the tests of {len(mutants)} mutants")
     try:
         with grown(first, workers) as trees:
             say(f"Running {len(mutants)} mutants with {workers} workers")

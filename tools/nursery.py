@@ -7,11 +7,11 @@ Most of the cost of a short pytest run is importing pytest, Hypothesis, NumPy an
     python tools/nursery.py PYTEST-ARGUMENTS    has imported the project too, and collected these tests
 
 A line of JSON with a run to make comes in, one with what became of it goes out: the exit status (null when the time was
-up) and the output. The first takes pytest's arguments. The second takes the tests to run, the statement whose tests go
-first and, if any, the change of a source file: the file on disk has been changed already, for whatever is yet to be
-imported, and functions that live are changed in the fork (`tools/patches.py`); the answer is `import`, with the reason,
-when that cannot be done. Each run is a fork in a session of its own, so nothing it imports or changes stays, and
-whatever it started dies with it.
+up), the output and the tests that failed. The first takes pytest's arguments. The second takes the tests to run, the
+statement whose tests go first and, if any, the change of a source file: the file on disk has been changed already, for
+whatever is yet to be imported, and functions that live are changed in the fork (`tools/patches.py`); the answer is
+`import`, with the reason, when that cannot be done. Each run is a fork in a session of its own, so nothing it imports
+or changes stays, and whatever it started dies with it.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ del sys.path[0]
 _CLOCK = 10
 
 
-def run(begin: Callable[[int], None], timeout_s: float) -> dict[str, object] | None:
-    """Fork, and let the child begin with a file for its output; the parent gets what became of it.
+def run(begin: Callable[[int, int], None], timeout_s: float) -> dict[str, object] | None:
+    """Fork, and let the child begin with files for its output and its failed tests; the parent gets what became of it.
 
     The status is None when the child did not end within its processor time, so that a busy machine changes no result;
     one that waits without end is ended by the clock. The child gets nothing and goes on behind the call.
     """
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as failures:
         child = os.fork()
         if not child:
             os.setsid()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(timeout_s), resource.RLIM_INFINITY))
-            begin(output.fileno())
+            begin(output.fileno(), failures.fileno())
             return None
 
         def end(*_: object) -> None:
@@ -68,8 +68,10 @@ def run(begin: Callable[[int], None], timeout_s: float) -> dict[str, object] | N
         before = signal.signal(signal.SIGTERM, end)
         status, cpu_s = _wait(child, time.monotonic() + _CLOCK * timeout_s)
         signal.signal(signal.SIGTERM, before)
-        output.seek(0)
-        return {"status": status, "output": output.read().decode(errors="replace"), "cpu_s": cpu_s}
+        for file in (output, failures):
+            file.seek(0)
+        failed = failures.read().decode().splitlines()
+        return {"status": status, "output": output.read().decode(errors="replace"), "failed": failed, "cpu_s": cpu_s}
 
 
 def _wait(child: int, end: float) -> tuple[int | None, float]:
@@ -113,6 +115,18 @@ class Unshrunk:
         settings.load_profile("unshrunk")
 
 
+class Failures:
+    """A pytest plugin that writes the name of each test that fails to the file of the run."""
+
+    def __init__(self) -> None:
+        self.file: int | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """One line for each failed phase of a test."""
+        if report.failed and self.file is not None:
+            os.write(self.file, f"{report.nodeid}\n".encode())
+
+
 def _be_pytest(arguments: Sequence[str], *plugins: object) -> int:
     """Run pytest; in a fork that was made meanwhile, the process ends here."""
     me = os.getpid()
@@ -132,6 +146,7 @@ class Collected:
 
     def __init__(self, asked: Iterable[str], tell: Callable[[object], None]) -> None:
         self.served = False
+        self.failures = Failures()
         self._asked = asked
         self._tell = tell
         self._sources = Path.cwd() / "src"
@@ -168,23 +183,23 @@ class Collected:
             except Unpatchable as reason:
                 self._tell({"import": str(reason)})
                 continue
-            done = run(partial(_begin, session, replacements), request["timeout_s"])
+            done = run(partial(self._begin, session, replacements), request["timeout_s"])
             if done is None:
                 return None
             self._tell(done)
         return True
 
-
-def _begin(session: pytest.Session, replacements: Iterable[Replacement], output: int) -> None:
-    """What the fork does before its tests: functions are changed, and the output of tests is kept apart."""
-    capture = session.config.pluginmanager.getplugin("capturemanager")
-    capture.stop_global_capturing()
-    _write_to(output)
-    # Files of its own: those of the parent may hold the output of a fork that was killed.
-    capture.start_global_capturing()
-    capture.suspend_global_capture()
-    for replacement in replacements:
-        replacement.make()
+    def _begin(self, session: pytest.Session, replacements: Iterable[Replacement], output: int, failures: int) -> None:
+        """What the fork does before its tests: functions are changed, and the output of tests is kept apart."""
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        capture.stop_global_capturing()
+        _write_to(output)
+        self.failures.file = os.dup(failures)
+        # Files of its own: those of the parent may hold the output of a fork that was killed.
+        capture.start_global_capturing()
+        capture.suspend_global_capture()
+        for replacement in replacements:
+            replacement.make()
 
 
 class Choice:
@@ -228,7 +243,7 @@ def serve_collected(asked: Iterable[str], tell: Callable[[object], None], argume
     plugin = Collected(asked, tell)
     with tempfile.TemporaryFile() as log:
         _write_to(log.fileno())
-        status = _be_pytest(arguments, plugin)
+        status = _be_pytest(arguments, plugin, plugin.failures)
         if not plugin.served:
             log.seek(0)
             tell({"status": status, "output": log.read().decode(errors="replace")})
@@ -236,13 +251,19 @@ def serve_collected(asked: Iterable[str], tell: Callable[[object], None], argume
 
 def serve(asked: Iterable[str], tell: Callable[[object], None]) -> None:
     """Serve requests until the input ends."""
+    failing = Failures()
+
+    def begin(output: int, failures: int) -> None:
+        _write_to(output)
+        failing.file = os.dup(failures)
+
     for line in asked:
         request = json.loads(line)
-        done = run(_write_to, request["timeout_s"])
+        done = run(begin, request["timeout_s"])
         if done is None:
             status = 3
             try:
-                status = _be_pytest(request["arguments"])
+                status = _be_pytest(request["arguments"], failing)
             finally:
                 os._exit(status)
         tell(done)

@@ -3,7 +3,8 @@
 In: changes of one file each, with the tests that should notice (`Broken`). Out: the result of each (`Result`). A change
 is *caught* when pytest reports failed tests (exit status 1), *survived* when all pass; anything else (the code no
 longer imports, no tests, no end) makes it *invalid*. Recorded cases never count: the project's own tests must know its
-rules.
+rules. A test that failed runs on the code as it is too, once for all changes: if it fails there, it shows nothing, and
+the run ends.
 
 Importing the project and collecting tests would cost several times what the tests do. A process that has done both
 forks for every change and replaces the functions that it touches (`tools/nursery.py`, `tools/patches.py`); where
@@ -128,7 +129,9 @@ class Nursery:
 class Tree:
     """A private copy of the project in which tests run."""
 
-    def __init__(self, path: Path, tests: Sequence[str], timeout_s: float) -> None:
+    def __init__(self, path: Path, tests: Sequence[str], timeout_s: float, passing: set[str] | None = None) -> None:
+        #: tests that pass on the code as it is; shared by all copies of a tree
+        self.passing: set[str] = set() if passing is None else passing
         self.path = path
         self.timeout_s = timeout_s
         self.tests = tests
@@ -163,13 +166,21 @@ class Tree:
         answer = self._collected.answer()
         return None if "collected" in answer else answer["output"]
 
-    def run_unbroken(self, tests: Sequence[str]) -> tuple[int | None, str]:
-        """Run tests on the code as it is; pytest's exit status (None: it did not end) and output."""
-        self._have_collected()
+    def _must_pass(self, tests: Sequence[str]) -> None:
+        """Run tests on the code as it is, unless they have passed already; raises RuntimeError when one fails."""
+        if self.passing.issuperset(tests):
+            return
         answer = self._ask_collected(10 * self.timeout_s, tests=tests, statement="", change=None)
-        return answer.get("status", 4), answer.get("output", answer.get("import", ""))
+        if "import" in answer:
+            # Changed code may give a test parameters that it has not got otherwise.
+            tests_only = [test.partition("[")[0] for test in tests]
+            answer = self._ask_collected(10 * self.timeout_s, tests=tests_only, statement="", change=None)
+        if answer.get("status") != 0:
+            output = answer.get("output", answer.get("import", ""))
+            raise RuntimeError(f"the tests must pass before anything is broken\n{tail(output, 40)}")
+        self.passing.update(tests)
 
-    def _have_collected(self) -> None:
+    def have_collected(self) -> None:
         """Import and collect before the first change."""
         if failed := self.collect():
             raise RuntimeError(f"the tests cannot be collected:\n{tail(failed)}")
@@ -180,7 +191,7 @@ class Tree:
 
     def run(self, broken: Broken) -> Result:
         """Make a change, run its tests, restore the tree."""
-        self._have_collected()
+        self.have_collected()
         try:
             if broken.file.endswith(".py"):
                 compile(broken.after, broken.file, "exec", dont_inherit=True)
@@ -205,6 +216,8 @@ class Tree:
         seconds = time.monotonic() - began
         status = answer["status"]
         verdict, note = {0: SURVIVED, 1: CAUGHT}.get(status, INVALID), ""
+        if verdict == CAUGHT:
+            self._must_pass(answer["failed"] or broken.tests)
         if status is None:
             note = f"the tests had not ended after {timeout_s:g} s"
         elif verdict == INVALID:
@@ -258,24 +271,20 @@ def imports_elsewhere(tree: Tree) -> list[str]:
 
 @contextmanager
 def grown(first: Tree, workers: int) -> Iterator[list[Tree]]:
-    """As many copies as there are workers, made from a first one whose tests are collected and pass.
+    """As many copies as there are workers, made from a first one whose tests are collected.
 
-    Raises RuntimeError with the reason where they do not.
+    Raises RuntimeError with the reason where they cannot be.
     """
     first.compile()
     if elsewhere := imports_elsewhere(first):
         raise RuntimeError(f"the copy is not what runs: {'; '.join(elsewhere)}")
     trees = [first]
     try:
-        failed = first.collect()
-        if failed is None:
-            for number in range(1, workers):
-                path = first.path.with_name(str(number))
-                shutil.copytree(first.path, path)
-                trees.append(Tree(path, first.tests, first.timeout_s))
-            failed = failing(trees, first.tests)
-        if failed is not None:
-            raise RuntimeError(f"the tests must pass before anything is broken\n{tail(failed, 40)}")
+        first.have_collected()
+        for number in range(1, workers):
+            path = first.path.with_name(str(number))
+            shutil.copytree(first.path, path)
+            trees.append(Tree(path, first.tests, first.timeout_s, first.passing))
         yield trees
     finally:
         for tree in trees:
@@ -309,15 +318,6 @@ def shared_out(jobs: Iterable[Job], trees: Sequence[Tree], do: Callable[[Tree, J
             for tree in trees:
                 tree.close()
             raise
-
-
-def failing(trees: Sequence[Tree], tests: Sequence[str]) -> str | None:
-    """The output of tests that fail on the code as it is, each file of tests in a process of its own."""
-    files: dict[str, list[str]] = {}
-    for test in tests:
-        files.setdefault(test.partition("::")[0], []).append(test)
-    outputs = [output for status, output in shared_out(files.values(), trees, Tree.run_unbroken) if status != 0]
-    return outputs[0] if outputs else None
 
 
 def say(text: str = "") -> None:
