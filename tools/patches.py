@@ -81,7 +81,7 @@ class Functions:
         self._called = called
         self._living: dict[tuple[str, CodeType], list[FunctionType]] = defaultdict(list)
         prefix = f"{folder}/"
-        for found in gc.get_objects():
+        for found in _tracked():
             if isinstance(found, FunctionType) and found.__code__.co_filename.startswith(prefix):
                 self._living[found.__code__.co_filename, found.__code__].append(found)
 
@@ -103,6 +103,16 @@ class Functions:
             if (str(path), was) not in self._living or was.co_freevars != becomes.co_freevars:
                 raise Unpatchable(f"{was.co_qualname} is not held by a function, or by one with other variables")
         return [Replacement(function, becomes) for was, becomes in changes for function in self._living[str(path), was]]
+
+
+def _tracked() -> list[object]:
+    """All that the garbage collector knows; it does not list what is frozen, such as all that tests have imported."""
+    was_frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()
+    found = gc.get_objects()
+    if was_frozen:
+        gc.freeze()
+    return found
 
 
 @lru_cache(maxsize=16)

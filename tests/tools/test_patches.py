@@ -1,5 +1,6 @@
 """`tools/patches.py`: functions that live become those of the changed text, or the change is refused."""
 
+import gc
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -72,6 +73,8 @@ def change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Change:
         watch.start()
         spec.loader.exec_module(module)
         watch.stop()
+        # As `tests/conftest.py` does with all that is imported.
+        gc.freeze()
         for replacement in Functions(tmp_path, watch.called).replacements(path, SOURCE, SOURCE.replace(old, new)):
             replacement.make()
         return module
