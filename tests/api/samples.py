@@ -381,4 +381,17 @@ SAMPLES: list[dict[str, Any]] = [
         "capacity": "100Gi",
         "maximumVolumeSize": 0,
     },
+    {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {**METADATA, "generation": 2},
+        "spec": {"minAvailable": "50%", "maxUnavailable": 1, "selector": SELECTOR},
+        "status": {
+            "currentHealthy": 4,
+            "desiredHealthy": 2,
+            "disruptionsAllowed": 2,
+            "expectedPods": 4,
+            "observedGeneration": 1,
+        },
+    },
 ]

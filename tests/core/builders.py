@@ -352,6 +352,28 @@ class Cluster:
             }
         )
 
+    def disruption_budget(
+        self,
+        name: str,
+        allowed: int = 0,
+        *,
+        namespace: str = "default",
+        desired: int = 0,
+        generation: int = 1,
+        **selector: Any,
+    ) -> Cluster:
+        """A PodDisruptionBudget that allows so many evictions; `selector` is as the wire spells it, all pods without,
+        `generation` that of its spec, of which its controller has seen the first."""
+        return self.add(
+            {
+                "apiVersion": "policy/v1",
+                "kind": "PodDisruptionBudget",
+                "metadata": {"name": name, "namespace": namespace, "generation": generation},
+                "spec": {"selector": selector},
+                "status": {"disruptionsAllowed": allowed, "desiredHealthy": desired, "observedGeneration": 1},
+            }
+        )
+
     def group(
         self, name: str, *, namespace: str = "default", queue: str = "q", age: float | None = None, **spec: Any
     ) -> Cluster:

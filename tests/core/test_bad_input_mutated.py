@@ -64,6 +64,7 @@ _KINDS = (
     "PersistentVolume",
     "PersistentVolumeClaim",
     "Pod",
+    "PodDisruptionBudget",
     "PodGroup",
     "ResourceClaim",
     "ResourceSlice",
@@ -120,6 +121,7 @@ def _world() -> Cluster:
     found.gang("far", labels={"app": "far"}, spec={"affinity": {"podAntiAffinity": _near("near")}})
     found.gang("binding", template=1)
     found.bind_request("binding-0", "node-1", claims={"devices": allocation_of("node-1", "gpu-1")})
+    found.disruption_budget("budget", 1, matchLabels={"app": "user"})
     return with_haven(found)
 
 

@@ -9,6 +9,7 @@ from msgspec import inspect
 
 from pykai.api import workloads
 from pykai.api.decode import decode_as
+from pykai.api.disruption import PodDisruptionBudget
 from pykai.api.meta import Wire
 from pykai.lab.apiserver.schema.model import SchemaNode
 from pykai.lab.apiserver.schema.table import builtin_schema
@@ -25,7 +26,7 @@ READ = [
     ("apps", "v1", "Deployment", workloads.Deployment),
     ("apps", "v1", "StatefulSet", workloads.StatefulSet),
     ("apps", "v1", "ControllerRevision", workloads.ControllerRevision),
-    ("policy", "v1", "PodDisruptionBudget", workloads.PodDisruptionBudget),
+    ("policy", "v1", "PodDisruptionBudget", PodDisruptionBudget),
     ("resource.k8s.io", "v1", "ResourceClaimTemplate", workloads.ResourceClaimTemplate),
 ]
 NOW = "2026-01-01T00:00:00Z"

@@ -54,8 +54,19 @@ def canonical(snapshot: Snapshot) -> dict[str, object]:
         "priority classes": {name: repr(item) for name, item in sorted(snapshot.priority_classes.items())},
         "config maps": sorted(snapshot.config_maps),
         "namespaces": dict(sorted(snapshot.namespaces.items())),
+        "disruption budgets": _allowances(snapshot),
         "problems": snapshot.problems,
     }
+
+
+def _allowances(snapshot: Snapshot) -> dict[str, int]:
+    """What each budget of a namespace with pods allows."""
+    tasks = snapshot.task_records.values()
+    found: dict[str, int] = {}
+    for namespace in sorted({task.namespace for task in tasks}):
+        budgets = snapshot.disruption_budgets.counted(namespace, tasks)
+        found |= budgets.allowances() if budgets is not None else {}
+    return found
 
 
 def _by_name(nodes: list[str], axes: list[str], planes: Any) -> dict[str, list[dict[str, int]]]:

@@ -193,6 +193,12 @@ class Life:
             raw["value"] = draw(st.sampled_from([10, 90, 125]))
             self.apply(raw)
 
+    def budget_changes(self, draw: Any, plan: Plan) -> None:
+        """A disruption budget, of all pods or of those with a label, allows more or less."""
+        selector = draw(st.sampled_from([{}, {"matchExpressions": [{"key": "seen", "operator": "Exists"}]}]))
+        budget = cluster().disruption_budget("budget", draw(st.integers(0, 2)), **selector)
+        self.apply(budget.objects[0])
+
     def nothing_happens(self, draw: Any, plan: Plan) -> None:
         pass
 
@@ -202,7 +208,7 @@ EVENTS: tuple[Callable[[Life, Any, Plan], None], ...] = (
     *(Life.pod_goes, Life.pod_comes_back, Life.pod_leaves, Life.stranger_comes, Life.stranger_goes),
     *[Life.reservation_comes] * 3,
     *(Life.node_is_told_again, Life.node_is_cordoned, Life.group_changes, Life.group_goes),
-    *(Life.queue_changes, Life.class_changes),
+    *(Life.queue_changes, Life.class_changes, Life.budget_changes),
 )
 
 

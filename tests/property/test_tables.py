@@ -215,7 +215,17 @@ def _raw(api_version: str, kind: str, meta: Raw, **more: Any) -> Raw:
     return {"apiVersion": api_version, "kind": kind, "metadata": meta, **more}
 
 
+def _budget(namespace: str, allowed: int, **selector: Any) -> Raw:
+    """A disruption budget that wants one healthy pod."""
+    status = {"disruptionsAllowed": allowed, "desiredHealthy": 1}
+    return _raw("policy/v1", "PodDisruptionBudget", _meta("b", namespace), spec={"selector": selector}, status=status)
+
+
 OTHERS: tuple[Raw, ...] = (
+    _budget("a", 1),
+    _budget("a", 2, matchLabels={"team": "blue"}),
+    _budget("a", 3, matchExpressions=[{"key": "app", "operator": "DoesNotExist"}]),
+    _budget("b", 0),
     _raw("scheduling.k8s.io/v1", "PriorityClass", _meta("high"), value=125),
     _raw("scheduling.k8s.io/v1", "PriorityClass", _meta("high"), value=60),
     _raw("scheduling.k8s.io/v1", "PriorityClass", _meta("usual"), value=110, globalDefault=True),

@@ -367,12 +367,24 @@ def test_a_service_does_not_start_with_a_broken_file() -> None:
         LastGoodConfiguration("actions: [")
 
 
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [("actions: allocate", "prefer"), ("podDisruptionBudgets:", "prefer"), ("podDisruptionBudgets: strict", "strict")],
+)
+def test_budgets_are_preferred_unless_the_file_says_otherwise(text: str, mode: str) -> None:
+    """disruptions:prefer"""
+    assert load_configuration(text).policy.disruption_budgets == mode
+    assert not load_configuration(text).problems
+
+
 #: what stops a scheduler at its start, and what it says
 FATAL = [
     ("actions: alocate", r"actions\[0\]: unknown action 'alocate'; .*; did you mean allocate\?"),
     ("actions: 7", "actions: expected names separated by commas"),
     ("profile: kubernets", "unknown profile 'kubernets'; .*; did you mean kubernetes"),
     ("tiers: {}", "tiers: expected a list"),
+    ("podDisruptionBudgets: hard", "podDisruptionBudgets: 'hard': expected one of prefer, strict, ignore"),
+    ("podDisruptionBudgets: {}", "podDisruptionBudgets: {}: expected one of prefer"),
     ("queueDepthPerAction: 3", "queueDepthPerAction: expected a mapping"),
     ("queueDepthPerAction: {allocate: many}", "queueDepthPerAction.allocate: 'many': expected a whole number"),
 ]

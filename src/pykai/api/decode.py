@@ -22,6 +22,7 @@ import msgspec
 
 from pykai.api import names
 from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
+from pykai.api.disruption import PodDisruptionBudget
 from pykai.api.meta import Wire
 from pykai.api.nulls import FieldError, describe_value, replace_nulls
 from pykai.api.numa import NodeResourceTopology
@@ -58,6 +59,7 @@ WireObject = (
     | CSIDriver
     | CSINode
     | CSIStorageCapacity
+    | PodDisruptionBudget
 )
 
 #: Kind to type.
@@ -81,6 +83,7 @@ KINDS: dict[str, type[WireObject]] = {
     "CSIDriver": CSIDriver,
     "CSINode": CSINode,
     "CSIStorageCapacity": CSIStorageCapacity,
+    "PodDisruptionBudget": PodDisruptionBudget,
 }
 
 #: Kind to the API group in which it is read; the core group is the empty text.
@@ -104,6 +107,7 @@ API_GROUPS: dict[str, str] = {
     "CSIDriver": names.STORAGE_GROUP,
     "CSINode": names.STORAGE_GROUP,
     "CSIStorageCapacity": names.STORAGE_GROUP,
+    "PodDisruptionBudget": names.POLICY_GROUP,
 }
 
 #: JSON, or a document already parsed.

@@ -1,5 +1,5 @@
 """Workloads and their pods as machines and controllers read them: Job, CronJob, Deployment, ReplicaSet, StatefulSet,
-ControllerRevision, PodDisruptionBudget, ResourceClaimTemplate, and `MachinePod`.
+ControllerRevision, ResourceClaimTemplate, and `MachinePod`.
 
 A scheduler reads where a pod may run (`core.Pod`); a machine reads what to start, when to end it and the state of its
 containers.  The two views overlap little, so each has its own type and decodes only what it needs.
@@ -345,28 +345,6 @@ class ControllerRevision(Wire):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     revision: Int64 = 0
     data: Any = None
-
-
-class PodDisruptionBudgetSpec(Wire):
-    min_available: Int64 | str | None = None
-    max_unavailable: Int64 | str | None = None
-    selector: LabelSelector | None = None
-
-
-class PodDisruptionBudgetStatus(Wire):
-    current_healthy: Int64 = 0
-    desired_healthy: Int64 = 0
-    disruptions_allowed: Int64 = 0
-    expected_pods: Int64 = 0
-    observed_generation: Int64 = 0
-
-
-class PodDisruptionBudget(Wire):
-    """How many of some pods may be unavailable at once (policy/v1)."""
-
-    metadata: WorkloadMeta = field(default_factory=WorkloadMeta)
-    spec: PodDisruptionBudgetSpec = field(default_factory=PodDisruptionBudgetSpec)
-    status: PodDisruptionBudgetStatus = field(default_factory=PodDisruptionBudgetStatus)
 
 
 class ClaimTemplateSpec(Wire):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from pykai.api import names
 from pykai.core.hooks import Plugin
@@ -53,6 +54,17 @@ class SearchBudgets:
         return self.generators.get(generator, self.default_generator)
 
 
+class DisruptionMode(StrEnum):
+    """What PodDisruptionBudgets mean for evictions."""
+
+    #: victims within their budgets go first, among those of the same queue and priority
+    PREFER = "prefer"
+    #: no budget is exceeded
+    STRICT = "strict"
+    #: nothing
+    IGNORE = "ignore"
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Everything that shapes decisions besides the state of the cluster."""
@@ -80,6 +92,7 @@ class Policy:
     #: groups that were pipelined in the last cycle: they are not deferred
     nominated_groups: frozenset[str] = frozenset()
     search_budgets: SearchBudgets = field(default_factory=SearchBudgets)
+    disruption_budgets: DisruptionMode = DisruptionMode.PREFER
     #: say node by node why a task does not fit (cycle:EXP-4)
     detailed_fit_errors: bool = False
     #: recompute every sum after every committed gang; for tests

@@ -27,6 +27,7 @@ import msgspec
 
 from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
 from pykai.api.decode import DecodeError, WireObject, decode_list
+from pykai.api.disruption import PodDisruptionBudget
 from pykai.api.meta import ObjectMeta, Wire
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice
@@ -57,7 +58,7 @@ _MAX_DIRECTORY_BYTES = 64 << 10
 #: clusters of equal pods shrink to a fiftieth; above this many bytes, a file that shrinks further is no cluster
 _MAX_RATIO, _RATIO_FROM = 400, 64 << 20
 
-#: Key of `rawObjects` -> type; the last two are ours.
+#: Key of `rawObjects` -> type; the last three are ours.
 OBJECT_LISTS: Mapping[str, type[Wire]] = {
     "pods": Pod,
     "nodes": Node,
@@ -78,6 +79,7 @@ OBJECT_LISTS: Mapping[str, type[Wire]] = {
     "nodeResourceTopologies": NodeResourceTopology,
     "namespaces": Namespace,
     "csiNodes": CSINode,
+    "podDisruptionBudgets": PodDisruptionBudget,
 }
 
 #: Key of `schedulerParams` -> flag; durations are nanoseconds in the file.

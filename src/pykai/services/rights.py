@@ -74,6 +74,7 @@ SCHEDULER: tuple[RoleRule, ...] = (
     RoleRule(_STORAGE, ("csidrivers", "csinodes", "csistoragecapacities", "storageclasses"), LIST_WATCH),
     RoleRule(_DRA, ("deviceclasses", "resourceclaims", "resourceslices"), LIST_WATCH),
     RoleRule(names.NUMA_GROUP, ("noderesourcetopologies",), LIST_WATCH),
+    RoleRule(names.POLICY_GROUP, ("poddisruptionbudgets",), LIST_WATCH),
     RoleRule(names.KAI_GROUP, ("topologies",), LIST_WATCH),
     RoleRule(_SCHEDULING, ("queues",), LIST_WATCH),
     RoleRule(_SCHEDULING, ("podgroups",), (*LIST_WATCH, "patch")),

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.core.eviction.bounds import FreedCapacity
+from pykai.core.eviction.units import EvictionUnit
 from pykai.core.eviction.victimorder import VictimOrder
-from pykai.core.eviction.victims import EvictionUnit
 from tests.core.builders import Cluster
 from tests.core.eviction.searching import LOCAL, MULTI, gang_of, new, old, searching, sets_of
 

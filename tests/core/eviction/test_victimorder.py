@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.queuewalk import RankedSiblings
+from pykai.core.eviction.units import EvictionUnit
 from pykai.core.eviction.victimorder import VictimOrder
-from pykai.core.eviction.victims import EvictionUnit
 from pykai.core.opencycle import Cycle
 from tests.core.builders import Cluster, cluster
 

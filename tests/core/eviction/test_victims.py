@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pykai.core.cycle.gangs import Gang
-from pykai.core.eviction.victims import EvictionUnit
+from pykai.core.eviction.units import EvictionUnit
 from pykai.core.model.status import TaskStatus
 from pykai.core.opencycle import Cycle
 from tests.core.builders import Cluster, SubgroupSpec, branch, cluster, leaf

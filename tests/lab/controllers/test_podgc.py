@@ -6,7 +6,8 @@ import pytest
 
 from pykai.api.core import Taint, Toleration
 from pykai.api.decode import decode_as
-from pykai.api.workloads import MachinePod, PodDisruptionBudget
+from pykai.api.disruption import PodDisruptionBudget
+from pykai.api.workloads import MachinePod
 from pykai.kube.resources import NODES, POD_DISRUPTION_BUDGETS
 from pykai.lab.controllers.disruptionbudgets import status_patch
 from pykai.lab.controllers.podgc import toleration_s

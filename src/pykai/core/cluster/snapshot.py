@@ -19,6 +19,7 @@ from pykai.api.topology import Topology
 from pykai.core.caching import Memo
 from pykai.core.cluster.changetokens import ChangeTokens
 from pykai.core.cluster.claims.index import ClaimIndex
+from pykai.core.cluster.disruptionbudgets import BudgetIndex
 from pykai.core.cluster.groupindex import GroupEntry, GroupIndex, PriorityKind, QueueGroups
 from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.cluster.storage import StorageIndex
@@ -102,6 +103,8 @@ class Snapshot:
     numa: Mapping[str, NodeZones]
     storage: StorageIndex
     claims: ClaimIndex
+    #: by namespace; a cycle that reads them has called `read_running`
+    disruption_budgets: BudgetIndex
     config_maps: set[str]
     namespaces: Mapping[str, dict[str, str]]
     problems: tuple[Problem, ...]

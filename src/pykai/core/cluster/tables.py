@@ -18,12 +18,14 @@ from collections.abc import Iterable
 
 from pykai.api.core import ConfigMap, Namespace, Node, Pod
 from pykai.api.decode import WireObject
+from pykai.api.disruption import PodDisruptionBudget
 from pykai.api.keys import object_key
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.core.cluster.bindrequests import BindRequests
 from pykai.core.cluster.changetokens import ChangeTracker
 from pykai.core.cluster.claims.index import CLAIM_KINDS, ClaimIndex, ClaimObject
 from pykai.core.cluster.claims.inventory import Inventory
+from pykai.core.cluster.disruptionbudgets import BudgetIndex, DisruptionBudget, read_budget
 from pykai.core.cluster.grouptable import GroupTable
 from pykai.core.cluster.namedobjects import NamedObjects
 from pykai.core.cluster.nodecolumns import NodeColumns
@@ -66,6 +68,7 @@ class Tables:
         self.named = NamedObjects(self._problems)
         self.storage = StorageIndex()
         self.claims = ClaimIndex(self.shard.queue_label)
+        self.disruption_budgets = BudgetIndex()
         self._unreadable_shape = self.shapes.unreadable_shape()
         self._max_shapes = _SHAPE_SLACK
         self._pods: dict[str, Pod] = {}
@@ -108,6 +111,9 @@ class Tables:
         elif isinstance(item, Namespace):
             if self.named.apply_namespace(item):
                 self._changes.rest_changed()
+        elif isinstance(item, PodDisruptionBudget):
+            budget = read_budget(item)
+            self._set_disruption_budget(item.metadata.namespace, budget.key, budget)
         else:
             self._changes.rest_changed()
             self._apply_rare_kind(item)
@@ -138,6 +144,8 @@ class Tables:
             self._remove_queue(name)
         elif kind == "BindRequest":
             self._rebuild_task(self._bind_requests.forget(key))
+        elif kind == "PodDisruptionBudget":
+            self._set_disruption_budget(namespace, key, None)
         else:
             self._changes.rest_changed()
             self._remove_rare_kind(kind, namespace, name)
@@ -150,6 +158,12 @@ class Tables:
             self._rebuild_claim_users(self.claims.remove(kind, namespace, name))
         else:
             self.named.remove(kind, namespace, name)
+
+    def _set_disruption_budget(self, namespace: str, key: str, budget: DisruptionBudget | None) -> None:
+        if self.disruption_budgets.set(namespace, key, budget):
+            # Budgets are read only together with the running work that they protect.
+            self._changes.running_changed()
+            self._problems.set(f"PodDisruptionBudget/{namespace}", self.disruption_budgets.problems(namespace))
 
     def assume(self, pod_key: str, status: TaskStatus | None) -> None:
         """Hold a pod in a state its object does not show yet (an eviction under way); None ends that.
@@ -264,6 +278,8 @@ class Tables:
             self._group_table.add_task(task)
         self._task_index.add(task)
         self._charge(task, 1)
+        if self.disruption_budgets:
+            self.disruption_budgets.count(task, 1)
 
     def _detach(self, task: Task) -> None:
         self._changes.task_changed(task)
@@ -271,6 +287,8 @@ class Tables:
             self._group_table.remove_task(task)
         self._charge(task, -1)
         self._task_index.remove(task)
+        if self.disruption_budgets:
+            self.disruption_budgets.count(task, -1)
 
     def _apply_node(self, node: Node) -> None:
         name = node.metadata.name
@@ -444,6 +462,7 @@ class Tables:
             numa=named.numa,
             storage=self.storage,
             claims=self.claims,
+            disruption_budgets=self.disruption_budgets,
             config_maps=named.config_maps,
             namespaces=named.namespaces,
             free_room_only=self._free_room_only,

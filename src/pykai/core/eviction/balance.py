@@ -18,7 +18,7 @@ from pykai.core.cycle.cyclegangs import total_amounts
 from pykai.core.cycle.gangs import Batch, Gang
 from pykai.core.cycle.state import State
 from pykai.core.eviction.freegpus import total_free_gpus
-from pykai.core.eviction.victims import EvictableTask
+from pykai.core.eviction.units import EvictableTask
 from pykai.core.model.axes import CPU, MEMORY
 from pykai.core.model.shapes import GpuKind, Shape
 

@@ -20,7 +20,7 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Batch, BranchState, Gang, LeafState, leaves_of
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.eviction.victims import EvictableTask
+from pykai.core.eviction.units import EvictableTask
 from pykai.core.hooks import ALL_NODES, Rules
 from pykai.core.model.axes import IntArray
 from pykai.core.model.shapes import Shape

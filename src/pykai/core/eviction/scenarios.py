@@ -17,8 +17,8 @@ from pykai.core.eviction.balance import ResourceBalance
 from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
 from pykai.core.eviction.freegpus import free_gpus
 from pykai.core.eviction.trial import Preemptor, Victim
+from pykai.core.eviction.units import EvictableTask, EvictionUnit
 from pykai.core.eviction.victimorder import VictimOrder
-from pykai.core.eviction.victims import EvictableTask, EvictionUnit
 from pykai.core.hookanswers import GENERATOR_NAMES
 from pykai.core.model.shapes import Shape
 

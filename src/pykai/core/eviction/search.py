@@ -114,7 +114,9 @@ class VictimFinder:
             return SearchResult("no_generator")
         victim_table = self.tables.victims()
         leaf_queues = [leaf for leaf in victim_policy.leaf_queues if victim_table.units_of(leaf)]
-        if not leaf_queues or self.bounds_of(gang, batches).is_unsatisfiable(victim_table.evictable):
+        if not leaf_queues:
+            return SearchResult("hopeless", None, self._protection_text(victim_policy))
+        if self.bounds_of(gang, batches).is_unsatisfiable(victim_table.evictable):
             return SearchResult("hopeless")
         losing_leaves = victim_policy.losing_leaves
         if (
@@ -126,7 +128,7 @@ class VictimFinder:
         order = VictimOrder(state, rules, victim_table, leaf_queues, victim_policy.accepts, victim_policy.max_gangs)
         attempt = _VictimSearch(self, gang, batches, victim_policy, order, end)
         if attempt.order.unit_at(0) is None:
-            return SearchResult("hopeless")
+            return SearchResult("hopeless", None, self._protection_text(victim_policy))
         result = SearchResult("generators_exhausted")
         for generator in generators:
             limit = self.context.policy.search_budgets.generator_units(generator)
@@ -134,7 +136,16 @@ class VictimFinder:
             result = attempt.run_generator(generator)
             if result.outcome == "solved" or (result.outcome == "deadline_exhausted" and attempt.end == end):
                 break
+        if result.outcome == "generators_exhausted" and not result.objection:
+            result.objection = self._protection_text(victim_policy)
         return result
+
+    def _protection_text(self, victim_policy: VictimPolicy) -> str:
+        """Which disruption budgets keep gangs from being victims, "" if none does."""
+        disruptions = self.tables.disruptions
+        if disruptions is None:
+            return ""
+        return disruptions.protection_text(victim_policy.leaf_queues, victim_policy.accepts)
 
 
 def _earlier(end: int | None, other: int | None) -> int | None:
@@ -253,6 +264,8 @@ class _VictimSearch:
             moving_is_free=self.finder.context.policy.allow_consolidating_reclaim,
         )
         objection = self.victim_policy.objection(proposal)
+        if objection is None and (disruptions := self.finder.tables.disruptions) is not None:
+            objection = disruptions.objection(losses)
         if objection is not None:
             self.objection = objection
             return None

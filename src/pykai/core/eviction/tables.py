@@ -8,8 +8,10 @@ from pykai.core.caching import VersionedValue
 from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import Gang, SubgroupKey
 from pykai.core.cycle.state import State
+from pykai.core.eviction.disruptions import DisruptionLedger
 from pykai.core.eviction.victims import VictimTable
 from pykai.core.eviction.waitinglines import WaitingLines
+from pykai.core.policy import DisruptionMode
 
 #: Leaf queue -> gangs with their order keys, best first.
 GangsByLeafQueue = dict[int, list[tuple[tuple[object, ...], Gang]]]
@@ -18,10 +20,18 @@ GangsByLeafQueue = dict[int, list[tuple[tuple[object, ...], Gang]]]
 class EvictionTables:
     """Tables that are valid while the state does not change; a commit of a search updates them."""
 
-    __slots__ = ("_candidates", "_gangs", "_subgroup_key", "_victims", "_waiting_lines", "state")
+    __slots__ = ("_candidates", "_gangs", "_subgroup_key", "_victims", "_waiting_lines", "disruptions", "state")
 
-    def __init__(self, state: State, gangs: CycleGangs, subgroup_key: SubgroupKey) -> None:
+    def __init__(
+        self,
+        state: State,
+        gangs: CycleGangs,
+        subgroup_key: SubgroupKey,
+        disruption_mode: DisruptionMode = DisruptionMode.PREFER,
+    ) -> None:
         self.state = state
+        #: what PodDisruptionBudgets allow, None where none matters
+        self.disruptions = DisruptionLedger.open(state, disruption_mode)
         self._gangs = gangs
         self._subgroup_key = subgroup_key
         self._victims: VersionedValue[VictimTable] = VersionedValue()
@@ -33,7 +43,9 @@ class EvictionTables:
         version = self.state.version
         table = self._victims.current(version)
         if table is None:
-            table = self._victims.store(version, VictimTable(self.state, self._gangs, self._subgroup_key))
+            table = self._victims.store(
+                version, VictimTable(self.state, self._gangs, self._subgroup_key, self.disruptions)
+            )
         return table
 
     def waiting_lines(self) -> WaitingLines:

@@ -15,7 +15,7 @@ from pykai.core.cycle.gangs import Batch, Gang
 from pykai.core.cycle.queuewalk import GangLine, QueueWalk
 from pykai.core.cycle.state import State
 from pykai.core.eviction.freegpus import total_free_gpus
-from pykai.core.eviction.victims import EvictableTask
+from pykai.core.eviction.units import EvictableTask
 from pykai.core.eviction.waitinglines import EMPTY_LINE, TrialLine, WaitingLines
 from pykai.core.hooks import ALL_NODES, Loss, NodeSet
 from pykai.core.model.axes import BoolArray

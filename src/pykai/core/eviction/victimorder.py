@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.queuewalk import RankedSiblings
 from pykai.core.cycle.state import State
-from pykai.core.eviction.victims import EvictionUnit, UnitLine, VictimTable
+from pykai.core.eviction.units import EvictionUnit, UnitLine
+from pykai.core.eviction.victims import VictimTable
 from pykai.core.hooks import Rules
 from pykai.core.model.queuetree import QueueAmounts
 

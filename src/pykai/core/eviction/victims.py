@@ -9,8 +9,7 @@ are listed again.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -19,48 +18,14 @@ from pykai.core.cluster.groupindex import QueueGroups
 from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState, SubgroupKey
 from pykai.core.cycle.state import State
+from pykai.core.eviction.disruptions import DisruptionLedger
+from pykai.core.eviction.units import EvictableTask, EvictionUnit, UnitItem, UnitKey, UnitLine
 from pykai.core.model.axes import IntArray
-from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.placing.claimamounts import freed_amounts
 
-UnitKey = tuple[Any, ...]
-UnitLine = Sequence[tuple[UnitKey, int, "EvictionUnit"]]
-
-
 _NO_GROUPS = QueueGroups()
-
-
-class EvictableTask:
-    """A task that may be evicted, with its leaf and node."""
-
-    __slots__ = ("amounts", "claimed", "leaf", "row", "task")
-
-    def __init__(
-        self, leaf: LeafState, task: Task, row: int, amounts: QueueAmounts, claimed: tuple[tuple[int, int], ...] = ()
-    ) -> None:
-        self.leaf = leaf
-        self.task = task
-        self.row = row
-        #: what it costs its queue where it is
-        self.amounts = amounts
-        #: at most what its claims would free of the columns of its node: axis and amount
-        self.claimed = claimed
-
-
-class EvictionUnit:
-    """Tasks of a gang that are evicted together."""
-
-    __slots__ = ("gang", "gang_amounts", "members", "rows")
-
-    def __init__(self, gang: Gang, members: list[EvictableTask], gang_amounts: QueueAmounts) -> None:
-        self.gang = gang
-        self.members = members
-        #: nodes they are on, ascending
-        self.rows: tuple[int, ...] = tuple(sorted({member.row for member in members}))
-        #: what all evictable tasks of the gang cost its queue
-        self.gang_amounts = gang_amounts
 
 
 def eviction_batches(
@@ -126,15 +91,23 @@ def _tasks_below(node: BranchState | LeafState, active: dict[str, list[Task]]) -
 class VictimTable:
     """The units of all gangs that may lose something, by leaf queue; a line is built on first use."""
 
-    def __init__(self, state: State, gangs: CycleGangs, subgroup_key: SubgroupKey) -> None:
+    def __init__(
+        self, state: State, gangs: CycleGangs, subgroup_key: SubgroupKey, disruptions: DisruptionLedger | None = None
+    ) -> None:
         self._state = state
+        #: None where no budget matters
+        self._disruptions = disruptions
+        #: leaf queues with gangs in namespaces that have budgets
+        self._budgeted_queues: set[int] = set()
+        #: their lines as budgets order them
+        self._ordered_lines: dict[int, UnitLine] = {}
         self._gangs = gangs
         self._subgroup_key = subgroup_key
         #: leaf queue -> (key, -place in its gang, unit), best first; the worst is at the end
-        self._lines: dict[int, list[tuple[UnitKey, int, EvictionUnit]]] = {}
+        self._lines: dict[int, list[UnitItem]] = {}
         #: leaf queues whose lines have been made, empty ones included
         self._listed_queues: set[int] = set()
-        self._items_by_gang: dict[str, list[tuple[UnitKey, int, EvictionUnit]]] = {}
+        self._items_by_gang: dict[str, list[UnitItem]] = {}
         self._evictable: IntArray | None = None
 
     def leaf_queues(self) -> list[int]:
@@ -145,6 +118,20 @@ class VictimTable:
         return sorted(queue for queue in queues if queue >= 0 and not tree.children[queue])
 
     def units_of(self, queue: int) -> UnitLine:
+        """The units of a leaf queue that may be evicted, worst last, as disruption budgets order them."""
+        line = self._line_of(queue)
+        if self._disruptions is None or queue not in self._budgeted_queues:
+            return line
+        ordered = self._ordered_lines.get(queue)
+        if ordered is None:
+            ordered = self._ordered_lines[queue] = self._disruptions.ordered(queue, line)
+        return ordered
+
+    def has_units(self, queue: int) -> bool:
+        """Whether a leaf queue has anything to lose, were it not for disruption budgets."""
+        return bool(self._line_of(queue))
+
+    def _line_of(self, queue: int) -> UnitLine:
         """The units of a leaf queue, worst last."""
         if queue not in self._listed_queues:
             self._listed_queues.add(queue)
@@ -171,7 +158,7 @@ class VictimTable:
     def units_by_leaf_queue(self) -> Mapping[int, UnitLine]:
         """The lines of all leaf queues that have one."""
         for queue in self.leaf_queues():
-            self.units_of(queue)
+            self._line_of(queue)
         return self._lines
 
     @property
@@ -187,6 +174,8 @@ class VictimTable:
 
     def refresh(self, gang: Gang) -> None:
         """List a gang again."""
+        # What was evicted has used up allowances of other queues, too.
+        self._ordered_lines.clear()
         if gang.queue not in self._listed_queues:
             return
         for item in self._items_by_gang.pop(gang.key, ()):
@@ -203,6 +192,8 @@ class VictimTable:
         if not items:
             return
         self._items_by_gang[gang.key] = items
+        if self._disruptions is not None and self._disruptions.concerns(gang):
+            self._budgeted_queues.add(gang.queue)
         line = self._lines.setdefault(gang.queue, [])
         for item in items:
             self._count_evictable(item[2], 1)
@@ -211,7 +202,7 @@ class VictimTable:
             else:
                 line.append(item)
 
-    def _unit_items(self, gang: Gang) -> Iterator[tuple[UnitKey, int, EvictionUnit]]:
+    def _unit_items(self, gang: Gang) -> Iterator[UnitItem]:
         """The units of a gang with their places in the line: each as bad as the gang is when it is reached
         (cycle:SOL-7).
 
@@ -282,7 +273,7 @@ class VictimTable:
                     evictable[axis, member.row] += sign * shape.gpu.devices
 
 
-def _sort_key(item: tuple[UnitKey, int, EvictionUnit]) -> tuple[UnitKey, int]:
+def _sort_key(item: UnitItem) -> tuple[UnitKey, int]:
     return item[0], item[1]
 
 

@@ -318,7 +318,7 @@ def no_eviction_text(reason: NoEviction) -> str:
     else:
         # A third-party plugin may have its own rules.
         text = _NO_EVICTION_TEXTS.get(reason.rule, reason.rule).format(other=reason.other, queue=reason.queue)
-        if reason.other and reason.rule == "generators_exhausted":
+        if reason.other and reason.rule in ("generators_exhausted", "hopeless"):
             text = f"{text}: {reason.other}"
     return f"{reason.action}: {text}"
 

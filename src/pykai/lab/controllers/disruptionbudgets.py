@@ -6,8 +6,9 @@ pods that exist, not those that their owners want.
 
 from __future__ import annotations
 
+from pykai.api.disruption import PodDisruptionBudget
 from pykai.api.unstructured import JsonObject
-from pykai.api.workloads import MachinePod, PodDisruptionBudget
+from pykai.api.workloads import MachinePod
 from pykai.kube.resources import POD_DISRUPTION_BUDGETS
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change

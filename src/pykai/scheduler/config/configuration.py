@@ -35,7 +35,7 @@ from pykai.core.plugins import (
     plugin_names,
 )
 from pykai.core.plugins.arguments import read_arguments
-from pykai.core.policy import NamedPlugin, Policy
+from pykai.core.policy import DisruptionMode, NamedPlugin, Policy
 from pykai.deprecated import accept_old_names
 from pykai.scheduler.config.budgets import read_budgets
 from pykai.scheduler.config.usagedb import UsageConfig, read_usage
@@ -43,7 +43,15 @@ from pykai.scheduler.config.usagedb import UsageConfig, read_usage
 ENTRY_POINT_GROUP = "pykai.plugins"
 _SUBJECT = "scheduler configuration"
 
-_KEYS = ("profile", "actions", "tiers", "queueDepthPerAction", "usageDBConfig", "scenarioSearchBudgets")
+_KEYS = (
+    "profile",
+    "actions",
+    "tiers",
+    "queueDepthPerAction",
+    "usageDBConfig",
+    "scenarioSearchBudgets",
+    "podDisruptionBudgets",
+)
 #: Keys of a plugin entry; the switches are accepted and, as upstream, without effect (cycle:7.1).
 _PLUGIN_SWITCHES = (
     "disableJobOrder",
@@ -156,6 +164,7 @@ def read_configuration(content: Mapping[str, Any], profile: str = "") -> Configu
         plugins=tuple(_plugins(content.get("tiers"), chosen, report, refuse)),
         queue_depth=_queue_depth(content.get("queueDepthPerAction"), actions, report, refuse),
         search_budgets=read_budgets(content.get("scenarioSearchBudgets"), report),
+        disruption_budgets=_disruption_mode(content.get("podDisruptionBudgets"), refuse),
     )
     usage = read_usage(content.get("usageDBConfig"), report)
     return Configuration(policy, usage, tuple(problems), tuple(errors))
@@ -210,6 +219,18 @@ def _profile(value: object, refuse: ProblemReporter) -> str:
         refuse(Problem(_SUBJECT, "profile", text))
         return DEFAULT_PROFILE
     return value
+
+
+def _disruption_mode(value: object, refuse: ProblemReporter) -> DisruptionMode:
+    if value is None or value == "":
+        return DisruptionMode.PREFER
+    if not isinstance(value, str) or value not in list(DisruptionMode):
+        meant = did_you_mean(str(value), DisruptionMode)
+        refuse(
+            Problem(_SUBJECT, "podDisruptionBudgets", f"{value!r}: expected one of {', '.join(DisruptionMode)}{meant}")
+        )
+        return DisruptionMode.PREFER
+    return DisruptionMode(value)
 
 
 def _plugins(value: object, profile: str, report: ProblemReporter, refuse: ProblemReporter) -> Iterator[NamedPlugin]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.core import ConfigMap, Pod
+from pykai.api.disruption import PodDisruptionBudget
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import PodGroup
 
@@ -68,6 +69,17 @@ def group_differs(old: PodGroup, new: PodGroup) -> bool:
     return not retries_forever and old.status.scheduling_conditions != new.status.scheduling_conditions
 
 
+def budget_differs(old: PodDisruptionBudget, new: PodDisruptionBudget) -> bool:
+    """The same for disruption budgets; how many pods are healthy counts only through what is allowed."""
+    was, now = old.status, new.status
+    return (
+        old.spec != new.spec
+        or was.disruptions_allowed != now.disruptions_allowed
+        or was.desired_healthy != now.desired_healthy
+        or was.observed_generation != now.observed_generation
+    )
+
+
 def is_record(item: object) -> bool:
     """Whether this is a record of a scheduler for its successor: no pod mounts it, and every gang brings one."""
     return isinstance(item, ConfigMap) and names.RECORD_LABEL in item.metadata.labels
@@ -78,4 +90,7 @@ def _never_differs(_: object, __: object) -> bool:
 
 
 #: kind -> whether two versions differ for the engine; the others by anything but the resource version
-CHANGE_FILTERS: Mapping[str, Callable[[Any, Any], bool]] = {"ConfigMap": _never_differs}
+CHANGE_FILTERS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "ConfigMap": _never_differs,
+    "PodDisruptionBudget": budget_differs,
+}

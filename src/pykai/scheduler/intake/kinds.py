@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pykai.api.core import Namespace, PriorityClass
+from pykai.api.disruption import PodDisruptionBudget
 from pykai.api.meta import Wire
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice
@@ -35,6 +36,7 @@ REQUIRED_KINDS: tuple[tuple[Resource, type[Wire]], ...] = (
 OPTIONAL_KINDS: tuple[tuple[Resource, type[Wire]], ...] = (
     (resources.TOPOLOGIES, Topology),
     (resources.NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology),
+    (resources.POD_DISRUPTION_BUDGETS, PodDisruptionBudget),
 )
 #: Claims of devices, in the version of their API group that the server has.
 DRA_KINDS: tuple[tuple[Resource, type[Wire]], ...] = (

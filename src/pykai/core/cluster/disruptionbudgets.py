@@ -1,0 +1,190 @@
+"""PodDisruptionBudgets by namespace, and how many running pods each could still lose.
+
+A budget names pods by their labels.  Pods that agree in every label that some budget of their namespace reads are under
+the same budgets, so running pods are counted by these labels (`LabelValues`) and each combination is matched once.
+Only namespaces with budgets are counted, from the first time a cycle asks for them.
+
+The status of a budget follows our evictions with a delay.  So a budget also allows no more evictions than it has
+running pods beyond those it desires: pods whose eviction is under way do not run here any more.
+
+Statements: disruptions:count, disruptions:bounds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pykai.api.disruption import PodDisruptionBudget
+from pykai.api.keys import object_key
+from pykai.api.meta import LabelSelector
+from pykai.core.model.affinityterms import selector_matches
+from pykai.core.model.problems import Problem
+from pykai.core.model.status import TaskStatus
+from pykai.core.model.tasks import Task
+
+#: Budgets of a namespace that count, in the order of their names.
+MAX_BUDGETS = 100
+#: Labels that the selector of a budget may read.
+MAX_LABELS = 20
+
+#: Values of the labels that the budgets of a namespace read, in the order of `NamespaceBudgets.labels`.
+LabelValues = tuple[str | None, ...]
+
+
+class DisruptionBudget(NamedTuple):
+    """What a PodDisruptionBudget says."""
+
+    #: namespace/name
+    key: str
+    selector: LabelSelector | None
+    #: evictions that its controller allows; none while the controller has not read its present spec
+    allowed: int
+    #: pods that have to stay healthy
+    desired_healthy: int
+
+
+def read_budget(item: PodDisruptionBudget) -> DisruptionBudget:
+    """The facts of a budget that evictions depend on."""
+    meta, status = item.metadata, item.status
+    observed = status.observed_generation >= meta.generation
+    allowed = max(0, status.disruptions_allowed) if observed else 0
+    key = object_key(meta.namespace, meta.name)
+    return DisruptionBudget(key, item.spec.selector, allowed, max(0, status.desired_healthy))
+
+
+def _labels_read(selector: LabelSelector | None) -> set[str]:
+    if selector is None:
+        return set()
+    return {*selector.match_labels, *(requirement.key for requirement in selector.match_expressions)}
+
+
+class NamespaceBudgets:
+    """The budgets of one namespace."""
+
+    __slots__ = ("_by_key", "budgets", "labels", "problems", "running")
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, DisruptionBudget] = {}
+        #: those that count, by name
+        self.budgets: tuple[DisruptionBudget, ...] = ()
+        #: the labels their selectors read
+        self.labels: tuple[str, ...] = ()
+        #: running pods by these labels, None = not counted yet
+        self.running: dict[LabelValues, int] | None = None
+        #: key of a budget that does not count -> why
+        self.problems: dict[str, str] = {}
+
+    def set(self, key: str, budget: DisruptionBudget | None) -> bool:
+        """Add, replace or remove a budget; whether that changes anything."""
+        before = self._by_key.get(key)
+        if before == budget:
+            return False
+        if budget is None:
+            del self._by_key[key]
+        else:
+            self._by_key[key] = budget
+        self._choose_budgets()
+        return True
+
+    def _choose_budgets(self) -> None:
+        self.problems = {
+            key: f"its selector reads {count} labels, at most {MAX_LABELS} are allowed; evictions ignore the budget"
+            for key, budget in self._by_key.items()
+            if (count := len(_labels_read(budget.selector))) > MAX_LABELS
+        }
+        readable = [self._by_key[key] for key in sorted(self._by_key) if key not in self.problems]
+        for budget in readable[MAX_BUDGETS:]:
+            self.problems[budget.key] = (
+                f"its namespace has {len(readable)} PodDisruptionBudgets, of which the first {MAX_BUDGETS} by name "
+                "count; evictions ignore this one"
+            )
+        self.budgets = tuple(readable[:MAX_BUDGETS])
+        labels = tuple(sorted({label for budget in self.budgets for label in _labels_read(budget.selector)}))
+        if labels != self.labels:
+            self.labels, self.running = labels, None
+
+    def values_of(self, task: Task) -> LabelValues:
+        """The labels of a task that decide which budgets it is under."""
+        labels = task.labels
+        return tuple(labels.get(label) for label in self.labels)
+
+    def covering(self, values: LabelValues) -> tuple[str, ...]:
+        """Keys of the budgets of pods with these labels."""
+        labels = {label: value for label, value in zip(self.labels, values, strict=True) if value is not None}
+        return tuple(budget.key for budget in self.budgets if selector_matches(budget.selector, labels))
+
+    def allowances(self) -> dict[str, int]:
+        """Key of each budget -> evictions it allows: what its status says, but no more than run beyond its desire."""
+        running: Counter[str] = Counter()
+        for values, count in (self.running or {}).items():
+            for key in self.covering(values):
+                running[key] += count
+        return {
+            budget.key: max(0, min(budget.allowed, running[budget.key] - budget.desired_healthy))
+            for budget in self.budgets
+        }
+
+    def count(self, task: Task, sign: int) -> None:
+        """A task comes (1) or goes (-1)."""
+        if self.running is None or task.status is not TaskStatus.RUNNING:
+            return
+        values = self.values_of(task)
+        count = self.running.get(values, 0) + sign
+        if count:
+            self.running[values] = count
+        else:
+            self.running.pop(values, None)
+
+
+class BudgetIndex:
+    """The budgets of the cluster; false while there is none."""
+
+    __slots__ = ("_by_namespace",)
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, NamespaceBudgets] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_namespace)
+
+    def __contains__(self, namespace: str) -> bool:
+        return namespace in self._by_namespace
+
+    def set(self, namespace: str, key: str, budget: DisruptionBudget | None) -> bool:
+        """Add, replace or remove a budget; whether that changes anything."""
+        known = self._by_namespace.get(namespace)
+        if known is None:
+            if budget is None:
+                return False
+            known = self._by_namespace[namespace] = NamespaceBudgets()
+        changed = known.set(key, budget)
+        if not known.budgets and not known.problems:
+            del self._by_namespace[namespace]
+        return changed
+
+    def problems(self, namespace: str) -> list[Problem]:
+        """The budgets of a namespace that do not count, and why."""
+        known = self._by_namespace.get(namespace)
+        if known is None:
+            return []
+        return [Problem(f"PodDisruptionBudget/{key}", "spec", text) for key, text in sorted(known.problems.items())]
+
+    def count(self, task: Task, sign: int) -> None:
+        """A task comes (1) or goes (-1)."""
+        known = self._by_namespace.get(task.namespace)
+        if known is not None:
+            known.count(task, sign)
+
+    def counted(self, namespace: str, tasks: Iterable[Task]) -> NamespaceBudgets | None:
+        """The budgets of a namespace with their running pods; what was not counted yet is counted from all tasks."""
+        known = self._by_namespace.get(namespace)
+        if known is not None and known.running is None:
+            uncounted = {name: each for name, each in self._by_namespace.items() if each.running is None}
+            for each in uncounted.values():
+                each.running = {}
+            for task in tasks:
+                if (each_budgets := uncounted.get(task.namespace)) is not None:
+                    each_budgets.count(task, 1)
+        return known

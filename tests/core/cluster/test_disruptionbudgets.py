@@ -1,0 +1,94 @@
+"""Budgets by namespace: what they say, which of them count, and when a change matters (disruptions:count)."""
+
+from typing import Any
+
+from pykai.api.decode import decode_object
+from pykai.core.cluster.disruptionbudgets import MAX_BUDGETS, MAX_LABELS
+from pykai.core.cluster.tables import Tables
+from tests.core.builders import NOW_NS, Cluster, cluster
+
+
+def told(tables: Tables, built: Cluster) -> Tables:
+    """Tables that have seen the objects of another cluster, too."""
+    for raw in built.objects:
+        tables.apply(decode_object(raw))
+    return tables
+
+
+def allowances(tables: Tables, namespace: str = "default") -> dict[str, int]:
+    snapshot = tables.snapshot(NOW_NS)
+    budgets = snapshot.disruption_budgets.counted(namespace, snapshot.task_records.values())
+    return {} if budgets is None else budgets.allowances()
+
+
+def budget(allowed: int, name: str = "b", **more: Any) -> Cluster:
+    return cluster().disruption_budget(name, allowed, **more)
+
+
+def pods(count: int, first: int = 0, **how: Any) -> Cluster:
+    built = cluster()
+    for index in range(first, first + count):
+        built.pod(f"p{index}", on="node-0", **how)
+    return built
+
+
+def test_running_pods_beyond_the_desired_ones_may_go() -> None:
+    tables = told(Tables(), budget(9, desired=2))
+    assert allowances(tables) == {"default/b": 0}
+    assert allowances(told(tables, pods(3))) == {"default/b": 1}
+    tables.remove("Pod", "default", "p0")
+    assert allowances(tables) == {"default/b": 0}
+    assert allowances(told(tables, pods(4, 3))) == {"default/b": 4}
+
+
+def test_only_running_pods_of_the_selector_and_namespace_count() -> None:
+    tables = told(Tables(), budget(9, matchLabels={"app": "web"}))
+    for built in (pods(1, 0), pods(1, 1, labels={"app": "db"}), pods(1, 2, labels={"app": "web"}, phase="Pending")):
+        assert allowances(told(tables, built)) == {"default/b": 0}
+    assert allowances(told(tables, pods(2, 3, labels={"app": "web"}, namespace="other"))) == {"default/b": 0}
+    assert allowances(told(tables, pods(2, 5, labels={"app": "web"}))) == {"default/b": 2}
+
+
+def test_another_selector_counts_again() -> None:
+    tables = told(told(Tables(), pods(2, labels={"app": "web"})), budget(9, matchLabels={"tier": "front"}))
+    assert allowances(tables) == {"default/b": 0}
+    assert allowances(told(tables, budget(9, matchLabels={"app": "web"}))) == {"default/b": 2}
+    tables.remove("PodDisruptionBudget", "default", "b")
+    assert allowances(tables) == {}
+    assert not tables.disruption_budgets
+
+
+def test_a_budget_changes_nothing_for_plans_that_read_no_running_work() -> None:
+    tables = told(Tables(), budget(1))
+    before = tables.snapshot(NOW_NS).change_tokens
+    assert told(tables, budget(1)).snapshot(NOW_NS).change_tokens.is_same(before), "the same again"
+    after = told(tables, budget(2)).snapshot(NOW_NS).change_tokens
+    assert not after.is_same(before)
+    assert after.same_except_running(before)
+
+
+def test_one_namespace_cannot_have_budgets_without_end() -> None:
+    """disruptions:bounds"""
+    built = cluster()
+    for number in range(MAX_BUDGETS + 1):
+        built.disruption_budget(f"b{number:03}", 1)
+    tables = told(told(Tables(), pods(1)), built)
+    assert len(allowances(tables)) == MAX_BUDGETS
+    (problem,) = tables.snapshot(NOW_NS).problems
+    assert problem.subject == f"PodDisruptionBudget/default/b{MAX_BUDGETS:03}"
+    assert f"has {MAX_BUDGETS + 1} PodDisruptionBudgets" in str(problem)
+    tables.remove("PodDisruptionBudget", "default", "b000")
+    assert tables.snapshot(NOW_NS).problems == ()
+    assert f"default/b{MAX_BUDGETS:03}" in allowances(tables)
+
+
+def test_a_selector_cannot_read_labels_without_end() -> None:
+    """disruptions:bounds"""
+    labels = {f"label-{number}": "x" for number in range(MAX_LABELS + 1)}
+    tables = told(told(Tables(), pods(1, labels=labels)), budget(1, matchLabels=labels))
+    assert allowances(tables) == {}
+    (problem,) = tables.snapshot(NOW_NS).problems
+    assert "reads 21 labels, at most 20" in str(problem)
+    labels.popitem()
+    assert allowances(told(tables, budget(1, matchLabels=labels))) == {"default/b": 1}
+    assert tables.snapshot(NOW_NS).problems == ()
