@@ -22,6 +22,7 @@ from pykai.cli.processes import PORT, POSITIVE_NUMBER, kubeconfig_location, run_
 
 if TYPE_CHECKING:
     from pykai.lab.cluster import LabCluster, LabOptions
+    from pykai.lab.operators.families import OperatorFamily
     from pykai.lab.stalldetection import StallDetector
     from pykai.lab.story import Story
 
@@ -43,6 +44,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long pods run that say nothing of it and do not restart.",
 )
+@click.option(
+    "--kinds",
+    default="",
+    metavar="NAMES",
+    help="Kinds of AI workloads, with their operators: kubeflow, ray and others, separated by commas, or all.",
+)
 @click.option("--plain", is_flag=True, help="Lines instead of a board, also in a terminal.")
 @click.option(
     "--picture", type=click.Path(path_type=Path, dir_okay=False), help="At the end write the board here, as SVG."
@@ -57,6 +64,7 @@ def up(
     port: int,
     until_done: bool,
     default_run_seconds: float,
+    kinds: str,
     plain: bool,
     picture: Path | None,
     verbose: bool,
@@ -82,6 +90,7 @@ def up(
         port=port,
         objects=installation(),
         behaviour=BehaviourDefaults(run_s=default_run_seconds),
+        families=_read_kinds(kinds),
         endpoint_address="127.0.0.1:0",
     )
     show = _Display(plain or not sys.stdout.isatty(), picture, began_s)
@@ -107,6 +116,16 @@ def _read_story(scenario: str) -> Story:
         return read_story(Path(scenario) if scenario else DEFAULT_STORY)
     except ScenarioError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _read_kinds(names: str) -> tuple[OperatorFamily, ...]:
+    """The kinds to define and to run."""
+    from pykai.lab.operators.families import read_families
+
+    try:
+        return read_families(names)
+    except ValueError as error:
+        raise click.UsageError(f"--kinds: {error}. Nothing was started.") from error
 
 
 async def _run(

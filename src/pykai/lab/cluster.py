@@ -12,14 +12,15 @@ services stop first and the server last, so that requests in flight finish.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from pykai.api import names
 from pykai.binder.options import BinderOptions
 from pykai.binder.service import make_binder
 from pykai.kube.caches import Caches
@@ -30,6 +31,7 @@ from pykai.lab.apiserver.server import ApiServer
 from pykai.lab.machines import machines
 from pykai.lab.machines.options import MachineOptions
 from pykai.lab.machines.podbehaviour import BehaviourDefaults
+from pykai.lab.operators.families import OperatorFamily, definitions, operators
 from pykai.lab.player import Player
 from pykai.lab.story import Story
 from pykai.observe.endpoint import Endpoint
@@ -61,6 +63,8 @@ class LabOptions:
     scheduler_flags: Mapping[str, str] = field(default_factory=dict)
     #: seconds that pods without a declared duration run
     behaviour: BehaviourDefaults = field(default_factory=BehaviourDefaults)
+    #: kinds of other projects that are defined, and whose operators run
+    families: Sequence[OperatorFamily] = ()
     #: address of metrics, health, snapshot and job order; "" to serve none
     endpoint_address: str = ""
 
@@ -80,10 +84,15 @@ class LabCluster:
         self.services: list[Service] = [
             self.scheduler,
             make_binder(runtime, BinderOptions(), registry=registry),
-            make_podgrouper(runtime, PodGrouperOptions(shared_cache=True)),
+            # Under its own rights: which owners it may read decides what the top of a workload is.
+            make_podgrouper(
+                replace(runtime, client=Client(server.transport(names.POD_GROUPER))),
+                PodGrouperOptions(shared_cache=True),
+            ),
             make_podgroups(runtime, PodGroupsOptions(shared_cache=True)),
             make_queues(runtime, QueuesOptions(), registry),
             *machines(runtime, MachineOptions(options.behaviour)),
+            *operators(runtime, options.families),
             self.player,
         ]
         self.endpoint = self._make_endpoint(registry) if options.endpoint_address else None
@@ -95,7 +104,7 @@ class LabCluster:
         server = await ApiServer.open(
             clock=clock,
             data=options.data,
-            objects=options.objects,
+            objects=[*options.objects, *definitions(options.families)],
             mutators=(pod_mutator(),),
             validators=(pod_validator(),),
         )

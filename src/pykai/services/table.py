@@ -98,6 +98,13 @@ _ROWS = (
         page="lab.md",
         elects_leader=False,
     ),
+    ServiceDefinition(
+        "operators",
+        "pykai.lab.operators.service:FLAGS",
+        "pykai.lab.operators.service:from_flags",
+        page="workloads.md",
+        elects_leader=False,
+    ),
 )
 
 #: name -> row, in the order of help and manifests

@@ -141,7 +141,7 @@ def _text(value: Any) -> str:
 _TOKEN: Final = re.compile(
     r"""\.(?P<name>(?:\\.|[^.\[\]\\])+)
     |\[\?\(\s*@(?P<filter>(?:\.(?:\\.|[^.\s=!<>\\])+)+)\s*(?P<sign>==|!=)\s*(?P<quote>["'])(?P<value>.*?)(?P=quote)\s*\)\]
-    |\[(?P<index>-?[0-9]+)\]
+    |\[(?P<index>-1(?=:)|-?[0-9]+):?\]
     |\[(?P<all>\*)\]|\.(?P<star>\*)
     |\[(?P<mark>["'])(?P<key>.*?)(?P=mark)\]""",
     re.VERBOSE,
@@ -150,7 +150,7 @@ _TOKEN: Final = re.compile(
 
 @lru_cache(maxsize=512)
 def json_path(path: str) -> Callable[[Any], list[Any]]:
-    """Values of a simple JSONPath: names, `['a.b']`, indexes, `[*]` and filters of one comparison."""
+    """Values of a simple JSONPath: names, `['a.b']`, indexes, `[-1:]`, `[*]` and filters of one comparison."""
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1].strip()
