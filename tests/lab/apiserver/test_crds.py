@@ -147,3 +147,13 @@ async def test_a_pattern_that_is_written_to_do_harm(api: Api) -> None:
     assert refused.code == 422
     assert "should match '^(a+)+$'" in refused.body["message"]
     assert (await api.create("widgets", widget("good", word="a" * 200))).code == 201
+
+
+async def test_a_kind_in_a_group_of_kubernetes_says_whether_it_was_approved(api: Api) -> None:
+    made = definition()
+    made["metadata"]["name"], made["spec"]["group"] = "widgets.example.k8s.io", "example.k8s.io"
+    refused = await api.request("POST", path_of("customresourcedefinitions"), made)
+    assert refused.code == 422
+    assert refused.body["details"]["causes"][0]["field"] == "metadata.annotations[api-approved.kubernetes.io]"
+    made["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for tests"}
+    assert (await api.request("POST", path_of("customresourcedefinitions"), made)).code == 201

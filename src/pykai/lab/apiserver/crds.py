@@ -19,6 +19,9 @@ from pykai.lab.apiserver.serverstate import ServerState
 from pykai.lab.apiserver.storage import DELETED, ObjectStorage, StorageEvent
 
 CRDS: Final[StoreKey] = ("apiextensions.k8s.io", "customresourcedefinitions")
+#: Kinds in groups of Kubernetes say whether they were approved.
+_PROTECTED_GROUPS: Final = (".k8s.io", ".kubernetes.io")
+_APPROVAL: Final = "api-approved.kubernetes.io"
 _log = logging.getLogger(__name__)
 
 
@@ -87,6 +90,10 @@ def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject
         causes.append(
             invalid_value("metadata.name", obj["metadata"]["name"], 'must be spec.names.plural+"."+spec.group')
         )
+    annotations = obj["metadata"].get("annotations") or {}
+    if str(group).endswith(_PROTECTED_GROUPS) and not annotations.get(_APPROVAL):
+        text = f'protected groups must have approval annotation "{_APPROVAL}"'
+        causes.append(required_value(f"metadata.annotations[{_APPROVAL}]", text))
     if spec.get("scope") not in ("Cluster", "Namespaced"):
         causes.append(
             StatusCause(

@@ -46,11 +46,15 @@ class CustomKind:
         }
         if self.short_names:
             names["shortNames"] = list(self.short_names)
+        metadata: JsonObject = {"name": f"{resource.plural}.{resource.group}"}
+        if resource.group.endswith(".k8s.io"):
+            # Servers refuse kinds in groups of Kubernetes that do not say whether these were approved.
+            metadata["annotations"] = {"api-approved.kubernetes.io": "unapproved, cut down for simulated clusters"}
         versions = [self._version(resource.version), *(self._version(each) for each in self.other_versions)]
         return {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{resource.plural}.{resource.group}"},
+            "metadata": metadata,
             "spec": {
                 "group": resource.group,
                 "names": names,
