@@ -17,6 +17,7 @@ from pykai.services.table import SERVICES, services_in_all
 from pykai.webhooks import table
 from pykai.webhooks.handlers import object_handlers, pod_handlers, queue_handlers
 from pykai.webhooks.queuelookups import QueueLookups
+from pykai.webhooks.topologylookups import TopologyLookups
 from tests.cli.test_run_flags import kubeconfig_of_nobody
 from tests.docs.test_services_doc import DOC, unlisted_accounts, unlisted_services
 from tests.webhooks.test_server import runtime_of_nothing
@@ -97,5 +98,10 @@ def test_a_row_names_what_exists(name: str) -> None:
 async def test_the_webhooks_are_served_at_the_paths_of_the_table() -> None:
     (port,) = (port for port in SERVICES["admission"].ports if port.name == "webhooks")
     assert port.paths == table.PATHS
-    handlers = {**pod_handlers(), **object_handlers(), **queue_handlers(QueueLookups(runtime_of_nothing()))}
+    runtime = runtime_of_nothing()
+    handlers = {
+        **pod_handlers(),
+        **object_handlers(TopologyLookups(runtime)),
+        **queue_handlers(QueueLookups(runtime)),
+    }
     assert set(port.paths) == handlers.keys()

@@ -161,6 +161,23 @@ async def test_topologies(admission: Admission) -> None:
     await admission.admin.create(TOPOLOGIES, {"metadata": {"name": "t"}, "spec": {"levels": levels}})
 
 
+async def test_moving_an_alias_that_groups_use_is_a_warning(admission: Admission) -> None:
+    """topo:TD-21."""
+    spec = {"minMember": 1, "queue": "q", "topologyConstraint": {"topology": "t", "requiredTopologyLevel": "near"}}
+    await admission.admin.create(POD_GROUPS, {"metadata": {"name": "g"}, "spec": spec}, NAMESPACE)
+    levels = [{"nodeLabel": "zone", "alias": "near"}, {"nodeLabel": "rack"}]
+    await admission.admin.create(TOPOLOGIES, {"metadata": {"name": "t"}, "spec": {"levels": levels}})
+    found: list[str] = []
+    async with asyncio.timeout(30):
+        # Until the cache of the service has the group, no warning can be given.
+        while not found:
+            for level in levels:
+                level["alias"] = "" if level.get("alias") else "near"
+            aliased = [{key: value for key, value in level.items() if value} for level in levels]
+            found = await warnings_of(admission, "PATCH", TOPOLOGIES, {"spec": {"levels": aliased}}, name="t")
+    assert "PodGroups with a constraint of that name: 1" in found[0]
+
+
 def other_schedulers_pod(name: str) -> Document:
     pod = a_pod(name=name)
     pod["spec"]["schedulerName"] = "default-scheduler"

@@ -20,6 +20,7 @@ from pykai.webhooks.gpusharing import SharingRules
 from pykai.webhooks.handlers import ReviewHandlers, object_handlers, pod_handlers, queue_handlers
 from pykai.webhooks.queuelookups import QueueLookups
 from pykai.webhooks.reviews import ReviewAnswer, ReviewError, ReviewRequest, read_review, review_response
+from pykai.webhooks.topologylookups import TopologyLookups
 from tests.webhooks.test_gpusharing import letters
 from tests.webhooks.test_server import runtime_of_nothing
 
@@ -94,10 +95,12 @@ OPERATIONS = st.sampled_from(("CREATE", "UPDATE", "DELETE", "CONNECT", ""))
 
 
 def handlers() -> ReviewHandlers:
-    lookups = QueueLookups(runtime_of_nothing())
+    runtime = runtime_of_nothing()
+    lookups = QueueLookups(runtime)
     for store in (lookups._queues, lookups._groups):
         store.synced.set()
-    return {**pod_handlers(RULES, random=letters), **object_handlers(), **queue_handlers(lookups)}
+    topologies = object_handlers(TopologyLookups(runtime))
+    return {**pod_handlers(RULES, random=letters), **topologies, **queue_handlers(lookups)}
 
 
 def answered(path: str, document: Any) -> tuple[ReviewRequest, ReviewAnswer]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final
 
 from pykai.kube.errors import KubeError
@@ -17,6 +18,7 @@ from pykai.webhooks.gpusharing import DEFAULT_RULES, AdmissionDenied, SharingRul
 from pykai.webhooks.pods import EPHEMERAL_CONTAINERS, mutate_pod, pod_problem
 from pykai.webhooks.queuelookups import QueueLookups
 from pykai.webhooks.reviews import ALLOWED, UNAVAILABLE, ReviewAnswer, ReviewRequest, answer_of
+from pykai.webhooks.topologylookups import TopologyLookups
 
 ReviewHandler = Callable[[ReviewRequest], Coroutine[Any, Any, ReviewAnswer]]
 #: path -> what answers there
@@ -50,8 +52,8 @@ def pod_handlers(
     return {table.MUTATE_PODS.path: mutate, table.VALIDATE_PODS.path: validate}
 
 
-def object_handlers() -> ReviewHandlers:
-    """Validation of PodGroups and Topologies, which needs nothing but the objects."""
+def object_handlers(lookups: TopologyLookups) -> ReviewHandlers:
+    """Validation of PodGroups, which needs nothing but the objects, and of Topologies."""
 
     async def validate_group(request: ReviewRequest) -> ReviewAnswer:
         if request.object is None:
@@ -59,7 +61,10 @@ def object_handlers() -> ReviewHandlers:
         return answer_of(podgroups.validate(request.object, request.old_object))
 
     async def validate_topology(request: ReviewRequest) -> ReviewAnswer:
-        return ALLOWED if request.object is None else answer_of(topologies.validate(request.object))
+        if request.object is None:
+            return ALLOWED
+        groups_using = partial(lookups.groups_using, request.name)
+        return answer_of(topologies.validate(request.object, request.old_object, groups_using))
 
     return {table.VALIDATE_POD_GROUPS.path: validate_group, table.VALIDATE_TOPOLOGIES.path: validate_topology}
 

@@ -39,6 +39,7 @@ from pykai.webhooks.queuelookups import QueueLookups
 from pykai.webhooks.rotator import CertificateRotator, RotatorOptions
 from pykai.webhooks.server import AdmissionServer
 from pykai.webhooks.servingcertificates import CertificateFiles, SecretCertificate, ServingCertificate
+from pykai.webhooks.topologylookups import TopologyLookups
 
 #: where a Secret with `tls.crt` and `tls.key` is mounted, as controller-runtime has it
 CERTIFICATES: Final = "/tmp/k8s-webhook-server/serving-certs"
@@ -188,7 +189,7 @@ def make_admission(
     lookups = QueueLookups(runtime, options.rules.scheduler_name)
     handlers = {
         **pod_handlers(options.rules),
-        **object_handlers(),
+        **object_handlers(TopologyLookups(runtime)),
         **queue_handlers(lookups, quotas_checked=options.quotas_checked, children_refused=options.children_refused),
     }
     certificate: ServingCertificate
