@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
+from pykai.api import names
 from pykai.api.decode import decode_object
 from pykai.api.timestamp import format_timestamp
 from pykai.core.cluster.tables import Tables
@@ -320,10 +321,13 @@ class Cluster:
         age: float | None = None,
         display_name: str = "",
         labels: Mapping[str, str] | None = None,
+        allowed: str | None = None,
+        allowed_labels: str | None = None,
         **more: Any,
     ) -> Cluster:
-        """A queue; quota, limit and weight are those of GPUs, `cpu` and `memory` are (quota, limit, weight), `more`
-        are further fields of its spec as the wire spells them."""
+        """A queue; quota, limit and weight are those of GPUs, `cpu` and `memory` are (quota, limit, weight), `allowed`
+        names the namespaces that may use it, `allowed_labels` selects them, `more` are further fields of its spec as
+        the wire spells them."""
 
         def block(numbers: tuple[float, float, float]) -> Raw:
             return {"quota": numbers[0], "limit": numbers[1], "overQuotaWeight": numbers[2]}
@@ -336,7 +340,12 @@ class Cluster:
         }
         if priority is not None:
             spec["priority"] = priority
-        meta = {"name": name, "uid": name, "creationTimestamp": self._older(age), "labels": dict(labels or {})}
+        meta: Raw = {"name": name, "uid": name, "creationTimestamp": self._older(age), "labels": dict(labels or {})}
+        access = {
+            names.ALLOWED_NAMESPACES_ANNOTATION: allowed,
+            names.ALLOWED_NAMESPACE_SELECTOR_ANNOTATION: allowed_labels,
+        }
+        meta["annotations"] = {key: text for key, text in access.items() if text is not None}
         return self.add({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": meta, "spec": spec})
 
     def priority_class(self, name: str, value: int, *, default: bool = False, policy: str = "") -> Cluster:

@@ -237,7 +237,7 @@ def kept(said: dict[str, object]) -> dict[str, object]:
             key: {
                 name: list(value) if isinstance(value, tuple) else value
                 for name, value in entry.items()
-                if name not in ("group", "in_other_shard")
+                if name not in ("group", "in_other_shard", "denial")
             }
             for key, entry in groups.items()
             if entry["tasks"]

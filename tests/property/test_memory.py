@@ -14,6 +14,7 @@ from typing import Any
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from pykai.api import names
 from pykai.api.decode import decode_object
 from pykai.api.duration import SECOND
 from pykai.core.cluster.tables import Tables
@@ -187,6 +188,12 @@ class Life:
         raw["spec"]["resources"]["gpu"]["quota"] = draw(st.sampled_from([0, 1, 4, -1]))
         self.apply(raw)
 
+    def access_changes(self, draw: Any, plan: Plan) -> None:
+        raw = self.changed(draw(st.sampled_from(self.of_kind("Queue"))))
+        allowed = draw(st.sampled_from([{}, {}, {names.ALLOWED_NAMESPACES_ANNOTATION: "elsewhere"}]))
+        raw["metadata"]["annotations"] = allowed
+        self.apply(raw)
+
     def class_changes(self, draw: Any, plan: Plan) -> None:
         for key in self.of_kind("PriorityClass"):
             raw = self.changed(key)
@@ -208,7 +215,7 @@ EVENTS: tuple[Callable[[Life, Any, Plan], None], ...] = (
     *(Life.pod_goes, Life.pod_comes_back, Life.pod_leaves, Life.stranger_comes, Life.stranger_goes),
     *[Life.reservation_comes] * 3,
     *(Life.node_is_told_again, Life.node_is_cordoned, Life.group_changes, Life.group_goes),
-    *(Life.queue_changes, Life.class_changes, Life.budget_changes),
+    *(Life.queue_changes, Life.access_changes, Life.class_changes, Life.budget_changes),
 )
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from hypothesis import Phase, given, note, settings
 from hypothesis import strategies as st
 
+from pykai.api import names
 from pykai.api.decode import WireObject, decode_object
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.validate import check_state
@@ -55,6 +56,13 @@ PODS = ("a/p0", "a/p1", "a/p2", "a/p3", "b/p0")
 GROUPS = ("a/g0", "a/g1", "b/g0")
 QUEUES = ("q0", "q1", "q2")
 POOL = "kai.scheduler/node-pool"
+#: namespaces that may use a queue: by name, by label, none since the text is broken
+ACCESS: tuple[dict[str, str], ...] = (
+    {names.ALLOWED_NAMESPACES_ANNOTATION: "a"},
+    {names.ALLOWED_NAMESPACES_ANNOTATION: "b"},
+    {names.ALLOWED_NAMESPACE_SELECTOR_ANNOTATION: "tenant=red"},
+    {names.ALLOWED_NAMESPACE_SELECTOR_ANNOTATION: "tenant=("},
+)
 
 
 def _meta(name: str, namespace: str = "", **more: Any) -> Raw:
@@ -187,6 +195,7 @@ def _queue(random: Random) -> Raw:
         "resources": {"gpu": gpu, "cpu": unlimited, "memory": unlimited},
     }
     meta = _meta(random.choice(QUEUES), labels=random.choice([{}] * 7 + [{POOL: "elsewhere"}]))
+    meta["annotations"] = random.choice([{}, {}, {}, *ACCESS])
     return _raw("scheduling.run.ai/v2", "Queue", meta, spec=spec)
 
 
@@ -251,7 +260,7 @@ def _step(random: Random) -> Step:
         ),
         lambda random: random.choice([0.0, 0.0, 30.0, 200.0]),
     )
-    (make,) = random.choices(makers, (12, 3, 5, 2, 1, 1, 4, 2, 2))
+    (make,) = random.choices(makers, (12, 3, 5, 2, 2, 1, 4, 2, 2))
     return make(random)
 
 

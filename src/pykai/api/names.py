@@ -41,6 +41,9 @@ QUEUE_LABEL: Final = "kai.scheduler/queue"
 NODE_POOL_LABEL: Final = "kai.scheduler/node-pool"
 SELECTED_NODE_LABEL: Final = "selected-node"
 APP_LABEL: Final = "app"
+# Which namespaces may use a queue, on the Queue; ours, not in KAI Scheduler.
+ALLOWED_NAMESPACES_ANNOTATION: Final = "kai.scheduler/allowed-namespaces"
+ALLOWED_NAMESPACE_SELECTOR_ANNOTATION: Final = "kai.scheduler/allowed-namespace-selector"
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 
 # Requests of a user to the pod grouper, on the pod or on one of its owners.
@@ -294,6 +297,8 @@ REASON_PREEMPTION_DELAY: Final = "PreemptionDelayNotElapsed"
 #: ours: a group whose binds keep failing may use free resources only
 REASON_BINDS_FAILED: Final = "BindsFailed"
 REASON_QUEUE_DOES_NOT_EXIST: Final = "QueueDoesNotExist"
+#: ours: the namespace may not use the queue
+REASON_QUEUE_ACCESS_DENIED: Final = "QueueAccessDenied"
 REASON_NOT_ENOUGH_RESOURCES: Final = "Not enough resources for the workload"
 
 # Reasons of events.
@@ -304,6 +309,8 @@ EVENT_EVICT: Final = "Evict"
 EVENT_PIPELINED: Final = "Pipelined"
 EVENT_UNSCHEDULABLE: Final = "Unschedulable"
 EVENT_NOT_READY: Final = "NotReady"
+# Ours: the namespace may not use the queue.
+EVENT_QUEUE_ACCESS_DENIED: Final = "QueueAccessDenied"
 EVENT_STALE_JOB: Final = "StaleJob"
 EVENT_BOUND: Final = "Bound"
 EVENT_BINDING_ERROR: Final = "BindingError"
@@ -353,6 +360,8 @@ CONDITION_OVER_QUOTA: Final = "OverQuota"
 CONDITION_REASON_UNSCHEDULABLE: Final = "Unschedulable"
 #: Pods of a gang of which too few exist; not `Unschedulable`, on which autoscalers add nodes.
 CONDITION_REASON_NOT_READY: Final = "PodGroupNotReady"
+#: Ours: the namespace may not use the queue; as above, no node would help.
+CONDITION_REASON_QUEUE_ACCESS_DENIED: Final = "QueueAccessDenied"
 CONDITION_REASON_GATED: Final = "SchedulingGated"
 CONDITION_REASON_BINDING_ERROR: Final = "BindingError"
 CONDITION_REASON_BOUND: Final = "Bound"

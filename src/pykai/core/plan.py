@@ -84,6 +84,7 @@ def _unscheduled(cycle: Cycle) -> list[Unscheduled]:
                     (),
                 )
             )
+    unscheduled += cycle.context.snapshot.group_index.denied.values()
     return sorted(unscheduled, key=lambda item: (item.namespace, item.group))
 
 

@@ -41,7 +41,7 @@ from pykai.core.placing.reasons import count_refusals
 from pykai.core.placing.task import request_for_task, unmet_text
 from pykai.core.policy import Policy
 from pykai.core.report.decisions import Bind, PlannedBind
-from pykai.core.report.sentences import refusal_text
+from pykai.core.report.sentences import access_denied_text, refusal_text
 
 
 class UnfinishedBinds(NamedTuple):
@@ -115,6 +115,8 @@ def _bindable_gang(cycle: Cycle, unfinished: UnfinishedBinds) -> tuple[Gang | No
         return None, f"PodGroup {unfinished.group} is in queue '{group.queue}', not in '{unfinished.queue}' any more"
     if gang.queue < 0 or tree.children[gang.queue]:
         return None, f"'{group.queue}' is not a leaf queue of the cluster"
+    if entry.denial is not None:
+        return None, access_denied_text(entry.denial)
     if group.tree_error or gang.unsupported:
         return None, group.tree_error or f"its pods ask for {' and '.join(sorted(gang.unsupported))}"
     return gang, ""

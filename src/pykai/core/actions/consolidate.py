@@ -50,7 +50,8 @@ def consolidate(cycle: Cycle, action: Action) -> None:
     def victim_policy(gang: Gang) -> VictimPolicy:
         def accepts(victim: Gang) -> bool:
             # Nothing is moved twice in a cycle; a task that is only pipelined has not started and cannot move.
-            return victim is not gang and not was_placed_in_cycle(state, victim)
+            # A pod that may no longer use its queue would not start elsewhere (access:withdrawn).
+            return victim is not gang and victim.entry.denial is None and not was_placed_in_cycle(state, victim)
 
         leaf_queues = cycle.tables.victims().leaf_queues()
         return VictimPolicy(leaf_queues, accepts, _objection_unless_all_move, max_gangs, frozenset())

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from pykai.core.model.groups import Branch, Group, Leaf
 from pykai.core.model.status import ACTIVE_USED, TaskStatus
 from pykai.core.model.tasks import Task
+from pykai.core.report.decisions import QueueAccessDenied, Unscheduled
 
 ResourceSums = tuple[int, int, int]
 
@@ -31,6 +32,8 @@ class GroupEntry:
     #: the PodGroup belongs to another shard, which schedules its tasks
     in_other_shard: bool = False
     tasks: dict[str, Task] = field(default_factory=dict)
+    #: why the group may not use its queue, as of the last `GroupTable.refresh`
+    denial: QueueAccessDenied | None = None
     #: tasks that are Pending and name this scheduler
     pending: int = 0
     #: the same for tasks held back by scheduling gates
@@ -109,6 +112,8 @@ class GroupIndex:
         self.kinds: Counter[PriorityKind] = Counter()
         #: participating groups with pending or gated tasks
         self.waiting: dict[str, GroupEntry] = {}
+        #: groups that would be among those, were they allowed to use their queue, as the plan reports them
+        self.denied: dict[str, Unscheduled] = {}
         #: waiting tasks whose PodGroup is known neither here nor in another shard
         self.ungrouped: dict[str, GroupEntry] = {}
         #: groups that name a topology
@@ -136,6 +141,16 @@ class GroupIndex:
             _set_membership(
                 self.waiting, key, entry, group is not None and entry is not None and _is_waiting(group, entry)
             )
+            if (
+                group is not None
+                and entry is not None
+                and entry.denial is not None
+                and entry.pending
+                and group.in_cycle
+            ):
+                self.denied[key] = _denied_group(group, entry.pending, entry.denial)
+            else:
+                self.denied.pop(key, None)
             _set_membership(self.topology_constrained, key, None, group is not None and group.names_topology)
             _set_membership(
                 self.stale, key, None, group is not None and entry is not None and not _is_not_stale(group, entry)
@@ -146,19 +161,27 @@ class GroupIndex:
         return affects_waiting
 
     def _affects_waiting(self, key: str) -> bool:
-        return key in self.waiting or key in self.stale or key in self.ungrouped or key in self.topology_constrained
+        return (
+            key in self.waiting
+            or key in self.stale
+            or key in self.ungrouped
+            or key in self.topology_constrained
+            or key in self.denied
+        )
 
     def _add_group(self, key: str, group: Group, entry: GroupEntry) -> None:
         kind = PriorityKind(group.priority_class, group.preemptibility)
         in_cycle = group.in_cycle
+        # What runs is charged; what may not start is no demand (access:engine, access:withdrawn).
+        requests = in_cycle and entry.denial is None
         is_running = in_cycle and len(entry.tasks) > entry.pending + entry.gated
         contribution = self._contributions[key] = _GroupContribution(
             group.queue,
             kind,
             is_running,
             _sums(entry.allocated) if in_cycle else None,
-            _sums(entry.requested) if in_cycle else (0, 0, 0),
-            entry.requested_mib if in_cycle else 0,
+            _sums(entry.requested) if requests else (0, 0, 0),
+            entry.requested_mib if requests else 0,
             TerminatingSums(entry.terminating, entry.slow_terminating) if entry.terminating != _ZERO else None,
         )
         queue_groups = self.queues.get(contribution.queue)
@@ -219,6 +242,7 @@ class GroupIndex:
                 for name, count in self.queues.items()
             },
             "waiting": set(self.waiting),
+            "denied": self.denied,
             "ungrouped": set(self.ungrouped),
             "placed_by_topology": set(self.topology_constrained),
             "broken": set(self.stale),
@@ -252,7 +276,11 @@ def _plus(a: ResourceSums, b: ResourceSums, sign: int) -> ResourceSums:
 
 
 def _is_waiting(group: Group, entry: GroupEntry) -> bool:
-    return bool(entry.pending or entry.gated) and group.in_cycle
+    return bool(entry.pending or entry.gated) and group.in_cycle and entry.denial is None
+
+
+def _denied_group(group: Group, pending: int, denial: QueueAccessDenied) -> Unscheduled:
+    return Unscheduled(group.namespace, group.name, group.queue, pending, (denial,))
 
 
 def _is_ungrouped(entry: GroupEntry) -> bool:

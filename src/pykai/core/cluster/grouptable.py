@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykai.core.cluster.groupindex import GroupEntry, GroupIndex, count_terminating
+from pykai.core.cluster.queueaccess import QueueAccessIndex
 from pykai.core.model.groups import Group
 from pykai.core.model.nodes import NodeFacts
 from pykai.core.model.shapes import GpuKind, Shape
@@ -21,12 +22,15 @@ from pykai.core.model.vectors import Vectors
 class GroupTable:
     """All groups of the shard, and tasks whose group is not known."""
 
-    __slots__ = ("_changed", "_node_facts", "_stuck_after_ns", "_vectors", "entries", "index")
+    __slots__ = ("_access", "_changed", "_node_facts", "_stuck_after_ns", "_vectors", "entries", "index")
 
-    def __init__(self, vectors: Vectors, node_facts: Mapping[str, NodeFacts], stuck_after_ns: int) -> None:
+    def __init__(
+        self, vectors: Vectors, node_facts: Mapping[str, NodeFacts], stuck_after_ns: int, access: QueueAccessIndex
+    ) -> None:
         self._vectors = vectors
         self._node_facts = node_facts
         self._stuck_after_ns = stuck_after_ns
+        self._access = access
         #: group key -> the group and its tasks
         self.entries: dict[str, GroupEntry] = {}
         #: the groups as of the last `refresh`, counted
@@ -75,6 +79,14 @@ class GroupTable:
 
     def refresh(self) -> bool:
         """Count the groups that have changed; whether that may mean something to groups that wait."""
+        judged_again = self._access.changed_groups(self.entries)
+        if judged_again or self._access.in_use:
+            self._changed.update(dict.fromkeys(judged_again))
+            for key in self._changed:
+                entry = self.entries.get(key)
+                denial = self._access.denial(key, entry.group if entry is not None else None)
+                if entry is not None:
+                    entry.denial = denial
         affects_waiting = self.index.refresh(self.entries, self._changed)
         self._changed.clear()
         return affects_waiting

@@ -32,6 +32,7 @@ from pykai.core.cluster.nodecolumns import NodeColumns
 from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.cluster.objectproblems import ObjectProblems
 from pykai.core.cluster.priorities import unknown_class_problems
+from pykai.core.cluster.queueaccess import QueueAccessIndex
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.storage import STORAGE_KINDS, StorageIndex, StorageObject, size_problems, subject_of
 from pykai.core.cluster.taskindex import TaskIndex
@@ -39,6 +40,7 @@ from pykai.core.model.axes import Axes
 from pykai.core.model.groups import Group, read_group
 from pykai.core.model.nodes import NodeFacts, read_node
 from pykai.core.model.problems import Problem
+from pykai.core.model.queueaccess import QueueAccess, access_texts, read_queue_access
 from pykai.core.model.queuetree import QueueTree, build_tree
 from pykai.core.model.shapes import RequestError, ResolvedReferences, ShapeRegister
 from pykai.core.model.shard import Shard
@@ -60,12 +62,13 @@ class Tables:
         self.shapes = ShapeRegister()
         self.vectors = Vectors(self.axes)
         self._node_facts: dict[str, NodeFacts] = {}
-        self._group_table = GroupTable(self.vectors, self._node_facts, self.shard.stuck_after_ns)
-        self.groups = self._group_table.entries
         self.queues: dict[str, Queue] = {}
         self._changes = ChangeTracker()
         self._problems = ObjectProblems(self._changes)
         self.named = NamedObjects(self._problems)
+        self._access = QueueAccessIndex(self.queues, self.named.namespaces)
+        self._group_table = GroupTable(self.vectors, self._node_facts, self.shard.stuck_after_ns, self._access)
+        self.groups = self._group_table.entries
         self.storage = StorageIndex()
         self.claims = ClaimIndex(self.shard.queue_label)
         self.disruption_budgets = BudgetIndex()
@@ -111,6 +114,7 @@ class Tables:
         elif isinstance(item, Namespace):
             if self.named.apply_namespace(item):
                 self._changes.rest_changed()
+                self._access.expire()
         elif isinstance(item, PodDisruptionBudget):
             budget = read_budget(item)
             self._set_disruption_budget(item.metadata.namespace, budget.key, budget)
@@ -158,6 +162,8 @@ class Tables:
             self._rebuild_claim_users(self.claims.remove(kind, namespace, name))
         else:
             self.named.remove(kind, namespace, name)
+            if kind == "Namespace":
+                self._access.expire()
 
     def _set_disruption_budget(self, namespace: str, key: str, budget: DisruptionBudget | None) -> None:
         if self.disruption_budgets.set(namespace, key, budget):
@@ -353,11 +359,27 @@ class Tables:
         if old_queue is None or old_queue.spec != queue.spec or old_queue.metadata.creation_timestamp != created:
             self._changes.rest_changed()
             self._tree = None
+            self._access.expire()
+        texts = access_texts(queue.metadata.annotations)
+        if texts != (access_texts(old_queue.metadata.annotations) if old_queue is not None else (None, None)):
+            self._set_queue_access(name, read_queue_access(queue.metadata.annotations))
+
+    def _set_queue_access(self, name: str, access: QueueAccess | None) -> None:
+        if self._access.set_list(name, access):
+            self._changes.rest_changed()
+        problems: list[Problem] = []
+        if access is not None and access.fault:
+            field = f"metadata.annotations[{access.broken_annotation}]"
+            text = f"{access.fault}; no workload of this queue or a queue below it starts until this is fixed"
+            problems = [Problem(f"Queue/{name}", field, text)]
+        self._problems.set(f"Queue/{name}", problems)
 
     def _remove_queue(self, name: str) -> None:
         if self.queues.pop(name, None) is not None:
             self._changes.rest_changed()
             self._tree = None
+            self._access.expire()
+            self._set_queue_access(name, None)
 
     def stale_bind_requests(self) -> list[str]:
         """Keys of BindRequests to delete (cycle:SNP-8)."""

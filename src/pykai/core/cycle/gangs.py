@@ -52,7 +52,7 @@ class LeafState:
         self.active_used = 0
         self.pipelined = 0
         self.alive = 0
-        #: alive but not to be started now: gated, or another scheduler's
+        #: alive but not to be started now: gated, another scheduler's, or of a group that may not use its queue
         self.gated = 0
         self.total = 0
         #: tasks that were pending when the cycle began, in task order
@@ -216,8 +216,12 @@ class Gang:
         self.requested_by_gpu_mib: dict[int, QueueAmounts] = {}
 
     def _count_tasks(self) -> None:
-        """Count the tasks of all leaves as they were when the cycle began."""
+        """Count the tasks of all leaves as they were when the cycle began.
+
+        No task of a group that may not use its queue is to be started (access:engine).
+        """
         leaves, index = self.leaves, self.group.leaf_index
+        may_start = self.entry.denial is None
         started = False
         for task in self.entry.tasks.values():
             position = index.get(task.subgroup)
@@ -229,7 +233,7 @@ class Gang:
             leaf.total += 1
             if ALIVE[status]:
                 leaf.alive += 1
-                if status is TaskStatus.PENDING and task.for_this_scheduler:
+                if status is TaskStatus.PENDING and task.for_this_scheduler and may_start:
                     leaf.tasks.append(task)
                     if task.shape.unsupported:
                         self.unsupported.update(task.shape.unsupported)

@@ -145,6 +145,18 @@ class NoQueue(msgspec.Struct, frozen=True, tag=True):
     fault: str = ""
 
 
+class QueueAccessDenied(msgspec.Struct, frozen=True, tag=True):
+    """The namespace may not use the queue (access:engine)."""
+
+    namespace: str
+    queue: str
+    #: the queue whose list does not allow it: the same, or one above it
+    refused_by: str
+    #: the annotation of that queue that cannot be read, and why; empty if all can
+    broken_annotation: str = ""
+    fault: str = ""
+
+
 class NotLeafQueue(msgspec.Struct, frozen=True, tag=True):
     """Only leaf queues run workloads (queues:Q-66, Do better)."""
 
@@ -256,6 +268,7 @@ Refusal = (
     NoPlace
     | OverCapacity
     | NoQueue
+    | QueueAccessDenied
     | NotLeafQueue
     | NotReady
     | BrokenTree

@@ -30,6 +30,7 @@ from pykai.core.report.decisions import (
     OrphanPod,
     OverCapacity,
     Postponed,
+    QueueAccessDenied,
     QueueFigures,
     Refusal,
     ResourceAmounts,
@@ -163,6 +164,8 @@ def reason_of(refusal: Refusal) -> str:
             return names.REASON_OVER_LIMIT
         case OverCapacity():
             return names.REASON_NON_PREEMPTIBLE_OVER_QUOTA
+        case QueueAccessDenied():
+            return names.REASON_QUEUE_ACCESS_DENIED
         case NoQueue() | NotLeafQueue():
             return names.REASON_QUEUE_DOES_NOT_EXIST
         case NotReady():
@@ -188,6 +191,8 @@ def refusal_text(refusal: Refusal) -> str:
             return f"Queue '{queue}' does not exist"
         case NoQueue(queue=queue, fault=fault):
             return f"Queue '{queue}' cannot be used: {fault}"
+        case QueueAccessDenied():
+            return access_denied_text(refusal)
         case NotLeafQueue(queue=queue):
             return f"Queue '{queue}' is not a leaf queue; workloads run in leaf queues only"
         case NotReady():
@@ -228,6 +233,21 @@ def refusal_text(refusal: Refusal) -> str:
             )
         case NotSupported(what=what):
             return f"This scheduler cannot place pods with {' and '.join(what)}"
+
+
+def access_denied_text(denied: QueueAccessDenied) -> str:
+    """Which namespace may not use which queue, why, and what to do."""
+    lists = f"Queue '{denied.refused_by}'"
+    if denied.refused_by != denied.queue:
+        lists += f", which is above '{denied.queue}',"
+    if denied.fault:
+        why = f"{lists} is closed, because its annotation {denied.broken_annotation} cannot be read: {denied.fault}"
+        return f"Namespace '{denied.namespace}' may not use queue '{denied.queue}'. {why}"
+    return (
+        f"Namespace '{denied.namespace}' may not use queue '{denied.queue}'. {lists} is open to other namespaces only "
+        f"(annotations {names.ALLOWED_NAMESPACES_ANNOTATION}, {names.ALLOWED_NAMESPACE_SELECTOR_ANNOTATION}). "
+        "Use another queue, or ask an administrator to allow the namespace there"
+    )
 
 
 def _subgroup_to_name(name: str) -> str:

@@ -37,6 +37,7 @@ from pykai.core.report.decisions import (
     NotReady,
     OverCapacity,
     Plan,
+    QueueAccessDenied,
     QueueFigures,
     Refusal,
     StrayPod,
@@ -79,7 +80,7 @@ class PodStatusDiff(NamedTuple):
     condition: bool
     #: send an event
     event: bool
-    #: reason of the condition
+    #: reason of the condition and of the event
     reason: str = names.CONDITION_REASON_UNSCHEDULABLE
 
 
@@ -90,7 +91,7 @@ class GroupStatusDiff:
     key: str
     uid: str
     text: str
-    #: reason of the event: Unschedulable or NotReady
+    #: reason of the event: Unschedulable, NotReady or QueueAccessDenied
     reason: str
     event: bool
     #: entries of `reasons` of the scheduling condition, None = no condition is written
@@ -268,7 +269,7 @@ class StatusTracker:
                 key=key,
                 uid=group.uid,
                 text=text,
-                reason=names.EVENT_UNSCHEDULABLE if ready else names.EVENT_NOT_READY,
+                reason=_event_reason(entry, ready),
                 event=text_is_new,
                 reasons=_condition_reasons(record, queues) if condition else None,
                 pods=pods,
@@ -378,6 +379,12 @@ class StatusTracker:
         self._pipelined = published
 
 
+def _event_reason(entry: GroupEntry, ready: bool) -> str:
+    if entry.denial is not None:
+        return names.EVENT_QUEUE_ACCESS_DENIED
+    return names.EVENT_UNSCHEDULABLE if ready else names.EVENT_NOT_READY
+
+
 def _may_have_condition(entry: GroupEntry) -> bool:
     """Whether the PodGroup may have a condition, also while others of its pods run (cycle:EXP-11, ADR 27).
 
@@ -406,8 +413,11 @@ def _pod_diffs(
 ) -> Iterator[PodStatusDiff]:
     """What to publish about pods; a pod of a group that is not ready gets no event, unless it is a stray."""
     strays = {refusal.pod for refusal in record.refusals if isinstance(refusal, StrayPod)}
+    denied = any(isinstance(refusal, QueueAccessDenied) for refusal in record.refusals)
     for task, text in new_texts:
-        if ready or task.key in strays:
+        if denied:
+            yield PodStatusDiff(task.key, task.uid, text, mark, True, names.CONDITION_REASON_QUEUE_ACCESS_DENIED)
+        elif ready or task.key in strays:
             yield PodStatusDiff(task.key, task.uid, text, mark, event=True)
         else:
             yield PodStatusDiff(task.key, task.uid, text, mark, False, names.CONDITION_REASON_NOT_READY)

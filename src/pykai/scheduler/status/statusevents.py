@@ -101,7 +101,7 @@ class StatusEvents:
 
     def _publish_waiting_pod(self, diff: PodStatusDiff) -> None:
         if diff.event:
-            self.pod_event(diff.key, diff.uid, WARNING, names.EVENT_UNSCHEDULABLE, diff.text)
+            self.pod_event(diff.key, diff.uid, WARNING, diff.reason, diff.text)
         if diff.condition:
             self.pod_condition(diff.key, diff.uid, diff.reason, diff.text)
 
