@@ -20,9 +20,12 @@ from tests.kube.faketime import in_fake_time
 
 
 @asynccontextmanager
-async def following(server: FakeServer, *, optional: bool = False) -> AsyncIterator[Store[Pod]]:
+async def following(
+    server: FakeServer, *, optional: bool = False, absent_pause_s: float | None = None
+) -> AsyncIterator[Store[Pod]]:
     store = Store(PODS, Pod)
-    task = asyncio.ensure_future(Reflector(Client(server), WatchSelection(PODS), store, optional=optional).run())
+    reflector = Reflector(Client(server), WatchSelection(PODS), store, optional=optional, absent_pause_s=absent_pause_s)
+    task = asyncio.ensure_future(reflector.run())
     try:
         yield store
     finally:
@@ -198,6 +201,23 @@ def test_an_optional_kind_is_found_when_it_comes() -> None:
             await store.synced.wait()
             assert len(store) == 0
             await store.wait_until(lambda s: len(s) == 1, 100)
+
+    in_fake_time(story())
+
+
+def test_an_absent_kind_is_looked_for_no_more_often_than_asked() -> None:
+    """workloads:KT-2, T-117."""
+
+    async def story() -> None:
+        server = FakeServer()
+        server.answer(status(404, "NotFound"), times=3)
+        server.put(pod("a"))
+        async with following(server, optional=True, absent_pause_s=60) as store:
+            await store.synced.wait()
+            for minutes in range(1, 4):
+                await asyncio.sleep(60 * minutes - now() - 0.5)
+                assert server.lists() <= minutes
+            await store.wait_until(lambda s: len(s) == 1, 200)
 
     in_fake_time(story())
 

@@ -160,9 +160,9 @@ def test_an_executor_without_an_owner_joins_the_group_of_its_driver_as_it_is() -
 def test_the_exact_version_comes_before_any_version() -> None:
     """workloads:HB-1."""
     groupers = {("x.io", "v1", "K"): group_job, ("x.io", "*", "K"): group_pod}
-    assert kinds.grouper_for(groupers, ("x.io", "v1", "K")) is group_job
-    assert kinds.grouper_for(groupers, ("x.io", "v2", "K")) is group_pod
-    assert kinds.grouper_for(groupers, ("y.io", "v1", "K")) is group_default
+    assert kinds.grouper_for((groupers,), ("x.io", "v1", "K")) is group_job
+    assert kinds.grouper_for((groupers,), ("x.io", "v2", "K")) is group_pod
+    assert kinds.grouper_for((groupers,), ("y.io", "v1", "K")) is group_default
 
 
 def test_third_parties_add_kinds_by_entry_points(

@@ -101,7 +101,7 @@ def test_kais_flags_are_accepted(caplog: pytest.LogCaptureFixture) -> None:
         "nodepool-label-key": "n",
         "search-legacy-pg": "false",
         "knative-gang-schedule": "false",
-        "generic-karta-fallback": "true",
+        "generic-karta-fallback": "false",
         "default-priorities-configmap-name": "c",
         "default-priorities-configmap-namespace": "d",
         "pod-label-selector": "a=b",
@@ -114,7 +114,7 @@ def test_kais_flags_are_accepted(caplog: pytest.LogCaptureFixture) -> None:
         "health-probe-bind-address": ":2",
     }
     assert read_options(PodGrouperOptions(), SERVICES["podgrouper"].flags(), grouper) == PodGrouperOptions(
-        "s", "q", "n", False, False, "c", "d", "a=b", "c=d", 3
+        "s", "q", "n", False, False, False, "c", "d", "a=b", "c=d", 3
     )
     groups = {
         "scheduler-name": "s",

@@ -166,6 +166,10 @@ GROVE_POD_CLIQUE_LABEL: Final = "grove.io/podclique"
 GROVE_TOPOLOGY_ANNOTATION: Final = "grove.io/topology-name"
 KNATIVE_REVISION_LABEL: Final = "serving.knative.dev/revision"
 KNATIVE_MIN_SCALE_ANNOTATION: Final = "autoscaling.knative.dev/min-scale"
+#: On a Karta: the kind it describes, as the Karta operator writes it.
+KARTA_GROUP_LABEL: Final = "run.ai/karta-group"
+KARTA_VERSION_LABEL: Final = "run.ai/karta-version"
+KARTA_KIND_LABEL: Final = "run.ai/karta-kind"
 
 # Resource names.
 CPU: Final = "cpu"

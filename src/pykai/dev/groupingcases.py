@@ -129,7 +129,7 @@ class RecordedReaders:
 
     def grouper(self, kind: GroupVersionKind) -> Grouper:
         """See `metadata.Readers`."""
-        return grouper_for(self.groupers, kind)
+        return grouper_for((self.groupers,), kind)
 
 
 class _GroupedCase:

@@ -51,10 +51,12 @@ class Caches:
         label_selector: str = "",
         field_selector: str = "",
         optional: bool = False,
+        absent_pause_s: float | None = None,
         metadata_only: bool = False,
     ) -> Store[T]:
         """The store for this selection; with `optional`, a kind that the server does not have counts as empty.
 
+        `absent_pause_s`: the least wall seconds until such a kind is looked for again.
         `metadata_only`: the content of the objects is not asked for; `into` must need nothing but their metadata.
         """
         selection = WatchSelection(resource, namespace, label_selector, field_selector, metadata_only)
@@ -65,7 +67,9 @@ class Caches:
                 self._reflectors[store_key].optional = False
             return cast("Store[T]", existing)
         store = Store(resource, into)
-        reflector = Reflector(self._client, selection, store, optional=optional, timeouts=self._timeouts)
+        reflector = Reflector(
+            self._client, selection, store, optional=optional, absent_pause_s=absent_pause_s, timeouts=self._timeouts
+        )
         self._stores[store_key] = store
         self._reflectors[store_key] = reflector
         if self._running:

@@ -180,6 +180,7 @@ class Reflector:
         store: ReflectorStore,
         *,
         optional: bool = False,
+        absent_pause_s: float | None = None,
         timeouts: WatchTimeouts | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -187,6 +188,7 @@ class Reflector:
         self._selection = selection
         self._store = store
         self.optional = optional
+        self._absent_pause_s = absent_pause_s
         self._timeouts = timeouts or WatchTimeouts()
         self._sleep = sleep
         self._resource_version = ""
@@ -219,7 +221,9 @@ class Reflector:
                     self._store.begin_list()
                     self._store.end_list("")
                     self._failures = max(self._failures, 6)
-                await self._back_off(_not_served(self._selection.resource), quiet=self.optional)
+                await self._back_off(
+                    _not_served(self._selection.resource), quiet=self.optional, least_s=self._absent_pause_s or 0.0
+                )
             except _WatchIdle as silence:
                 await self._back_off(silence, free_failures=1)
             except KubeError as failure:
@@ -326,11 +330,13 @@ class Reflector:
         self._last_was_gone = False
         self._failures = 0
 
-    async def _back_off(self, failure: Exception, *, free_failures: int = 0, quiet: bool = False) -> None:
+    async def _back_off(
+        self, failure: Exception, *, free_failures: int = 0, quiet: bool = False, least_s: float = 0.0
+    ) -> None:
         self._failures += 1
         timeouts = self._timeouts
         ceiling_s = Backoff(timeouts.first_pause_s, timeouts.longest_pause_s).delay_s(self._failures - free_failures)
-        pause_s = random.uniform(ceiling_s / 2, ceiling_s)
+        pause_s = least_s + random.uniform(ceiling_s / 2, ceiling_s)
         if isinstance(failure, ApiError) and failure.retry_after_s is not None:
             pause_s = max(pause_s, failure.retry_after_s)
         level = logging.DEBUG if quiet or not ceiling_s else logging.WARNING

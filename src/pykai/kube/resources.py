@@ -102,6 +102,7 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
 QUEUES = Resource(names.SCHEDULING_GROUP, "v2", "queues", "Queue", False)
 POD_GROUPS = Resource(names.SCHEDULING_GROUP, "v2alpha2", "podgroups", "PodGroup", True)
 BIND_REQUESTS = Resource(names.SCHEDULING_GROUP, "v1alpha2", "bindrequests", "BindRequest", True)
+KARTAS = Resource("run.ai", "v1alpha1", "kartas", "Karta", False)
 TOPOLOGIES = Resource(names.KAI_GROUP, "v1alpha1", "topologies", "Topology", False)
 NODE_RESOURCE_TOPOLOGIES = Resource(
     names.NUMA_GROUP, "v1alpha2", "noderesourcetopologies", "NodeResourceTopology", False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from pykai.api.core import Pod, PriorityClass
 from pykai.api.keys import object_key
 from pykai.api.scheduling import PodGroup
 from pykai.kube.store import Store
-from pykai.podgrouper.kinds import grouper_for
+from pykai.podgrouper.kinds import GrouperTable, grouper_for
 from pykai.podgrouper.metadata import (
     POD_LOOKUPS,
     Grouper,
@@ -31,7 +31,7 @@ def index_pods(pods: Store[Pod]) -> None:
 class Lookups:
     """The readers for one call of one grouper."""
 
-    groupers: Mapping[GroupVersionKind, Grouper]
+    groupers: Sequence[GrouperTable]
     classes: Store[PriorityClass]
     groups: Store[PodGroup]
     labelled_pods: Store[Pod]

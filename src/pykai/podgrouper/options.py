@@ -33,6 +33,7 @@ class PodGrouperOptions:
     node_pool_label_key: str = names.NODE_POOL_LABEL
     search_legacy_pg: bool = True
     knative_gang_schedule: bool = True
+    generic_karta_fallback: bool = True
     #: both needed: the ConfigMap with the defaults of kinds
     default_priorities_configmap_name: str = ""
     default_priorities_configmap_namespace: str = ""
@@ -86,7 +87,13 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "gang-schedule the pods of a Knative revision",
         field="knative_gang_schedule",
     ),
-    Flag("generic-karta-fallback", "", read_text, "group unknown kinds by their definition", no_effect=True),
+    Flag(
+        "generic-karta-fallback",
+        "true",
+        read_bool,
+        "group unknown kinds as Karta objects describe them",
+        field="generic_karta_fallback",
+    ),
     Flag(
         "default-priorities-configmap-name",
         "",

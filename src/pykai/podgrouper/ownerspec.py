@@ -19,7 +19,7 @@ MAX_INT32: Final = (1 << 31) - 1
 #: As the definition of PodGroups has it; the label of a pod holds no more.
 SUB_GROUP_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 #: Tenants write the names that are looked up; no object has another name, and `..` would lead elsewhere.
-_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", re.ASCII)
+_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _MAX_NAME_LENGTH: Final = 253
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 #: leading zeros included
@@ -53,7 +53,7 @@ def look_up(which: ObjectName, owners: Iterable[Owner], readers: Readers) -> Own
             which.name,
         ):
             return owner
-    if len(which.name) > _MAX_NAME_LENGTH or not _OBJECT_NAME.fullmatch(which.name):
+    if not is_object_name(which.name):
         return None
     body = readers.object(which)
     if body is None:
@@ -62,6 +62,11 @@ def look_up(which: ObjectName, owners: Iterable[Owner], readers: Readers) -> Own
         return owner_from(which, body)
     except DecodeError as error:
         raise _wrong_field(f"{which.kind} {which.namespace}/{which.name}", error) from None
+
+
+def is_object_name(name: str) -> bool:
+    """Whether an object can have this name: a DNS subdomain."""
+    return len(name) <= _MAX_NAME_LENGTH and _OBJECT_NAME.fullmatch(name) is not None
 
 
 def _wrong_field(subject: str, error: DecodeError) -> GroupingError:

@@ -38,6 +38,7 @@ from pykai.kube.reconcilingservice import ReconcilingService
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.podgrouper.defaults import inherited_fields
+from pykai.podgrouper.describedkinds import DescribedKinds
 from pykai.podgrouper.grouping import needs_grouping, opts_out, pod_metadata
 from pykai.podgrouper.groupwriter import PodGroupWriter
 from pykai.podgrouper.kinddefaults import read_kind_defaults
@@ -62,6 +63,8 @@ from pykai.podgrouper.writes import pod_patch
 _log = logging.getLogger(__name__)
 
 _BY_OWNER, _BY_GROUP = "podgrouper-owner", "podgrouper-group"
+#: groups by API group and kind of their owner
+_BY_OWNER_KIND = "podgrouper-owner-kind"
 #: pods without a node by their owner: a Job changes with each of its ten thousand pods
 _UNSCHEDULED_BY_OWNER = "podgrouper-waiting"
 #: Wall seconds to wait for the caches of owners; without them grouping works with more requests.
@@ -134,6 +137,8 @@ class PodGrouper(ReconcilingService):
         self._pods.index(_UNSCHEDULED_BY_OWNER, lambda pod: () if pod.spec.node_name else controller_uid(pod))
         self._pods.index(_BY_GROUP, lambda pod: (group,) if (group := group_key(pod)) else ())
         index_pods(self._pods)
+        self._groups.index(_BY_OWNER_KIND, _owner_kinds)
+        self._described = DescribedKinds(runtime, self._recorder, kartas=options.generic_karta_fallback)
         self._owners = OwnerReader(runtime, groupers, options.owner_memory_s)
         self._oldest_pods = OldestPods(self._pods)
         self._writer = PodGroupWriter(
@@ -152,13 +157,14 @@ class PodGrouper(ReconcilingService):
         return self.ready() and super().idle()
 
     async def _wait_before_subscribing(self, stop: asyncio.Event) -> None:
-        await wait_for_sync(self._owners.stores, stop, _OWNER_SYNC_TIMEOUT_S)
+        await wait_for_sync((*self._owners.stores, *self._described.stores), stop, _OWNER_SYNC_TIMEOUT_S)
 
     async def _subscribe(self) -> None:
         for store in self._owners.stores:
             store.subscribe(self._owner_changed)
         if self._default_maps is not None:
             self._default_maps.subscribe(self._defaults_changed)
+        self._described.subscribe(self._kind_changed)
         self._groups.subscribe(self._group_changed)
         await self._pods.subscribe_yielding(self._pod_changed)
 
@@ -242,6 +248,16 @@ class PodGrouper(ReconcilingService):
                 self._reconciler.enqueue(object_key(pod.metadata.namespace, pod.metadata.name), after_s)
                 if new is not None:
                     return  # one pod is enough to reconcile a group
+
+    def _kind_changed(self, kind: GroupVersionKind) -> None:
+        """A kind is described otherwise: group its pods again, and those that could not be grouped."""
+        group, _, name = kind
+        for found in self._groups.by_index(_BY_OWNER_KIND, f"{group}/{name}"):
+            for pod in self._pods.by_index(_BY_GROUP, object_key(found.metadata.namespace, found.metadata.name)):
+                if self._needs_grouping(pod):
+                    self._reconciler.enqueue(object_key(pod.metadata.namespace, pod.metadata.name))
+        for key in self._failures:
+            self._reconciler.enqueue(key)
 
     def _defaults_changed(self, change: Change[_DefaultsMap]) -> None:
         data = change.new.data if change.new is not None else None
@@ -336,7 +352,8 @@ class PodGrouper(ReconcilingService):
 
     async def _run_grouper(self, top: Owner, pod: Pod, owners: tuple[Owner, ...]) -> Metadata:
         """The result of the top owner's grouper; what it needs is read on the way."""
-        readers = Lookups(self._groupers, self._classes, self._groups, self._pods, self._defaults)
+        tables = (self._groupers, *self._described.tables)
+        readers = Lookups(tables, self._classes, self._groups, self._pods, self._defaults)
         while True:
             try:
                 return pod_metadata(top, pod, owners, self._settings, readers)
@@ -382,3 +399,8 @@ class PodGrouper(ReconcilingService):
             readers.objects[which] = await self._owners.read_named(which)
         except NotFound:
             readers.objects[which] = None
+
+
+def _owner_kinds(group: PodGroup) -> tuple[str, ...]:
+    """API group and kind of a group's owner."""
+    return tuple(f"{each.api_version.rpartition('/')[0]}/{each.kind}" for each in group.metadata.owner_references[:1])

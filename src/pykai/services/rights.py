@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from pykai.api import names
-from pykai.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from pykai.kube.resources import KARTAS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from pykai.podgrouper.kinds.table import WorkloadKind, read_kinds, watched_kinds
 from pykai.webhooks import table as webhooks
 
@@ -109,6 +109,7 @@ POD_GROUPER: tuple[RoleRule | RuleSource, ...] = (
     _LEASES,
     _CLASSES,
     workload_rules,
+    RoleRule(KARTAS.group, (KARTAS.plural,), LIST_WATCH),
     RoleRule(_SCHEDULING, ("podgroups",), (*LIST_WATCH, "create", "get", "patch")),
 )
 

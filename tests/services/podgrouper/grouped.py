@@ -72,7 +72,7 @@ async def cron_job(place: ServiceCluster, name: str, annotations: dict[str, str]
     return await place.create(resources.CRON_JOBS, name, annotations=annotations or {}, spec=spec)
 
 
-def definition(group: str, version: str, plural: str, kind: str) -> Document:
+def definition(group: str, version: str, plural: str, kind: str, scope: str = "Namespaced") -> Document:
     """A kind whose objects may hold anything, as a foreign operator would install it."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
@@ -81,7 +81,7 @@ def definition(group: str, version: str, plural: str, kind: str) -> Document:
         "metadata": {"name": f"{plural}.{group}"},
         "spec": {
             "group": group,
-            "scope": "Namespaced",
+            "scope": scope,
             "names": {"plural": plural, "kind": kind, "singular": kind.lower()},
             "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
         },

@@ -6,13 +6,14 @@ with `*` for any version, the value a grouper:
     [project.entry-points."pykai.groupers"]
     "example.com/*/Sweep" = "mypackage.sweep:group"
 
-An entry point wins over the table, the exact version over `*`, and an unknown kind gets the default grouper.
+An entry point wins over the table, the exact version over `*`, and both over what administrators describe
+(`describedkinds`).  A kind that all of these do not know gets the default grouper.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Final
 
@@ -25,10 +26,23 @@ _log = logging.getLogger(__name__)
 ENTRY_POINTS: Final = "pykai.groupers"
 
 
-def grouper_for(groupers: Mapping[GroupVersionKind, Grouper], kind: GroupVersionKind) -> Grouper:
+#: Groupers by kind; of several tables the first that knows a kind wins.
+GrouperTable = Mapping[GroupVersionKind, Grouper]
+
+
+def grouper_for(tables: Sequence[GrouperTable], kind: GroupVersionKind) -> Grouper:
     """The grouper of a kind, the default one for an unknown kind (workloads:HB-1)."""
+    return known_grouper(tables, kind) or group_default
+
+
+def known_grouper(tables: Sequence[GrouperTable], kind: GroupVersionKind) -> Grouper | None:
+    """The grouper of a kind, None for an unknown kind."""
     group, _, name = kind
-    return groupers.get(kind) or groupers.get((group, "*", name)) or group_default
+    for groupers in tables:
+        found = groupers.get(kind) or groupers.get((group, "*", name))
+        if found is not None:
+            return found
+    return None
 
 
 def installed_groupers() -> dict[GroupVersionKind, Grouper]:

@@ -53,7 +53,7 @@ class WorkloadKind:
     """One kind of workload."""
 
     resource: Resource
-    #: None: the default grouper, as for kinds without a row
+    #: None: the default grouper, as for kinds without a row, unless an administrator describes the kind
     grouper: Grouper | None = None
     #: what its grouper reads of an object, cached and followed; None: objects are read one by one
     cached_as: type[ObjectMetadataOnly] | None = None
@@ -115,10 +115,11 @@ _ROWS = (
     *_foreign("kubeflow.org", "v1", "TFJob", grouper=group_tf_job, suspend_path=_KUBEFLOW_SUSPEND),
     *_foreign("kubeflow.org", "v1", "XGBoostJob", grouper=group_xgboost_job, suspend_path=_KUBEFLOW_SUSPEND),
     *_foreign("kubeflow.org", "v1beta1", "Notebook", grouper=group_notebook),
-    *_foreign("kubeflow.org", "v1alpha1", "ScheduledWorkflow"),
-    *_foreign("kubevirt.io", "v1", "VirtualMachine", "VirtualMachineInstance"),
+    *_foreign("kubeflow.org", "v1alpha1", "ScheduledWorkflow", grouper=group_default),
+    *_foreign("kubevirt.io", "v1", "VirtualMachine"),
+    *_foreign("kubevirt.io", "v1", "VirtualMachineInstance", grouper=group_default),
     *_foreign("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", grouper=group_leader_worker_set),
-    *_foreign("machinelearning.seldon.io", "v1alpha2 v1", "SeldonDeployment"),
+    *_foreign("machinelearning.seldon.io", "v1alpha2 v1", "SeldonDeployment", grouper=group_default),
     *_foreign("nvidia.com", "v1alpha1", "DynamoGraphDeployment", grouper=group_by_child, any_version=True),
     *_foreign("ray.io", "v1alpha1 v1", "RayCluster", "RayService", grouper=group_ray),
     *_foreign("ray.io", "v1alpha1 v1", "RayJob", grouper=group_ray, suspend_path=_SUSPEND),
@@ -137,9 +138,9 @@ _ROWS = (
     *_foreign("scheduler.grove.io", "v1alpha1", "PodGang"),
     *_foreign("serving.knative.dev", "v1", "Configuration", "Revision"),
     *_foreign("serving.knative.dev", "v1", "Service", grouper=group_knative_service),
-    *_foreign("tekton.dev", "v1", "PipelineRun", "TaskRun"),
+    *_foreign("tekton.dev", "v1", "PipelineRun", "TaskRun", grouper=group_default),
     *_foreign("trainer.kubeflow.org", "v1alpha1", "TrainJob", grouper=group_by_child, suspend_path=_SUSPEND),
-    *_foreign("workspace.devfile.io", "v1alpha2", "DevWorkspace"),
+    *_foreign("workspace.devfile.io", "v1alpha2", "DevWorkspace", grouper=group_default),
 )
 
 #: group, version and kind -> row
