@@ -7,13 +7,17 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from pykai.core.policy import DisruptionMode
+from pykai.core.caching import caches_disabled
+from pykai.core.policy import DisruptionMode, SearchBudgets
 from pykai.core.report.decisions import Plan
 from tests.core.builders import Cluster
 from tests.property.clusters import tight_clusters
 
 EXAMPLES = settings(max_examples=60, deadline=None)
+#: Budgets of searches count work, which is what caches save.
+ENDLESS = SearchBudgets(default_action=None, job=None, generators={}, default_generator=None)
 APPS = ("web", "db", "job")
 
 
@@ -71,3 +75,14 @@ def test_strict_budgets_hold(clusters: tuple[Cluster, Cluster, dict[str, int]]) 
             and pods[f"{item.namespace}/{item.pod}"]["status"]["phase"] == "Running"
         ]
         assert len(lost) <= count, (app, lost)
+
+
+@settings(max_examples=30, deadline=None)
+@given(budgeted_clusters(), st.sampled_from([DisruptionMode.PREFER, DisruptionMode.STRICT]))
+def test_caches_change_no_order(clusters: tuple[Cluster, Cluster, dict[str, int]], mode: DisruptionMode) -> None:
+    """caches"""
+    _, budgeted, _ = clusters
+    budgeted.with_policy(search_budgets=ENDLESS)
+    expected = replace(plan_of(budgeted, mode), work=0).encoded()
+    with caches_disabled():
+        assert replace(plan_of(budgeted, mode), work=0).encoded() == expected

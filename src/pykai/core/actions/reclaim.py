@@ -45,7 +45,7 @@ def reclaim(cycle: Cycle, action: Action) -> None:
         leaf_queues = [
             leaf
             for leaf in victims.leaf_queues()
-            if leaf != gang.queue and all(may_lose(leaf) for may_lose in source_filters) and victims.has_units(leaf)
+            if leaf != gang.queue and all(may_lose(leaf) for may_lose in source_filters) and victims.units_of(leaf)
         ]
         loser_filters = [make(state, gang, required) for make in rules.reclaim_losers]
         losing_leaves = frozenset(leaf for leaf in leaf_queues if all(may_lose(leaf) for may_lose in loser_filters))

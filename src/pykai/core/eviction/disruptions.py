@@ -15,10 +15,11 @@ Statements: disruptions:prefer, disruptions:strict.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
+from pykai.core import caching
 from pykai.core.caching import Cache
 from pykai.core.cluster.disruptionbudgets import LabelValues, NamespaceBudgets
 from pykai.core.cycle.gangs import Gang
@@ -32,6 +33,7 @@ from pykai.core.report.evictions import over_budget_text
 
 #: Key of a budget -> number of pods.
 PodCounts = Counter[str]
+_NO_PODS: Mapping[str, int] = {}
 
 
 class ProtectedGang(NamedTuple):
@@ -71,15 +73,11 @@ class DisruptionLedger:
         """Whether the namespace of a gang has budgets."""
         return gang.group.namespace in self._index
 
-    def ordered(self, queue: int, line: UnitLine) -> UnitLine:
-        """The line of a leaf queue, worst last, as budgets order it."""
+    def worst_first(self, queue: int, line: UnitLine) -> Iterator[EvictionUnit]:
+        """The units of a leaf queue in the order of eviction, computed as it is read; its line has the worst last."""
         order = _LineOrder(self, self._evicted_pods())
-        worst_first: list[UnitItem] = []
-        for _, same_priority in groupby(reversed(line), key=lambda item: item[2].gang.priority):
-            worst_first += order.within_budgets_first(same_priority)
         self._protected[queue] = order.protected
-        worst_first.reverse()
-        return worst_first
+        return order.worst_first(line)
 
     def objection(self, losses: Iterable[tuple[Gang, list[Loss]]]) -> str | None:
         """The budget that a set of victims exceeds, where budgets are strict; the victims are evicted in the state."""
@@ -105,9 +103,12 @@ class DisruptionLedger:
         first = min(found)
         return over_budget_text(first, found[first], others=len(found) - 1)
 
-    def exceeded_by(self, counts: PodCounts, spent: PodCounts) -> str | None:
+    def exceeded_by(self, counts: Mapping[str, int], spent: PodCounts) -> str | None:
         """The first budget that does not allow so many evictions after those that are spent."""
-        return next((key for key, count in counts.items() if spent[key] + count > self._allowances[key]), None)
+        for key, count in counts.items():
+            if spent[key] + count > self._allowances[key]:
+                return key
+        return None
 
     def left(self, key: str, spent: PodCounts) -> int:
         """How many evictions a budget allows after those that are spent."""
@@ -118,11 +119,14 @@ class DisruptionLedger:
         tasks = self._state.snapshot.task_records
         return Counter(key for evicted in self._state.evicted_from for key in self._budgets_of(tasks[evicted]))
 
-    def covered_pods(self, unit: EvictionUnit) -> PodCounts:
+    def covered_pods(self, unit: EvictionUnit) -> Mapping[str, int]:
         """Pods of a unit by budget."""
         if not self.concerns(unit.gang):
-            return Counter()
-        return Counter(key for member in unit.members for key in self._budgets_of(member.task))
+            return _NO_PODS
+        covered: Mapping[str, int] = Counter(key for member in unit.members for key in self._budgets_of(member.task))
+        if caching.enabled:
+            unit.covered = covered
+        return covered
 
     def _budgets_of(self, task: Task) -> tuple[str, ...]:
         """Keys of the budgets of a task; a task that does not run is under none, because it is not healthy."""
@@ -147,6 +151,10 @@ class DisruptionLedger:
             self._allowances.update(budgets.allowances())
 
 
+def _priority(item: UnitItem) -> int:
+    return item[2].gang.priority
+
+
 class _LineOrder:
     """Orders the line of a leaf queue, priority by priority, worst first."""
 
@@ -156,37 +164,47 @@ class _LineOrder:
         self._evicted = evicted
         #: the same and those of units within budgets
         self._spent = evicted.copy()
-        #: gang -> pods of its units so far
+        #: gang -> pods of its units so far, counted where budgets are strict
         self._lost: dict[str, PodCounts] = {}
         self._exceeding: set[str] = set()
         #: gangs with units that are no victims
         self.protected: list[ProtectedGang] = []
         self._protected_keys: set[str] = set()
 
-    def within_budgets_first(self, items: Iterable[UnitItem]) -> list[UnitItem]:
-        """Units of one priority: those within budgets, then the others, without those that strict budgets forbid."""
-        within: list[UnitItem] = []
-        beyond: list[UnitItem] = []
-        for item in items:
-            gang = item[2].gang
-            covered = self._ledger.covered_pods(item[2])
-            lost = self._lost.setdefault(gang.key, Counter())
-            lost.update(covered)
-            # What follows a unit beyond a budget in its gang goes after it.
-            if gang.key not in self._exceeding and self._ledger.exceeded_by(covered, self._spent) is None:
-                self._spent.update(covered)
-                within.append(item)
-                continue
-            self._exceeding.add(gang.key)
-            if not self._ledger.strict or self._is_allowed_alone(gang, lost):
-                beyond.append(item)
-        return within + beyond
+    def worst_first(self, line: UnitLine) -> Iterator[EvictionUnit]:
+        """Of each priority the units within budgets, then the others, without those that strict budgets forbid."""
+        for _, items in groupby(reversed(line), key=_priority):
+            beyond = []
+            for _, _, unit in items:
+                if self._is_within(unit):
+                    yield unit
+                elif not self._ledger.strict or self._is_allowed_alone(unit.gang):
+                    beyond.append(unit)
+            yield from beyond
 
-    def _is_allowed_alone(self, gang: Gang, lost: PodCounts) -> bool:
-        """Whether a gang may lose so much if no other gang loses anything."""
+    def _is_within(self, unit: EvictionUnit) -> bool:
+        """Whether the next unit is within its budgets, which it then spends."""
+        covered = unit.covered
+        if covered is None:
+            covered = self._ledger.covered_pods(unit)
+        key = unit.gang.key
+        if covered:
+            if self._ledger.strict:
+                self._lost.setdefault(key, Counter()).update(covered)
+            if self._ledger.exceeded_by(covered, self._spent) is not None:
+                self._exceeding.add(key)
+        # What follows a unit beyond a budget in its gang goes after it.
+        if key in self._exceeding:
+            return False
+        for budget, count in covered.items():
+            self._spent[budget] += count
+        return True
+
+    def _is_allowed_alone(self, gang: Gang) -> bool:
+        """Whether a gang may lose its units so far if no other gang loses anything."""
         if gang.key in self._protected_keys:
             return False
-        budget = self._ledger.exceeded_by(lost, self._evicted)
+        budget = self._ledger.exceeded_by(self._lost[gang.key], self._evicted)
         if budget is None:
             return True
         self._protected_keys.add(gang.key)

@@ -114,9 +114,7 @@ class VictimFinder:
             return SearchResult("no_generator")
         victim_table = self.tables.victims()
         leaf_queues = [leaf for leaf in victim_policy.leaf_queues if victim_table.units_of(leaf)]
-        if not leaf_queues:
-            return SearchResult("hopeless", None, self._protection_text(victim_policy))
-        if self.bounds_of(gang, batches).is_unsatisfiable(victim_table.evictable):
+        if not leaf_queues or self.bounds_of(gang, batches).is_unsatisfiable(victim_table.evictable):
             return SearchResult("hopeless")
         losing_leaves = victim_policy.losing_leaves
         if (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pykai.core.cycle.gangs import Gang, LeafState
@@ -30,7 +30,7 @@ class EvictableTask:
 class EvictionUnit:
     """Tasks of a gang that are evicted together."""
 
-    __slots__ = ("gang", "gang_amounts", "members", "rows")
+    __slots__ = ("covered", "gang", "gang_amounts", "members", "rows")
 
     def __init__(self, gang: Gang, members: list[EvictableTask], gang_amounts: QueueAmounts) -> None:
         self.gang = gang
@@ -39,6 +39,8 @@ class EvictionUnit:
         self.rows: tuple[int, ...] = tuple(sorted({member.row for member in members}))
         #: what all evictable tasks of the gang cost its queue
         self.gang_amounts = gang_amounts
+        #: key of a disruption budget -> tasks under it, None = not counted yet
+        self.covered: Mapping[str, int] | None = None
 
 
 UnitKey = tuple[Any, ...]

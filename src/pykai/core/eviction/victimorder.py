@@ -7,12 +7,12 @@ scenario of the search reads it from the beginning.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.queuewalk import RankedSiblings
 from pykai.core.cycle.state import State
-from pykai.core.eviction.units import EvictionUnit, UnitLine
+from pykai.core.eviction.units import EvictionUnit
 from pykai.core.eviction.victims import VictimTable
 from pykai.core.hooks import Rules
 from pykai.core.model.queuetree import QueueAmounts
@@ -27,27 +27,26 @@ def _sum(a: QueueAmounts, b: QueueAmounts) -> QueueAmounts:
 class _LeafVictims:
     """A leaf as a source of victims."""
 
-    __slots__ = ("accepts", "line", "position", "seen")
+    __slots__ = ("_accepts", "_units", "seen", "unit")
 
-    def __init__(self, line: UnitLine, accepts: Callable[[Gang], bool]) -> None:
-        self.line = line
-        self.accepts = accepts
-        self.position = len(line)
+    def __init__(self, units: Iterator[EvictionUnit], accepts: Callable[[Gang], bool]) -> None:
+        #: worst first
+        self._units = units
+        self._accepts = accepts
         #: gangs yielded
         self.seen: set[str] = set()
+        #: the next unit, None after the last
+        self.unit: EvictionUnit | None = None
         self.advance()
 
     def advance(self) -> None:
         """Go to the next acceptable unit."""
-        line, accepts = self.line, self.accepts
-        self.position -= 1
-        while self.position >= 0 and not accepts(line[self.position][2].gang):
-            self.position -= 1
-
-    @property
-    def unit(self) -> EvictionUnit | None:
-        """The next unit."""
-        return self.line[self.position][2] if self.position >= 0 else None
+        accepts = self._accepts
+        for unit in self._units:
+            if accepts(unit.gang):
+                self.unit = unit
+                return
+        self.unit = None
 
     @property
     def next_loss(self) -> QueueAmounts:
@@ -76,7 +75,7 @@ class VictimOrder:
         self._units: list[EvictionUnit] = []
         self._sources: dict[int, _LeafVictims] = {}
         for leaf in leaves:
-            source = _LeafVictims(victim_table.units_of(leaf), accepts)
+            source = _LeafVictims(victim_table.worst_first(leaf), accepts)
             if source.unit is not None:
                 self._sources[leaf] = source
         self._roots = RankedSiblings(rules.queue_tie_in(state))

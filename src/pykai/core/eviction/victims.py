@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 
 import numpy as np
 
@@ -99,8 +100,6 @@ class VictimTable:
         self._disruptions = disruptions
         #: leaf queues with gangs in namespaces that have budgets
         self._budgeted_queues: set[int] = set()
-        #: their lines as budgets order them
-        self._ordered_lines: dict[int, UnitLine] = {}
         self._gangs = gangs
         self._subgroup_key = subgroup_key
         #: leaf queue -> (key, -place in its gang, unit), best first; the worst is at the end
@@ -118,20 +117,6 @@ class VictimTable:
         return sorted(queue for queue in queues if queue >= 0 and not tree.children[queue])
 
     def units_of(self, queue: int) -> UnitLine:
-        """The units of a leaf queue that may be evicted, worst last, as disruption budgets order them."""
-        line = self._line_of(queue)
-        if self._disruptions is None or queue not in self._budgeted_queues:
-            return line
-        ordered = self._ordered_lines.get(queue)
-        if ordered is None:
-            ordered = self._ordered_lines[queue] = self._disruptions.ordered(queue, line)
-        return ordered
-
-    def has_units(self, queue: int) -> bool:
-        """Whether a leaf queue has anything to lose, were it not for disruption budgets."""
-        return bool(self._line_of(queue))
-
-    def _line_of(self, queue: int) -> UnitLine:
         """The units of a leaf queue, worst last."""
         if queue not in self._listed_queues:
             self._listed_queues.add(queue)
@@ -141,6 +126,13 @@ class VictimTable:
             if queue in self._lines:
                 self._lines[queue].sort(key=_sort_key)
         return self._lines.get(queue, ())
+
+    def worst_first(self, queue: int) -> Iterator[EvictionUnit]:
+        """The units of a leaf queue in the order of eviction, as disruption budgets change it."""
+        line = self.units_of(queue)
+        if self._disruptions is None or queue not in self._budgeted_queues:
+            return map(_unit, reversed(line))
+        return self._disruptions.worst_first(queue, line)
 
     def _evictable_gangs(self, queue: int) -> Iterator[Gang]:
         """Gangs of a leaf queue that may be evicted: those that ran before the cycle, and those it placed."""
@@ -158,7 +150,7 @@ class VictimTable:
     def units_by_leaf_queue(self) -> Mapping[int, UnitLine]:
         """The lines of all leaf queues that have one."""
         for queue in self.leaf_queues():
-            self._line_of(queue)
+            self.units_of(queue)
         return self._lines
 
     @property
@@ -174,8 +166,6 @@ class VictimTable:
 
     def refresh(self, gang: Gang) -> None:
         """List a gang again."""
-        # What was evicted has used up allowances of other queues, too.
-        self._ordered_lines.clear()
         if gang.queue not in self._listed_queues:
             return
         for item in self._items_by_gang.pop(gang.key, ()):
@@ -271,6 +261,10 @@ class VictimTable:
                 axis = snapshot.axes.index.get(facts.shared_resource)
                 if axis is not None:
                     evictable[axis, member.row] += sign * shape.gpu.devices
+
+
+#: The unit of an item.
+_unit = itemgetter(2)
 
 
 def _sort_key(item: UnitItem) -> tuple[UnitKey, int]:
