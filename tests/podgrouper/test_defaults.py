@@ -14,6 +14,7 @@ from tests.podgrouper.groupings import grouped, owner, pod
 
 QUEUE, POOL, PREEMPTIBILITY = "kai.scheduler/queue", "kai.scheduler/node-pool", "kai.scheduler/preemptibility"
 DELAY, GRACE = "kai.scheduler/preemption-delay", "kai.scheduler/staleness-grace-period"
+KUEUE_CLASS = "kueue.x-k8s.io/priority-class"
 DEFAULTS = [
     {"typeName": "TestKind", "group": "apps", "priorityName": "cm-a", "preemptibility": "Preemptible"},
     {"typeName": "TestKind", "group": "", "priorityName": "cm-k", "preemptibility": "non-preemptible"},
@@ -266,3 +267,41 @@ def test_pods_with_equal_metadata_make_equal_groups() -> None:
     }
     assert len(words) == 11
     assert inherited_fields(pod("a", "1", labels={"x": "y"}), settings) == inherited_fields(pod("b", "2"), settings)
+
+
+@pytest.mark.parametrize(
+    ("of_owner", "of_pod", "used", "problems"),
+    [
+        ({KUEUE_CLASS: "mine"}, {}, "mine", 0),
+        ({}, {KUEUE_CLASS: "mine"}, "mine", 0),
+        ({KUEUE_CLASS: "mine", "priorityClassName": "build"}, {}, "build", 0),
+        ({KUEUE_CLASS: "mine"}, {"priorityClassName": "build"}, "mine", 0),
+        ({KUEUE_CLASS: "gone"}, {"priorityClassName": "build"}, "train", 1),
+    ],
+)
+def test_the_priority_class_of_kueue_counts_where_it_is_to_be_read(
+    of_owner: dict[str, str], of_pod: dict[str, str], used: str, problems: int
+) -> None:
+    """kueue:priority."""
+    top = owner("Job", labels=of_owner)
+    member = pod(by=top, labels=of_pod)
+    on = GroupingSettings(kueue_priority_classes=True)
+    meta = grouped(member, top, readers=known_defaults(), settings=on)
+    assert (meta.priority_class, len(meta.problems)) == (used, problems)
+    assert all(KUEUE_CLASS in str(problem) for problem in meta.problems)
+    without = {key: value for key, value in {**of_pod, **of_owner}.items() if key != KUEUE_CLASS}
+    off = grouped(member, top, readers=known_defaults())
+    assert (off.priority_class, off.problems) == (without.get("priorityClassName", "train"), ())
+
+
+def test_the_priority_class_of_kueue_is_inherited_from_the_oldest_pod() -> None:
+    settings = GroupingSettings(kueue_priority_classes=True)
+    assert inherited_fields(pod(labels={KUEUE_CLASS: "mine"}), settings) != inherited_fields(pod(), settings)
+
+
+def test_the_mark_that_kueue_stops_a_workload_is_not_copied() -> None:
+    """kueue:stopping."""
+    top = owner("Job", annotations={"kueue.x-k8s.io/stopping": "true", "kueue.x-k8s.io/other": "kept"})
+    found = grouped(pod(by=top), top).annotations
+    assert "kueue.x-k8s.io/stopping" not in found
+    assert found["kueue.x-k8s.io/other"] == "kept"

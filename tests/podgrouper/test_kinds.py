@@ -75,6 +75,21 @@ def test_a_job_waits_for_no_more_pods_than_it_has_left_to_run(
     assert grouped(pod(by=top), top).min_available == least
 
 
+@pytest.mark.parametrize(
+    ("parallelism", "succeeded", "least"),
+    [(2, 0, 2), (4, 0, 4), (8, 0, 4), (1, 0, 1), (None, 0, 4), (0, 0, 4), (3, 6, 2), (1, 6, 1)],
+)
+def test_a_job_waits_for_no_more_pods_than_it_runs_at_a_time(
+    parallelism: int | None, succeeded: int, least: int
+) -> None:
+    """kueue:parallelism: Kueue admits a Job in part by lowering it; 0 pauses the Job and is no bound."""
+    top = replace(
+        owner("Job", annotations={MIN_MEMBER: "4"}),
+        body={"spec": {"completions": 8, "parallelism": parallelism}, "status": {"succeeded": succeeded}},
+    )
+    assert grouped(pod(by=top), top).min_available == least
+
+
 @pytest.mark.parametrize("text", ["abc", "", " 2", "1_0", "2.0", "2147483648", "٣", "9" * 5000])
 def test_a_job_with_invalid_values_is_refused(text: str) -> None:
     """workloads:T-62."""

@@ -217,7 +217,7 @@ class ServiceCluster:
                 "containers": [{"name": "main", "image": "example"}],
             }
         }
-        spec = {"completions": completions, "template": template}
+        spec = {"completions": completions, "parallelism": completions, "template": template}
         return await self.create(resources.JOBS, name, namespace=namespace, spec=spec, **metadata)
 
     async def classes(self, **values: int) -> None:

@@ -72,6 +72,12 @@ SPARK_APP_SELECTOR_LABEL: Final = "spark-app-selector"
 SPARK_ROLE_LABEL: Final = "spark-role"
 SPARK_EXECUTOR: Final = "executor"
 
+# Kueue, which admits workloads by quotas before their pods are scheduled.
+KUEUE_PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
+KUEUE_STOPPING_ANNOTATION: Final = "kueue.x-k8s.io/stopping"
+KUEUE_ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
+KUEUE_TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+
 # The services around pods and groups, as sources of events.
 POD_GROUPER: Final = "pod-grouper"
 POD_GROUP_CONTROLLER: Final = "podgroup-controller"

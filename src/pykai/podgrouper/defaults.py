@@ -10,7 +10,7 @@ kinds read the top owner alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from pykai.api import names
@@ -26,7 +26,14 @@ PREEMPTIBILITIES: Final = frozenset(("", names.PREEMPTIBLE, names.NON_PREEMPTIBL
 _CLASS: Final = "priority class"
 #: Keys that concern only their own object and mean nothing on a PodGroup, or would forge what schedulers write there.
 _NOT_COPIED: Final = frozenset(
-    (names.LAST_APPLIED_ANNOTATION, names.POD_GROUP_ANNOTATION, names.SUBGROUP_LABEL, *TIMESTAMPS)
+    (
+        names.LAST_APPLIED_ANNOTATION,
+        names.POD_GROUP_ANNOTATION,
+        names.SUBGROUP_LABEL,
+        # Kueue stops the workload, not the group (kueue:stopping).
+        names.KUEUE_STOPPING_ANNOTATION,
+        *TIMESTAMPS,
+    )
 )
 
 
@@ -52,7 +59,7 @@ def default_metadata(
     """The group of the top owner; values are looked up on `owners`, or on the top owner alone if there are none."""
     consulted_owners = owners or (top,)
     ignored: list[_IgnoredValue] = []
-    used_class = _priority_class(consulted_owners, pod, readers, ignored) or priority_class
+    used_class = _priority_class(consulted_owners, pod, settings, readers, ignored) or priority_class
     used_preemptibility = _preemptibility(consulted_owners, pod, readers, ignored)
     delay_ns = _duration(consulted_owners, pod, names.PREEMPTION_DELAY_ANNOTATION, 0, ignored)
     grace_ns = _duration(consulted_owners, pod, names.STALENESS_GRACE_PERIOD_ANNOTATION, None, ignored)
@@ -109,6 +116,7 @@ def inherited_fields(pod: Pod, settings: GroupingSettings) -> tuple[object, ...]
         labels.get(settings.node_pool_label),
         labels.get(names.PROJECT_LABEL),
         labels.get(names.PRIORITY_CLASS_LABEL),
+        labels.get(names.KUEUE_PRIORITY_CLASS_LABEL),
         labels.get(names.PREEMPTIBILITY_LABEL),
         labels.get(names.USER_LABEL),
         annotations.get(names.USER_ANNOTATION),
@@ -146,18 +154,33 @@ def _queue(top: Owner, pod: Pod, settings: GroupingSettings) -> str:
     return project if pool is None else f"{project}-{pool}"
 
 
-def _priority_class(consulted_owners: Iterable[Owner], pod: Pod, readers: Readers, ignored: list[_IgnoredValue]) -> str:
-    label = f"metadata.labels[{names.PRIORITY_CLASS_LABEL}]"
-    labelled = pod.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
-    own = labelled or pod.spec.priority_class_name
+def _class_label(labels: Mapping[str, str], settings: GroupingSettings) -> tuple[str, str]:
+    """The priority class that labels name, and the field that does; empty for none."""
+    for key in (names.PRIORITY_CLASS_LABEL, names.KUEUE_PRIORITY_CLASS_LABEL)[: 1 + settings.kueue_priority_classes]:
+        if named := labels.get(key):
+            return named, f"metadata.labels[{key}]"
+    return "", ""
+
+
+# Kueue's label counts where it is to be read (kueue:priority).
+def _priority_class(
+    consulted_owners: Iterable[Owner],
+    pod: Pod,
+    settings: GroupingSettings,
+    readers: Readers,
+    ignored: list[_IgnoredValue],
+) -> str:
+    own, own_field = _class_label(pod.metadata.labels, settings)
+    if not own:
+        own, own_field = pod.spec.priority_class_name, "spec.priorityClassName"
     for owner in consulted_owners:
-        named = owner.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
+        named, named_field = _class_label(owner.metadata.labels, settings)
         candidate = named or own
         if candidate and readers.priority_class_exists(candidate):
             return candidate
         if candidate:
             subject = _owner_subject(owner) if named else _pod_subject(pod)
-            field = label if named or labelled else "spec.priorityClassName"
+            field = named_field or own_field
             ignored.append(_IgnoredValue(_CLASS, subject, field, f"priority class {candidate!r} does not exist"))
     for owner in consulted_owners:
         candidate = kind_defaults_of(owner, readers).priority_class

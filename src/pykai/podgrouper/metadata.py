@@ -97,6 +97,8 @@ class GroupingSettings:
     node_pool_label: str = names.NODE_POOL_LABEL
     search_legacy_groups: bool = True
     knative_gang_schedule: bool = True
+    #: the priority class that workloads name for Kueue is theirs here too
+    kueue_priority_classes: bool = False
 
 
 #: Sets of labels by which groupers look up pods; pods are indexed by each.

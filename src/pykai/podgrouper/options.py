@@ -48,11 +48,17 @@ class PodGrouperOptions:
     follow_queue: bool = False
     #: ours: for how long owners of kinds that are not watched are remembered, in cluster seconds
     owner_memory_s: float = 60.0
+    #: ours: see `GroupingSettings`
+    kueue_priority_classes: bool = False
 
     def settings(self) -> GroupingSettings:
         """The settings of groupers."""
         return GroupingSettings(
-            self.queue_label_key, self.node_pool_label_key, self.search_legacy_pg, self.knative_gang_schedule
+            self.queue_label_key,
+            self.node_pool_label_key,
+            self.search_legacy_pg,
+            self.knative_gang_schedule,
+            self.kueue_priority_classes,
         )
 
 
@@ -137,6 +143,13 @@ FLAGS: Final[tuple[Flag, ...]] = (
         read_positive_number,
         "how long owners of kinds that are not watched are remembered (not in KAI Scheduler)",
         field="owner_memory_s",
+    ),
+    Flag(
+        "kueue-priority-classes",
+        "false",
+        read_bool,
+        f"read {names.KUEUE_PRIORITY_CLASS_LABEL} as the name of a PriorityClass (not in KAI Scheduler)",
+        field="kueue_priority_classes",
     ),
 )
 

@@ -40,6 +40,7 @@ class ObjectMetadataOnly(Wire):
 
 class JobProgressSpec(Wire):
     completions: Int64 | None = None
+    parallelism: Int64 | None = None
 
 
 class JobProgressStatus(Wire):

@@ -212,11 +212,15 @@ class PodGrouper(ReconcilingService):
             after.owner_references,
         ):
             self._enqueue_descendants(after.uid)
-        elif isinstance(old, JobProgress) and isinstance(new, JobProgress) and old.status != new.status:
+        elif (
+            isinstance(old, JobProgress)
+            and isinstance(new, JobProgress)
+            and (old.spec, old.status) != (new.spec, new.status)
+        ):
             self._enqueue_one_unscheduled(after.uid)
 
     def _enqueue_one_unscheduled(self, uid: str) -> None:
-        """One pod of a Job that has no node yet: the minimum of its group follows what is left to do."""
+        """One pod of a Job that has no node yet: the minimum of its group follows the Job."""
         for pod in self._pods.by_index(_UNSCHEDULED_BY_OWNER, uid):
             if self._needs_grouping(pod):
                 self._reconciler.enqueue(object_key(pod.metadata.namespace, pod.metadata.name))

@@ -51,6 +51,8 @@ class GroupUsage:
     #: claim -> pods that ask for it, pods that use it
     claims_requested: Counter[str] = field(default_factory=Counter)
     claims_allocated: Counter[str] = field(default_factory=Counter)
+    #: scheduling gate -> pods that it holds
+    gates: Counter[str] = field(default_factory=Counter)
     #: pod key -> what is wrong with it
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -81,16 +83,18 @@ class GroupUsage:
         if part.is_empty:
             del self.subgroups[member.subgroup]
         for claim in member.claims:
-            _count_claim_user(self.claims_requested, claim, sign)
+            _count_pod(self.claims_requested, claim, sign)
             if member.claims_allocated:
-                _count_claim_user(self.claims_allocated, claim, sign)
+                _count_pod(self.claims_allocated, claim, sign)
+        for gate in member.gates:
+            _count_pod(self.gates, gate, sign)
         if sign > 0 and member.problem:
             self.problems[key] = member.problem
         else:
             self.problems.pop(key, None)
 
 
-def _count_claim_user(users: Counter[str], claim: str, sign: int) -> None:
-    users[claim] += sign
-    if not users[claim]:
-        del users[claim]
+def _count_pod(pods: Counter[str], name: str, sign: int) -> None:
+    pods[name] += sign
+    if not pods[name]:
+        del pods[name]

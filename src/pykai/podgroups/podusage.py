@@ -49,6 +49,8 @@ class GroupMember:
     gpu_memory_node: str = ""
     #: what cannot be read, "" for nothing
     problem: str = ""
+    #: names of the scheduling gates that hold it
+    gates: tuple[str, ...] = ()
 
 
 def read_member(pod: Pod, shapes: ShapeRegister, node_labels: Mapping[str, str] | None) -> GroupMember:
@@ -79,11 +81,12 @@ def read_member(pod: Pod, shapes: ShapeRegister, node_labels: Mapping[str, str] 
                     allocated |= share
                     problem = problem or problem_of_share
     claims = _claims(pod) if counts_requests else ()
+    gates = tuple(gate.name for gate in spec.scheduling_gates) if counts_requests and not terminating else ()
     return GroupMember(
         uid=meta.uid,
         subgroup=meta.labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP,
         is_active=counts_requests and not terminating,
-        gated=counts_requests and not terminating and bool(spec.scheduling_gates),
+        gated=bool(gates),
         scheduled=counts_requests and not terminating and bool(spec.node_name),
         running=phase == "Running" and not terminating,
         finished=phase in ("Succeeded", "Failed"),
@@ -93,6 +96,7 @@ def read_member(pod: Pod, shapes: ShapeRegister, node_labels: Mapping[str, str] 
         claims_allocated=counts_allocation and bool(claims),
         gpu_memory_node=measured_by,
         problem=problem,
+        gates=gates,
     )
 
 

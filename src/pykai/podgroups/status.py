@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from pykai.api import names
 from pykai.api.amounts import NanoAmounts, add_amounts, amounts_patch
@@ -32,6 +33,11 @@ _NANO = 10**9
 _NO_PODS = SubgroupCounts()
 _FINISHED = "Finished"
 _MAX_LISTED = 3
+#: scheduling gate -> what a pod behind it waits for
+_AWAITED_BY_GATE: Final = {
+    names.KUEUE_ADMISSION_GATE: "Kueue's quota",
+    names.KUEUE_TOPOLOGY_GATE: "Kueue's choice of a topology domain",
+}
 #: reason of `Valid` for a group whose node pool has no scheduler
 POOL_NOT_SERVED = "NodePoolNotServed"
 
@@ -116,8 +122,18 @@ def _conditions(
         if ended and not holds:
             yield DesiredCondition(type_, False, _FINISHED, f"{ended} pods have ended")
         else:
-            yield DesiredCondition(type_, holds, good if holds else bad, "" if holds else _listed(missing))
+            held = _held_by_gates(tally) if type_ == names.CONDITION_GROUP_READY else []
+            message = "" if holds else "; ".join(_listed(texts) for texts in (missing, held) if texts)
+            yield DesiredCondition(type_, holds, good if holds else bad, message)
     yield from _valid_condition(group, root, tree_error, tally, inputs, problems)
+
+
+def _held_by_gates(tally: GroupUsage) -> list[str]:
+    """How many pods each scheduling gate holds, most first, with what they wait for where it is known (kueue:gates)."""
+    return [
+        f"{pods} held by {gate}" + (f": waiting for {_AWAITED_BY_GATE[gate]}" if gate in _AWAITED_BY_GATE else "")
+        for gate, pods in sorted(tally.gates.items(), key=lambda item: (-item[1], item[0]))
+    ]
 
 
 def is_complete(group: PodGroup, tally: GroupUsage) -> bool:

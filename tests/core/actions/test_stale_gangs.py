@@ -133,6 +133,8 @@ def test_stl1_terminating_pods_count_as_active(status: TaskStatus) -> None:
     left = half().assume("job-0", status).schedule()
     assert is_stale(left)
     assert left.plan.evictions == (), "it terminates already"
+    assert [gang.leaving for gang in left.plan.stale] == [True]
+    assert [gang.leaving for gang in half().schedule().plan.stale] == [False]
 
 
 @pytest.mark.parametrize("status", [TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING])

@@ -231,6 +231,16 @@ async def test_a_gang_that_is_partly_done_waits_for_the_rest_only(place: Service
         await place.groups.wait_until(lambda store: [group.spec.min_member for group in store.values()] == [1], 10)
 
 
+async def test_a_gang_that_is_admitted_in_part_waits_for_that_part_only(place: ServiceCluster) -> None:
+    """kueue:parallelism."""
+    job = await place.job(completions=4, annotations={"kai.scheduler/batch-min-member": "4"})
+    await place.pod("waiting", by=job)
+    async with place.running(grouper()):
+        await place.groups.wait_until(lambda store: [group.spec.min_member for group in store.values()] == [4])
+        await place.client.patch(resources.JOBS, "j", {"spec": {"parallelism": 3}}, "default")
+        await place.groups.wait_until(lambda store: [group.spec.min_member for group in store.values()] == [3], 10)
+
+
 class TestOtherGroupers:
     """Kinds that third parties add."""
 

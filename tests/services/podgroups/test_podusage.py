@@ -191,5 +191,5 @@ def test_a_terminating_pod_is_no_longer_alive_but_holds_resources() -> None:
 
 def test_gates_and_subgroups() -> None:
     found = member(spec={"schedulingGates": [{"name": "g"}]}, labels={"kai.scheduler/subgroup-name": "s"})
-    assert (found.gated, found.subgroup) == (True, "s")
+    assert (found.gated, found.gates, found.subgroup) == (True, ("g",), "s")
     assert (member().gated, member().subgroup) == (False, "default")

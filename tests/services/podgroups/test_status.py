@@ -184,6 +184,28 @@ def test_missing_pods_are_in_the_message() -> None:
     assert found["Running"][1:] == ("NotEnoughRunning", "0 of 2 pods run")
 
 
+def test_gates_are_named_with_what_they_wait_for() -> None:
+    """kueue:gates."""
+    by_kueue = pod(gated=True, gates=("kueue.x-k8s.io/admission",))
+    other = pod(gated=True, gates=("example.com/licence",))
+    found = conditions(status_patch(group(minMember=3), tally(by_kueue, by_kueue, other), AROUND))
+    assert found["Ready"][2] == (
+        "0 of 3 pods exist ungated; 2 held by kueue.x-k8s.io/admission: waiting for Kueue's quota; "
+        "1 held by example.com/licence"
+    )
+    assert found["Scheduled"][2] == "0 of 3 pods have a node"
+
+
+def test_a_gate_of_a_complete_group_is_not_named() -> None:
+    """kueue:gates."""
+    members = tally(pod(), pod(), pod(gated=True, gates=("kueue.x-k8s.io/admission",)))
+    assert conditions(status_patch(group(), members, AROUND))["Ready"] == ("True", "EnoughPods", "")
+    members.update("ns/p0", pod(gated=True, gates=("kueue.x-k8s.io/admission",)))
+    members.remove("ns/p2")
+    found = conditions(status_patch(group(), members, AROUND))["Ready"][2]
+    assert found == "1 of 2 pods exist ungated; 1 held by kueue.x-k8s.io/admission: waiting for Kueue's quota"
+
+
 def test_a_finished_group_has_a_condition() -> None:
     ended = pod(is_active=False, finished=True, requested={})
     found = conditions(status_patch(group(), tally(ended, ended), AROUND))

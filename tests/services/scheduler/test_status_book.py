@@ -298,6 +298,19 @@ def test_details_are_written_where_configured() -> None:
     assert "\n<a>: " in group.pods[0].text
 
 
+def test_a_stale_gang_of_which_all_pods_leave_gets_no_event() -> None:
+    """kueue:leaving: it is stamped as in KAI, and the event comes if a pod stays after all."""
+    pod = build.pod("broken-0", namespace="ns", group="broken", gpus=1, on="a")
+    leaving = changed(pod, metadata=changed(pod.metadata, deletion_timestamp="2025-12-31T23:59:59Z"))
+    cluster = Cluster(
+        build.node("a", gpus=1), build.pod_group("broken", namespace="ns", queue="team", minimum=2), leaving
+    )
+    first = cluster.news()
+    assert (list(first.timestamp_annotations), first.stale) == (["ns/broken"], [])
+    cluster.tables.apply(pod)
+    assert [key for key, _ in cluster.news(1).stale] == ["ns/broken"]
+
+
 def test_a_new_stale_gang_is_stamped_and_an_old_one_is_not() -> None:
     cluster = Cluster(
         build.node("a", gpus=1),

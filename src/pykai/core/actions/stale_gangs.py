@@ -45,6 +45,7 @@ def evict_stale_gangs(cycle: Cycle, action: Action) -> None:
                 group.min_member,
                 _incomplete_subgroups(gang),
                 evicted=due,
+                leaving=not any(leaf.active_allocated for leaf in gang.leaves),
             )
         )
         if due:

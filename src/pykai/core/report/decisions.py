@@ -83,6 +83,8 @@ class StaleGang(msgspec.Struct, frozen=True):
     #: unsatisfied subgroups: name, minimum, active pods
     subgroups: tuple[tuple[str, int, int], ...] = ()
     evicted: bool = False
+    #: all pods that hold a node are being deleted
+    leaving: bool = False
 
 
 class NoPlace(msgspec.Struct, frozen=True, tag=True):

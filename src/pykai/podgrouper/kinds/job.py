@@ -3,8 +3,11 @@
 Subtle: older releases made a group for each pod of a Job.  A pod that has such a group keeps it, so that an upgrade
 moves no running pod to another group.
 
-Succeeded pods do not start again.  A gang with some pods succeeded and others evicted could never be complete again, so
-the minimum is at most the number of remaining completions.  KAI leaves such a Job waiting forever.
+A gang larger than its Job could never be complete, and KAI leaves it waiting forever.  So the minimum is at most
+`parallelism`, which Kueue lowers when it admits a Job in part, and at most the number of remaining completions, since
+succeeded pods do not start again.  A `parallelism` of 0 is no bound: it pauses the Job, and the gang stays whole.
+
+Statements: kueue:parallelism.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ def group_job(
         legacy = f"pg-{pod.metadata.name}-{top.metadata.uid}"
         if readers.pod_group(pod.metadata.namespace, legacy) is not None:
             return replace(metadata, name=legacy)
-    return replace(metadata, min_available=min(min_member(top), _remaining_completions(top)))
+    return replace(metadata, min_available=min(min_member(top), _parallelism(top), _remaining_completions(top)))
 
 
 def min_member(job: Owner) -> int:
@@ -43,6 +46,12 @@ def min_member(job: Owner) -> int:
         where = f"{names.BATCH_MIN_MEMBER_ANNOTATION} on Job {job.metadata.namespace}/{job.metadata.name}"
         raise GroupingError(f"invalid min-member annotation value: {text!r}; {where} must be a whole number of 32 bits")
     return int(text)
+
+
+def _parallelism(job: Owner) -> int:
+    """How many pods the Job runs at a time; no bound where that is unknown, or while it is paused."""
+    parallelism = (job.body.get("spec") or {}).get("parallelism")
+    return parallelism if isinstance(parallelism, int) and parallelism > 0 else _MAX_INT32
 
 
 def _remaining_completions(job: Owner) -> int:

@@ -313,6 +313,8 @@ class StatusTracker:
                 timestamp_annotations.setdefault(key, {})[names.STALE_TIMESTAMP_ANNOTATION] = format_timestamp(
                     gang.since_ns
                 )
+            if gang.leaving:
+                continue  # Nothing is left to be evicted (kueue:leaving).
             text = stale_text(gang)
             before = self._stale.get(key)
             if before is not None and before[0] == text and plan.now_ns - before[1] < REPEAT_EVENT_NS:
