@@ -7,18 +7,31 @@ from math import log
 
 import click
 
+#: Of `kinds`: one workload of each kind.
+_FEWEST_PODS = 200
+
 
 @click.command()
 @click.argument("shape", required=False)
 @click.option("--nodes", type=click.IntRange(min=1), default=500, show_default=True, help="Size of the cluster.")
+@click.option(
+    "--pods",
+    type=click.IntRange(min=_FEWEST_PODS),
+    default=10_000,
+    show_default=True,
+    help="How many pods `kinds` groups.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 @click.option("--quick", is_flag=True, help="Measure once instead of for two seconds: to see that it works.")
 @click.option("--all", "everything", is_flag=True, help="Run every shape at its usual sizes and compare the sizes.")
-def bench(shape: str | None, nodes: int, as_json: bool, quick: bool, everything: bool) -> None:
+def bench(shape: str | None, nodes: int, pods: int, as_json: bool, quick: bool, everything: bool) -> None:
     """Measure SHAPE (fill, gang, full, reclaim, frag, racks, racks64, living or apply) on a cluster of --nodes nodes.
 
     The ratio is the engine's time over that of the least NumPy work for the same decisions, so it can be compared
     between machines; seconds cannot.
+
+    The shape kinds measures the pod grouper instead: --pods pods of workloads of ten kinds, created at once on an
+    embedded API server, until all of them are in their groups.
     """
     from pykai.dev.bench import COMPARED, SHAPES, SIZES, Measurement, WrongSize
 
@@ -48,8 +61,11 @@ def bench(shape: str | None, nodes: int, as_json: bool, quick: bool, everything:
             )
 
     if not everything:
+        if shape == "kinds":
+            _measure_kinds(_FEWEST_PODS if quick else pods, as_json=as_json)
+            return
         if shape not in SHAPES:
-            raise click.UsageError(f"name a shape ({', '.join(SHAPES)}) or use --all")
+            raise click.UsageError(f"name a shape ({', '.join(SHAPES)}, kinds) or use --all")
         try:
             show(SHAPES[shape](nodes, quick=quick))
         except WrongSize as error:
@@ -68,3 +84,21 @@ def bench(shape: str | None, nodes: int, as_json: bool, quick: bool, everything:
                 f"{name:>7}: a pod costs {growth:.2f} times as much at {large} nodes as at {small} "
                 f"(the cycle grows with n^{power:.2f})"
             )
+    _measure_kinds(_FEWEST_PODS if quick else pods, as_json=as_json)
+
+
+def _measure_kinds(pods: int, *, as_json: bool) -> None:
+    import asyncio
+
+    from pykai.dev.kindsbench import measure_kinds
+
+    found = asyncio.run(measure_kinds(pods))
+    if as_json:
+        click.echo(json.dumps(found.record()))
+        return
+    click.echo(
+        f"  kinds {found.pods:>6} pods of {found.workloads} workloads of {found.kinds} kinds: "
+        f"{found.groups} groups right after {found.seconds:.3f} s, "
+        f"at most {found.most_writes_of_a_pod} write for a pod and {found.most_writes_of_a_group} for a group, "
+        f"{found.reads} reads, {found.writes_after_update} writes after an update of every owner"
+    )
