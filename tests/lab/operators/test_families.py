@@ -91,12 +91,14 @@ async def established(client: Client, name: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def create_when_served(client: Client, resource: Resource, document: dict[str, object]) -> None:
+async def create_when_served(
+    client: Client, resource: Resource, document: dict[str, object], namespace: str = "default"
+) -> None:
     """A real server serves a new kind a moment after it says so."""
     async with asyncio.timeout(30):
         while True:
             try:
-                await client.create(resource, document, "default")
+                await client.create(resource, document, namespace)
                 return
             except ApiError as error:
                 if error.code not in (404, 503):
