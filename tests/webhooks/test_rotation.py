@@ -6,12 +6,14 @@ import asyncio
 import base64
 import logging
 import ssl
+from typing import Any
 
 import pytest
 
 from pykai.api import names
 from pykai.kube.clock import Clock
 from pykai.kube.resources import SECRETS, VALIDATING_WEBHOOKS
+from pykai.webhooks.rotator import _OUR_WEBHOOKS, bundle_patch
 from pykai.webhooks.table import TLS_SECRET
 from tests import servers
 from tests.servers import api_server
@@ -85,6 +87,19 @@ async def test_what_others_add_to_a_registration_stays() -> None:
         assert found["metadata"]["annotations"] == {"cloud": "was here"}
         assert hook["timeoutSeconds"] == 3
         assert hook["objectSelector"]["matchExpressions"][0]["key"] == "cloud"
+
+
+def test_a_registration_that_has_the_authorities_is_left_alone() -> None:
+    """operations:O-30: only webhooks of ours that lack them are written."""
+    ours, others = next(iter(_OUR_WEBHOOKS)), "scan.example.com"
+
+    def registration(name: str, bundle: str) -> dict[str, Any]:
+        return {"webhooks": [{"name": "first"}, {"name": name, "clientConfig": {"caBundle": bundle}}]}
+
+    assert list(bundle_patch(registration(ours, "new"), "new")) == []
+    assert list(bundle_patch(registration(others, "old"), "new")) == []
+    (patch,) = bundle_patch(registration(ours, "old"), "new")
+    assert patch == {"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "new"}
 
 
 async def test_a_secret_that_is_emptied_is_filled_again() -> None:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
 from pykai.api import names
+from pykai.kube.caches import Caches
+from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.resources import Resource
+from pykai.kube.runtime import Runtime
 from pykai.podgrouper.kinds.table import WORKLOAD_KINDS
+from pykai.podgrouper.metadata import GroupingError
+from pykai.podgrouper.service import PodGrouper
 from tests.services.podgrouper.grouped import GROUP, QUEUE, ROLE, WARNING, assigned, definition, grouper
 from tests.services.servicecluster import Document, ServiceCluster, reference, service_cluster
 
 SUBGROUP = names.SUBGROUP_LABEL
+#: how long owners are remembered: without end
+MEMORY_S = 1e18
 IN_GANG = {"grove.io/podgang": "g"}
 
 
@@ -41,6 +53,51 @@ async def place_of(place: ServiceCluster, pod: str) -> tuple[str | None, str | N
 
 def subgroups(group: Document) -> dict[str, int]:
     return {each["name"]: each["minMember"] for each in group["spec"]["subGroups"]}
+
+
+@asynccontextmanager
+async def waiting_grouper(place: ServiceCluster) -> AsyncIterator[PodGrouper]:
+    """A pod grouper that groups only what it is asked to; between two requests days pass."""
+    client = Client(place.server.transport(ROLE))
+    caches = Caches(client)
+    service: PodGrouper = grouper(owner_memory_s=MEMORY_S)(Runtime(client, caches, Clock(speed=1e9)))
+    await caches.start()
+    try:
+        await caches.wait_for_sync()
+        yield service
+    finally:
+        await caches.stop()
+
+
+async def test_a_ray_job_without_the_name_of_its_cluster_is_read_again(place: ServiceCluster) -> None:
+    """workloads:WK-RAY."""
+    await install(place, RAY_JOBS, RAY_CLUSTERS)
+    ray_job = await place.create(RAY_JOBS, "j", labels={QUEUE: "q"})
+    cluster = await place.create(RAY_CLUSTERS, "c", owners=[reference(ray_job)], spec={"headGroupSpec": {}})
+    await place.pod("head", by=cluster, labels={"ray.io/group": "headgroup"})
+    async with waiting_grouper(place) as service:
+        pod = service._pods.get("default/head")
+        assert pod is not None
+        with pytest.raises(GroupingError):
+            await service._group(pod)
+        await place.client.patch(RAY_JOBS, "j", {"status": {"rayClusterName": "c"}}, "default")
+        await service._group(pod)
+    assert await place_of(place, "head") == (f"pg-j-{ray_job['metadata']['uid']}", "headgroup")
+
+
+async def test_a_pod_that_its_gang_does_not_list_is_grouped_again_later(place: ServiceCluster) -> None:
+    """workloads:WK-GR."""
+    await install(place, POD_CLIQUE_SETS, POD_GANGS)
+    clique_set = await place.create(POD_CLIQUE_SETS, "s")
+    await place.create(POD_GANGS, "g", spec=pods_of_gang("listed"))
+    for name in ("listed", "late"):
+        await place.pod(name, by=clique_set, labels=IN_GANG)
+    async with waiting_grouper(place) as service:
+        listed, late = (service._pods.get(f"default/{name}") for name in ("listed", "late"))
+        assert listed is not None
+        assert late is not None
+        assert await service._group(listed) == MEMORY_S
+        assert await service._group(late) == service._no_subgroup_delay_s(late) < MEMORY_S
 
 
 async def test_a_ray_job_is_grouped_when_its_status_names_the_cluster(place: ServiceCluster) -> None:

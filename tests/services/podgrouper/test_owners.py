@@ -73,11 +73,14 @@ async def test_a_label_that_the_owner_lost_stays(place: ServiceCluster) -> None:
     """workloads:T-28; and a change of an owner is applied without an event of a pod."""
     job = await place.job(labels={QUEUE: "q", "gone": "x"})
     await place.pod("a", by=job)
-    async with place.running(grouper()):
+    async with place.running(grouper()) as service:
+        assert isinstance(service, PodGrouper)
+        (jobs,) = (store for store in service._owners.stores if store.resource == resources.JOBS)
         await place.pods.wait_until(assigned("a"))
         patch = {"metadata": {"labels": {"gone": None, "new": "y"}}}
         await place.client.patch(resources.JOBS, "j", patch, "default")
-        await place.groups.wait_until(lambda groups: all("new" in group.metadata.labels for group in groups.values()))
+        # The service knows of the change, and is settled when the block ends.
+        await jobs.wait_until(lambda store: all("new" in job.metadata.labels for job in store.values()))
     (group,) = await place.raw_groups()
     assert group["metadata"]["labels"] == {QUEUE: "q", "gone": "x", "new": "y"}
 

@@ -330,7 +330,8 @@ async def test_a_pod_that_took_the_name_of_another_is_not_given_its_group(place:
 
     wire = place.wire(Swapping)
     async with place.running(grouper(), transport=wire):
-        await place.pods.wait_until(lambda pods: group_of(pods, "a") not in ("", f"pg-a-{first['metadata']['uid']}"))
+        await place.pods.wait_until(assigned("a"))
+    assert group_of(place.pods, "a") != f"pg-a-{first['metadata']['uid']}"
     assert group_of(place.pods, "a") == f"pg-a-{second['metadata']['uid']}"
 
 
