@@ -33,6 +33,7 @@ from pykai.lab.machines.options import FLAGS as MACHINES_FLAGS
 from pykai.lab.machines.options import MachineOptions
 from pykai.lab.story import Story
 from pykai.operator.webhooks import webhook_configurations
+from pykai.podgrouper.kinds import ENTRY_POINTS
 from pykai.podgrouper.options import FLAGS as PODGROUPER_FLAGS
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgroups.options import FLAGS as PODGROUPS_FLAGS
@@ -71,6 +72,7 @@ __all__ = [
     "Case",
     "Client",
     "Clock",
+    "ENTRY_POINTS",
     "ENTRY_POINT_GROUP",
     "FAILED_BINDS_RECORD",
     "_FailedBindsRecord",

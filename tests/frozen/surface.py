@@ -218,7 +218,9 @@ def make_targets() -> list[str]:
 def entry_points() -> list[str]:
     """Programs that an installation brings, and groups through which others add to it."""
     found = distribution("pykai").entry_points
-    return [f"{each.group} {each.name}" for each in found] + [f"group {program.ENTRY_POINT_GROUP}"]
+    return [f"{each.group} {each.name}" for each in found] + [
+        f"group {group}" for group in (program.ENTRY_POINT_GROUP, program.ENTRY_POINTS)
+    ]
 
 
 # Services that run

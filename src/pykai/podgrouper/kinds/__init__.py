@@ -12,16 +12,14 @@ An entry point wins over the table, the exact version over `*`, and both over wh
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Final
 
+from pykai.podgrouper.entrypoints import load_grouper
 from pykai.podgrouper.kinds.default import group_default
 from pykai.podgrouper.kinds.table import built_in_groupers
 from pykai.podgrouper.metadata import Grouper, GroupVersionKind
-
-_log = logging.getLogger(__name__)
 
 ENTRY_POINTS: Final = "pykai.groupers"
 
@@ -48,16 +46,6 @@ def known_grouper(tables: Sequence[GrouperTable], kind: GroupVersionKind) -> Gro
 def installed_groupers() -> dict[GroupVersionKind, Grouper]:
     """The table and installed entry points; an unusable entry point is logged and skipped."""
     groupers = built_in_groupers()
-    for point in entry_points(group=ENTRY_POINTS):
-        parts = point.name.rsplit("/", 2)
-        try:
-            grouper = point.load()
-            if len(parts) < 2 or not callable(grouper):
-                raise TypeError("the name must be <group>/<version>/<Kind> and the value a function")
-        except Exception as error:
-            # Importing foreign code may raise anything.
-            _log.warning("The grouper %r of %s cannot be used: %s", point.name, point.value, error)
-            continue
-        version, kind = parts[-2:]
-        groupers[(parts[0] if len(parts) == 3 else "", version, kind)] = grouper
+    loaded = (load_grouper(point) for point in entry_points(group=ENTRY_POINTS))
+    groupers.update(each for each in loaded if each is not None)
     return groupers
