@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pykai.api import names
 from pykai.kube.flags import Flag
 from pykai.podgrouper import options as grouper
+from pykai.podgrouper.declaredkinds import read_declared_kinds
 from pykai.podgrouper.kinds.table import WORKLOAD_KINDS
 from pykai.podgroups import options as podgroups
 from pykai.queues import gauges
@@ -73,6 +75,23 @@ def test_every_suspend_path_is_listed() -> None:
     }
     suspended = [row for row in WORKLOAD_KINDS.values() if row.suspend_path is not None]
     assert listed == {row.resource.kind: ".".join(row.suspend_path or ()) for row in suspended}
+
+
+def block(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", GROUPER, re.DOTALL)
+    assert found is not None
+    return found.group(1)
+
+
+def test_the_declared_kinds_of_the_page_are_valid() -> None:
+    found = read_declared_kinds(yaml.safe_load(block("yaml"))["data"]["kinds"])
+    assert (list(found.kinds), found.problems) == ([("example.com", "v1", "Sweep")], ())
+
+
+def test_the_grouper_of_the_page_is_the_example() -> None:
+    example = DOCS.parent / "examples" / "groupers" / "sweep"
+    assert block("python").strip() in (example / "sweep.py").read_text(encoding="utf-8")
+    assert block("toml").strip() in (example / "pyproject.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

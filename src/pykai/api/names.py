@@ -334,6 +334,8 @@ EVENT_INVALID_PREFIX: Final = "Invalid"
 EVENT_POD_GROUPER_WARNING: Final = "PodGrouperWarning"
 #: Values of a workload that the pod grouper ignored.
 EVENT_INVALID_WORKLOAD: Final = "InvalidWorkload"
+#: A workload of a kind that the pod grouper does not know has several pods.
+EVENT_UNKNOWN_KIND: Final = "UnknownWorkloadKind"
 #: about a pod that shares GPUs: an autoscaler is asked for a node
 EVENT_SCALE_UP_REQUESTED: Final = "ScaleUpRequested"
 EVENT_UNREADABLE: Final = "Unreadable"

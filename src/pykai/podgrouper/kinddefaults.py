@@ -11,9 +11,22 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from pykai.api.meta import ObjectMeta, Wire
 from pykai.podgrouper.metadata import KindDefaults
 
 _log = logging.getLogger(__name__)
+
+
+class TextConfigMap(Wire):
+    """A ConfigMap of an administrator, its data included."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    data: Any = None
+
+    def text(self, key: str) -> str:
+        """The text under a key, "" for none."""
+        text = self.data.get(key) if isinstance(self.data, dict) else None
+        return text if isinstance(text, str) else ""
 
 
 def read_kind_defaults(text: str | None) -> dict[str, KindDefaults]:

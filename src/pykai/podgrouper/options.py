@@ -42,6 +42,9 @@ class PodGrouperOptions:
     namespace_label_selector: str = ""
     #: more than KAI's 10: a pod waits for its group before anything else can happen to it
     max_concurrent_reconciles: int = 50
+    #: ours: declarations of workload kinds, and the ConfigMap that holds some
+    workload_kinds_file: str = ""
+    workload_kinds_configmap_name: str = ""
     #: ours: watch all pods that are not Failed, as a scheduler in the same process does, and so share its cache
     shared_cache: bool = False
     #: ours: move a group to the queue its workload names now, while none of its pods has a node
@@ -136,6 +139,20 @@ FLAGS: Final[tuple[Flag, ...]] = (
         read_bool,
         "move a group to the queue its workload names now, while none of its pods has a node (not in KAI Scheduler)",
         field="follow_queue",
+    ),
+    Flag(
+        "workload-kinds-file",
+        "",
+        read_text,
+        "file that declares workload kinds, read at the start (not in KAI Scheduler)",
+        field="workload_kinds_file",
+    ),
+    Flag(
+        "workload-kinds-configmap-name",
+        "",
+        read_text,
+        "ConfigMap that declares workload kinds under its key kinds, followed (not in KAI Scheduler)",
+        field="workload_kinds_configmap_name",
     ),
     Flag(
         "owner-memory-seconds",

@@ -18,14 +18,14 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
 from pykai.api import names
 from pykai.api.core import Namespace, Pod, PriorityClass
 from pykai.api.keys import object_key
-from pykai.api.meta import ObjectMeta, OwnerReference, Wire
+from pykai.api.meta import OwnerReference
 from pykai.api.scheduling import PodGroup
 from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.kube import resources
@@ -41,8 +41,8 @@ from pykai.podgrouper.defaults import inherited_fields
 from pykai.podgrouper.describedkinds import DescribedKinds
 from pykai.podgrouper.grouping import needs_grouping, opts_out, pod_metadata
 from pykai.podgrouper.groupwriter import PodGroupWriter
-from pykai.podgrouper.kinddefaults import read_kind_defaults
-from pykai.podgrouper.kinds import installed_groupers
+from pykai.podgrouper.kinddefaults import TextConfigMap, read_kind_defaults
+from pykai.podgrouper.kinds import GrouperTable, installed_groupers
 from pykai.podgrouper.lookups import Lookups, index_pods
 from pykai.podgrouper.metadata import (
     Grouper,
@@ -58,6 +58,7 @@ from pykai.podgrouper.oldestpods import OldestPods, group_key
 from pykai.podgrouper.options import FLAGS, PodGrouperOptions, selector_pairs
 from pykai.podgrouper.ownerreader import OwnerReader
 from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly, controller_reference, controller_uid
+from pykai.podgrouper.unknownkinds import UnknownKindReporter
 from pykai.podgrouper.writes import pod_patch
 
 _log = logging.getLogger(__name__)
@@ -77,13 +78,6 @@ _RECREATE_DELAY_S: Final = 1.0
 _NO_SUBGROUP_RETRY_S: Final = (5.0, 60.0)
 #: Pods after which to yield to the event loop: a pod that is grouped already never awaits.
 _YIELD_EVERY: Final = 50
-
-
-class _DefaultsMap(Wire):
-    """The ConfigMap with the defaults of kinds, its data included."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    data: Any = None
 
 
 def make_podgrouper(
@@ -124,12 +118,12 @@ class PodGrouper(ReconcilingService):
         if self._namespace_pairs:
             self._namespaces = self._need(caches.store(resources.NAMESPACES, Namespace))
         self._defaults: dict[str, KindDefaults] = {}
-        self._default_maps: Store[_DefaultsMap] | None = None
+        self._default_maps: Store[TextConfigMap] | None = None
         where, which = options.default_priorities_configmap_namespace, options.default_priorities_configmap_name
         if where and which:
             self._default_maps = self._need(
                 caches.store(
-                    resources.CONFIG_MAPS, _DefaultsMap, namespace=where, field_selector=f"metadata.name={which}"
+                    resources.CONFIG_MAPS, TextConfigMap, namespace=where, field_selector=f"metadata.name={which}"
                 )
             )
         # Before the first list: a hundred thousand pods are sorted in page by page, not at once.
@@ -138,9 +132,12 @@ class PodGrouper(ReconcilingService):
         self._pods.index(_BY_GROUP, lambda pod: (group,) if (group := group_key(pod)) else ())
         index_pods(self._pods)
         self._groups.index(_BY_OWNER_KIND, _owner_kinds)
-        self._described = DescribedKinds(runtime, self._recorder, kartas=options.generic_karta_fallback)
+        self._described = DescribedKinds(runtime, self._recorder, options)
         self._owners = OwnerReader(runtime, groupers, options.owner_memory_s)
         self._oldest_pods = OldestPods(self._pods)
+        self._unknown_kinds = UnknownKindReporter(
+            self._recorder, self._pods, self._groups, by_owner=_BY_OWNER, by_group=_BY_GROUP
+        )
         self._writer = PodGroupWriter(
             runtime.client,
             self._groups,
@@ -263,10 +260,8 @@ class PodGrouper(ReconcilingService):
         for key in self._failures:
             self._reconciler.enqueue(key)
 
-    def _defaults_changed(self, change: Change[_DefaultsMap]) -> None:
-        data = change.new.data if change.new is not None else None
-        text = data.get("types") if isinstance(data, dict) else None
-        self._defaults = read_kind_defaults(text if isinstance(text, str) else None)
+    def _defaults_changed(self, change: Change[TextConfigMap]) -> None:
+        self._defaults = read_kind_defaults(change.new.text("types") if change.new is not None else None)
 
     async def _reconcile(self, key: str) -> float | None:
         pod = self._pods.get(key)
@@ -312,6 +307,7 @@ class PodGrouper(ReconcilingService):
         meta = await self._as_oldest_pod(meta, pod)
         await self._writer.apply(meta)
         self._report_problems(meta, pod)
+        self._unknown_kinds.observe(pod, owners, meta, self._tables())
         patch = pod_patch(pod, meta)
         if patch is not None:
             patch["metadata"]["uid"] = pod.metadata.uid
@@ -356,8 +352,7 @@ class PodGrouper(ReconcilingService):
 
     async def _run_grouper(self, top: Owner, pod: Pod, owners: tuple[Owner, ...]) -> Metadata:
         """The result of the top owner's grouper; what it needs is read on the way."""
-        tables = (self._groupers, *self._described.tables)
-        readers = Lookups(tables, self._classes, self._groups, self._pods, self._defaults)
+        readers = Lookups(self._tables(), self._classes, self._groups, self._pods, self._defaults)
         while True:
             try:
                 return pod_metadata(top, pod, owners, self._settings, readers)
@@ -369,6 +364,10 @@ class PodGrouper(ReconcilingService):
                 # Groupers of entry points are foreign code, and may raise anything.
                 _log.exception("the grouper of %s failed", top.kind)
                 raise GroupingError(f"the grouper of {top.kind} failed: {error}") from error
+
+    def _tables(self) -> tuple[GrouperTable, ...]:
+        """Groupers by kind, the table that wins first (workloads:HB-1)."""
+        return self._groupers, *self._described.tables
 
     async def _as_oldest_pod(self, meta: Metadata, pod: Pod) -> Metadata:
         """The result for the oldest pod of the group, with the subgroup of this one; see `oldestpods`."""
