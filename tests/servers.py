@@ -4,9 +4,9 @@
         client = Client(server.transport())
 
 Tests cannot distinguish them, except those that inspect the embedded server (`embedded_only` with a reason).  The
-real server is one for all tests of a run: what a test has created is deleted when its block ends, and every test has it
-to itself.  Only namespaces stay, since deleting them takes the real server seconds; `ensure_namespace` takes those that
-are there.  A service uses its own account (`transport("binder")`), under its own role, and the policies of ours
+real server is one for all tests of a worker: what a test has created is deleted when its block ends, and every test has
+it to itself.  Only namespaces stay, since deleting them takes the real server seconds; `ensure_namespace` takes those
+that are there.  A service uses its own account (`transport("binder")`), under its own role, and the policies of ours
 are installed.
 """
 
@@ -33,7 +33,7 @@ from pykai.webhooks.admission import pod_mutator
 if TYPE_CHECKING:
     from tests.cluster.plane import TestPlane
 
-#: the real control plane of this run, if it has one; set by conftest.py
+#: the real control plane of this process, if it has one; set by conftest.py
 REAL: TestPlane | None = None
 #: how many tests have opened a server
 opened = 0
@@ -90,16 +90,18 @@ class _Noting:
         self._lost = lost
 
     async def send(self, request: Request) -> Response:
-        if request.method == "POST" or (request.method == "PATCH" and "fieldManager" in str(request.query)):
-            path = request.path if request.method == "POST" else request.path.rpartition("/")[0]
-            if found := _COLLECTION.match(path):
-                if found[3] not in _SHARED:
-                    self._created.add(path)
-                elif request.method == "PATCH":
-                    self._created.add(request.path)
-                elif name := _name_in(request.body):
-                    self._created.add(f"{path}/{name}")
+        path = request.path
+        if request.method == "PATCH" and "fieldManager" in str(request.query):
+            path = path.rpartition("/")[0]
+        elif request.method != "POST":
+            path = ""
+        found = _COLLECTION.match(path)
+        if found and found[3] not in _SHARED:
+            self._created.add(path)
         response = await self._inner.send(request)
+        # What was there before belongs to all tests, also if a test has asked for it.
+        if found and found[3] in _SHARED and response.status == 201:
+            self._created.add(f"{path}/{_name_in(response.body)}")
         if self._lost is not None and "unknown field" in response.headers.get("Warning", ""):
             self._lost.append(f"{request.method} {request.path}: {response.headers['Warning']}")
         return response
@@ -111,13 +113,9 @@ class _Noting:
         """The connections are closed with the server: several clients of a test share them."""
 
 
-def _name_in(body: bytes | None) -> str:
-    """The name of the object that is sent, if it has one."""
-    try:
-        name = json.loads(body or b"")["metadata"]["name"]
-    except (ValueError, KeyError, TypeError):
-        return ""
-    return name if isinstance(name, str) else ""
+def _name_in(body: bytes) -> str:
+    """The name of the object that the server has answered with."""
+    return str(json.loads(body)["metadata"]["name"])
 
 
 class _EmbeddedServer(ApiServer):

@@ -18,8 +18,8 @@ from urllib.error import HTTPError
 from pykai.api import names
 from pykai.kube.client import Client
 from pykai.kube.credentials import connect
-from pykai.kube.errors import AlreadyExists
-from pykai.kube.resources import MUTATING_WEBHOOKS, Resource
+from pykai.kube.errors import AlreadyExists, Forbidden, NotFound
+from pykai.kube.resources import MUTATING_WEBHOOKS, PODS, Resource
 from pykai.kube.transport import Request, Transport
 from pykai.lab.machines.nodes import runtime_class
 from pykai.operator.install import installation
@@ -107,9 +107,23 @@ async def _install(plane: TestPlane, objects: list[dict[str, Any]], webhook: Map
     transport = connect(plane.kubeconfig)
     try:
         await install(transport, objects)
-        await Client(transport).create(MUTATING_WEBHOOKS, webhook)
+        client = Client(transport)
+        await _settled(client)
+        await client.create(MUTATING_WEBHOOKS, webhook)
     finally:
         await transport.close()
+
+
+async def _settled(client: Client) -> None:
+    """Wait until the admission of the API server has seen the runtime class: it answers before it has."""
+    spec = {"runtimeClassName": names.GPU_RUNTIME_CLASS, "containers": [{"name": "main", "image": "example"}]}
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await client.create(PODS, {"metadata": {"name": "probe"}, "spec": spec}, "default", dry_run=True)
+                return
+            except (NotFound, Forbidden):
+                await asyncio.sleep(0.05)
 
 
 async def install(transport: Transport, objects: list[dict[str, Any]]) -> None:

@@ -55,6 +55,7 @@ REFUSED: tuple[tuple[Resource, Document, str], ...] = (
         "default",
     ),
 )
+_DENIED = "denied the request"
 _FLAGS: Mapping[str, str] = {
     "webhook-addr": "0",
     "certificate-hosts": "127.0.0.1",
@@ -120,21 +121,26 @@ class Admission:
             if "webhooks" in each:
                 kind = MUTATING_WEBHOOKS if each["kind"].startswith("Mutating") else VALIDATING_WEBHOOKS
                 await self.admin.create(kind, each)
-        async with asyncio.timeout(60):
-            for resource, document, namespace in REFUSED:
-                while not await self.refuses(resource, document, namespace):
-                    pass
+        for resource, document, namespace in REFUSED:
+            await self._until_refused(resource, document, namespace)
 
-    async def refuses(self, resource: Resource, document: Mapping[str, Any], namespace: str = "") -> bool:
-        """Whether a webhook of ours refuses to create an object; nothing is stored."""
+    async def _until_refused(self, resource: Resource, document: Mapping[str, Any], namespace: str) -> None:
+        answer = ""
+        try:
+            async with asyncio.timeout(60):
+                while _DENIED not in answer:
+                    answer = await self._answer_to(resource, document, namespace)
+        except TimeoutError as error:
+            raise AssertionError(f"no webhook refuses a wrong {resource.kind}, the server says: {answer}") from error
+
+    async def _answer_to(self, resource: Resource, document: Mapping[str, Any], namespace: str) -> str:
+        """What the API server says to an object that is not stored."""
         try:
             await self.admin.create(resource, document, namespace, dry_run=True)
-        except Forbidden as error:
-            return "denied the request" in str(error)
-        except ServerError:
-            # The registration has no authority yet.
-            return False
-        return False
+        except (Forbidden, ServerError) as error:
+            # A server error: the registration has no authority yet.
+            return str(error)
+        return "created"
 
 
 @asynccontextmanager
