@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import ctypes
 import json
+import os
 import secrets
 import shutil
 import signal
@@ -32,15 +33,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.kube.certificates import Authority
 from tools import kubernetes
 
 ETCD, API_SERVER, CONTROLLERS, SCHEDULER = "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 #: how long a program may take to answer its first request
 _START_TIMEOUT_S = 90.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_PORTS = range(10_000, 32_768)
+#: the programs collect garbage a fourth as often as usual: a small heap costs more processor time than memory
+_GOGC = "400"
 
 #: the audit logs of all control planes that this process has started; for inspection
 AUDIT_LOGS: list[Path] = []
@@ -101,7 +107,7 @@ class ControlPlane:
     @property
     def authority(self) -> Path:
         """The certificate to trust."""
-        return self.folder / "certificates" / "apiserver.crt"
+        return self.folder / "authority.crt"
 
     def __enter__(self) -> Self:
         try:
@@ -139,6 +145,7 @@ class ControlPlane:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, "GOGC": _GOGC},
                 preexec_fn=_die_with_parent,
             )
         self._await(program)
@@ -205,7 +212,13 @@ class ControlPlane:
         public = key.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
+        # Its own would be an RSA key, which takes a millisecond of the processor for each connection.
+        authority = Authority()
+        issued = authority.issue("kube-apiserver")
         for name, content in (
+            ("authority.crt", authority.pem),
+            ("apiserver.crt", issued.certificate),
+            ("apiserver.key", issued.key),
             ("accounts.key", private),
             ("accounts.pub", public),
             ("tokens.csv", f'{self._token},admin,admin,"system:masters"\n'.encode()),
@@ -234,7 +247,8 @@ class ControlPlane:
                 f"--etcd-servers=http://127.0.0.1:{ports[ETCD]}",
                 "--advertise-address=127.0.0.1",
                 "--endpoint-reconciler-type=none",
-                f"--cert-dir={folder / 'certificates'}",
+                f"--tls-cert-file={folder / 'apiserver.crt'}",
+                f"--tls-private-key-file={folder / 'apiserver.key'}",
                 f"--service-account-key-file={folder / 'accounts.pub'}",
                 f"--service-account-signing-key-file={folder / 'accounts.key'}",
                 "--service-account-issuer=https://kubernetes.default.svc",
@@ -327,18 +341,24 @@ class ControlPlane:
 
 def requests_in(audit_log: Path) -> Iterator[dict[str, Any]]:
     """One document per request that was answered."""
-    with audit_log.open(encoding="utf-8") as lines:
+    with audit_log.open("rb") as lines:
         for line in lines:
             # The last one may be half written, and so may the last one of a server that was killed.
             with suppress(ValueError):
-                yield json.loads(line)
+                yield msgspec.json.decode(line)
 
 
 def free_port() -> int:
-    """A free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port for a program that is started later.
+
+    Below the ports that the system gives to connections: one of those may be taken before the program listens.  By
+    chance, since other workers look for theirs at the same time.
+    """
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def have_go() -> bool:
