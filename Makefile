@@ -8,6 +8,8 @@ CONFORMANCE_DIR ?= $(or $(KAI_CONFORMANCE_DIR),../shared/conformance)
 # More arguments for pytest, as in `make test PYTEST_ARGS="-k gang"`.
 PYTEST_ARGS ?=
 TEST_WORKERS ?= auto
+# How many control planes `make test-cluster` runs at a time, each with a share of the tests.
+CLUSTER_WORKERS ?= 2
 # More arguments for `make cluster`, as in `make cluster CLUSTER_ARGS="--no-controllers --folder /tmp/plane"`.
 CLUSTER_ARGS ?=
 # More arguments for `make soak`, as in `make soak SOAK_ARGS="--kills 10 --seed 7"`.
@@ -85,8 +87,8 @@ test-cluster: $(VENV)/ready ## run the tests that need an API server on a real c
 	@if command -v go >/dev/null; then \
 		$(BIN)/python tools/kubernetes.py --all >/dev/null && \
 		echo "Running the tests on a real control plane" && \
-		$(BIN)/python -m pytest --cluster -n0 tests/services tests/lab/apiserver tests/kube tests/webhooks tests/cluster \
-			$(PYTEST_ARGS); \
+		$(BIN)/python -m pytest --cluster -n $(CLUSTER_WORKERS) tests/services tests/lab/apiserver tests/kube \
+			tests/webhooks tests/cluster $(PYTEST_ARGS); \
 	else \
 		echo; \
 		echo "**********************************************************************"; \
