@@ -18,7 +18,7 @@ from tests.cluster.soak import RealControlPlane
 async def test_five_kills_and_a_restart_break_nothing(tmp_path: Path) -> None:
     said: list[str] = []
     plane = RealControlPlane(tmp_path / "plane")
-    soak = Soak(tmp_path, plane, kills=5, restarts=1, seconds=70, seed=3, at_once=6, say=said.append)
+    soak = Soak(tmp_path, plane, kills=5, restarts=1, seconds=40, seed=3, at_once=6, say=said.append)
     report = await soak.run()
     print(report.text())
     logs = "\n".join(path.read_text(encoding="utf-8")[-2000:] for path in tmp_path.glob("*.log"))
