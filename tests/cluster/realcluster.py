@@ -184,7 +184,7 @@ async def real_cluster(
         stop = asyncio.Event()
         tasks: list[asyncio.Task[None]] = []
         stack.push_async_callback(_ended, stop, tasks)
-        for account, make in _SERVICES.items():
+        for account, make in SERVICES.items():
             transport = connect(plane.kubeconfig_of(names.DEFAULT_NAMESPACE, account))
             connections.push_async_callback(transport.close)
             runtime = _runtime((wrap or {}).get(account, _unwrapped)(transport), clock)
@@ -224,7 +224,8 @@ def scheduler_of(cluster: RealCluster) -> Scheduler:
     return found
 
 
-_SERVICES: Mapping[str, Callable[[Runtime], Service]] = {
+#: account -> its service
+SERVICES: Mapping[str, Callable[[Runtime], Service]] = {
     "scheduler": lambda runtime: make_scheduler(runtime, read_flags({}), endpoints=False),
     "binder": lambda runtime: make_binder(runtime, BinderOptions()),
     "pod-grouper": lambda runtime: make_podgrouper(runtime, PodGrouperOptions()),
