@@ -3,7 +3,7 @@
 from typing import Any
 
 from pykai.api.decode import decode_object
-from pykai.core.cluster.disruptionbudgets import MAX_BUDGETS, MAX_LABELS
+from pykai.core.cluster.disruptionbudgets import MAX_BUDGETS, MAX_LABELS, MAX_VALUES
 from pykai.core.cluster.tables import Tables
 from tests.core.builders import NOW_NS, Cluster, cluster
 
@@ -76,19 +76,36 @@ def test_one_namespace_cannot_have_budgets_without_end() -> None:
     assert len(allowances(tables)) == MAX_BUDGETS
     (problem,) = tables.snapshot(NOW_NS).problems
     assert problem.subject == f"PodDisruptionBudget/default/b{MAX_BUDGETS:03}"
-    assert f"has {MAX_BUDGETS + 1} PodDisruptionBudgets" in str(problem)
+    assert "has more than 50 PodDisruptionBudgets" in str(problem)
     tables.remove("PodDisruptionBudget", "default", "b000")
     assert tables.snapshot(NOW_NS).problems == ()
     assert f"default/b{MAX_BUDGETS:03}" in allowances(tables)
 
 
-def test_a_selector_cannot_read_labels_without_end() -> None:
-    """disruptions:bounds"""
-    labels = {f"label-{number}": "x" for number in range(MAX_LABELS + 1)}
-    tables = told(told(Tables(), pods(1, labels=labels)), budget(1, matchLabels=labels))
-    assert allowances(tables) == {}
+def test_the_budgets_of_a_namespace_cannot_read_labels_without_end() -> None:
+    """disruptions:bounds: those that read labels which others read already still count."""
+    labels = {f"label-{number:02}": "x" for number in range(MAX_LABELS + 1)}
+    tables = told(Tables(), pods(1, labels=labels))
+    for name, (label, value) in zip("abcdefghijklmnopq", labels.items(), strict=True):
+        told(tables, budget(1, name, matchLabels={label: value}))
+    told(tables, budget(1, "z", matchLabels={"label-00": "x"}))
+    assert "default/q" not in allowances(tables)
+    assert allowances(tables)["default/z"] == 1
     (problem,) = tables.snapshot(NOW_NS).problems
-    assert "reads 21 labels, at most 20" in str(problem)
-    labels.popitem()
-    assert allowances(told(tables, budget(1, matchLabels=labels))) == {"default/b": 1}
+    assert "PodDisruptionBudget/default/q" in str(problem)
+    assert "read 17 labels, at most 16" in str(problem)
+    tables.remove("PodDisruptionBudget", "default", "b")
     assert tables.snapshot(NOW_NS).problems == ()
+    assert allowances(tables)["default/q"] == 1
+
+
+def test_a_selector_cannot_list_values_without_end() -> None:
+    """disruptions:bounds"""
+
+    def within(count: int) -> dict[str, int]:
+        values = [str(number) for number in range(count)]
+        listed = {"key": "app", "operator": "NotIn", "values": values}
+        return allowances(told(told(Tables(), pods(1)), budget(1, matchExpressions=[listed])))
+
+    assert within(MAX_VALUES) == {"default/b": 1}
+    assert within(MAX_VALUES + 1) == {}

@@ -24,10 +24,11 @@ from pykai.core.model.problems import Problem
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 
-#: Budgets of a namespace that count, in the order of their names.
-MAX_BUDGETS = 100
-#: Labels that the selector of a budget may read.
-MAX_LABELS = 20
+#: Budgets of a namespace that count, in the order of their names, and labels that they may read together.
+MAX_BUDGETS = 50
+MAX_LABELS = 16
+#: Values that the expressions of a selector may list.
+MAX_VALUES = 50
 
 #: Values of the labels that the budgets of a namespace read, in the order of `NamespaceBudgets.labels`.
 LabelValues = tuple[str | None, ...]
@@ -60,6 +61,16 @@ def _labels_read(selector: LabelSelector | None) -> set[str]:
     return {*selector.match_labels, *(requirement.key for requirement in selector.match_expressions)}
 
 
+def _excess(selector: LabelSelector | None, chosen: int, read: set[str]) -> str:
+    """Which bound a budget exceeds after so many others, which read these labels; "" for none."""
+    if chosen >= MAX_BUDGETS:
+        return f"its namespace has more than {MAX_BUDGETS} PodDisruptionBudgets, of which the first by name count"
+    if (labels := len(read | _labels_read(selector))) > MAX_LABELS:
+        return f"the budgets of its namespace up to this one read {labels} labels, at most {MAX_LABELS} are allowed"
+    values = sum(len(each.values) for each in selector.match_expressions) if selector is not None else 0
+    return f"its selector lists {values} values, at most {MAX_VALUES} are allowed" if values > MAX_VALUES else ""
+
+
 class NamespaceBudgets:
     """The budgets of one namespace."""
 
@@ -89,19 +100,20 @@ class NamespaceBudgets:
         return True
 
     def _choose_budgets(self) -> None:
-        self.problems = {
-            key: f"its selector reads {count} labels, at most {MAX_LABELS} are allowed; evictions ignore the budget"
-            for key, budget in self._by_key.items()
-            if (count := len(_labels_read(budget.selector))) > MAX_LABELS
-        }
-        readable = [self._by_key[key] for key in sorted(self._by_key) if key not in self.problems]
-        for budget in readable[MAX_BUDGETS:]:
-            self.problems[budget.key] = (
-                f"its namespace has {len(readable)} PodDisruptionBudgets, of which the first {MAX_BUDGETS} by name "
-                "count; evictions ignore this one"
-            )
-        self.budgets = tuple(readable[:MAX_BUDGETS])
-        labels = tuple(sorted({label for budget in self.budgets for label in _labels_read(budget.selector)}))
+        """Take budgets in the order of their names as long as they are within bounds."""
+        chosen: list[DisruptionBudget] = []
+        read: set[str] = set()
+        self.problems = {}
+        for key in sorted(self._by_key):
+            budget = self._by_key[key]
+            problem = _excess(budget.selector, len(chosen), read)
+            if problem:
+                self.problems[key] = f"{problem}; evictions ignore the budget"
+            else:
+                chosen.append(budget)
+                read |= _labels_read(budget.selector)
+        self.budgets = tuple(chosen)
+        labels = tuple(sorted(read))
         if labels != self.labels:
             self.labels, self.running = labels, None
 
