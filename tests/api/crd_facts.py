@@ -91,6 +91,7 @@ _QUEUE = [
     Field("spec.priority", "integer", "queues:2.1"),
     Field("spec.preemptMinRuntime", "string", "queues:2.1"),
     Field("spec.reclaimMinRuntime", "string", "queues:2.1"),
+    Field("spec.admissionGating", "boolean", "queues:Q-405"),
     Field("spec.resources", "object", "queues:2.1"),
     *(Field(f"spec.resources.{kind}", "object", "queues:2.1") for kind in ("gpu", "cpu", "memory")),
     *(

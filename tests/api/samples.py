@@ -176,6 +176,7 @@ SAMPLES: list[dict[str, Any]] = [
             "priority": 0,
             "preemptMinRuntime": "10m",
             "reclaimMinRuntime": "1h30m",
+            "admissionGating": True,
             "resources": {"gpu": QUEUE_RESOURCE, "cpu": QUEUE_RESOURCE, "memory": QUEUE_RESOURCE},
         },
         "status": {},  # not looked into

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from pykai.core.cluster.groupindex import HeldTasks
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.model.queuetree import QueueTree
 from pykai.core.model.shapes import GpuKind, Shape
@@ -172,6 +173,17 @@ def recounted(snapshot: Snapshot) -> dict[str, object]:
     }
 
 
+def _with_held_task(snapshot: Snapshot, task: Task, held: HeldTasks) -> HeldTasks:
+    group = snapshot.group_entries[task.group_key].group
+    if group is not None and task.subgroup not in group.leaf_index:
+        return held
+    asked, gpu = dict(task.shape.requests), task.shape.gpu
+    mib = gpu.devices * gpu.memory_mib if gpu.kind is GpuKind.MEMORY else 0
+    cpu, memory, gpus = held.requested
+    requested = (cpu + asked.get("cpu", 0), memory + asked.get("memory", 0), gpus + task.shape.gpu_hundredths)
+    return HeldTasks(held.tasks + 1, requested, held.requested_mib + mib)
+
+
 def _group_sums(snapshot: Snapshot) -> dict[str, dict[str, object]]:
     nodes = {facts.name: facts for facts in snapshot.nodes.facts}
     sums: dict[str, dict[str, Any]] = {}
@@ -180,7 +192,7 @@ def _group_sums(snapshot: Snapshot) -> dict[str, dict[str, object]]:
             continue
         mine = sums.setdefault(
             task.group_key,
-            {"tasks": [], "pending": 0, "gated": 0, "requested_mib": 0}
+            {"tasks": [], "pending": 0, "gated": 0, "requested_mib": 0, "held": HeldTasks(0, (0, 0, 0), 0)}
             | {name: [0, 0, 0] for name in ("allocated", "requested", "terminating", "slow_terminating")},
         )
         mine["tasks"] = sorted([*mine["tasks"], task.key])
@@ -205,6 +217,8 @@ def _group_sums(snapshot: Snapshot) -> dict[str, dict[str, object]]:
                 mib = min(gpu.memory_mib, facts.gpu_mib) if gpu.memory_mib <= facts.gpu_label_mib else gpu.memory_mib
                 hundredths = gpu.devices * -(-100 * mib // facts.gpu_mib)
         else:
+            if task.held_by_queue:
+                mine["held"] = _with_held_task(snapshot, task, mine["held"])
             continue
         asked = dict(task.shape.requests)
         for index, amount in enumerate((asked.get("cpu", 0), asked.get("memory", 0), hundredths)):
@@ -235,7 +249,7 @@ def kept(said: dict[str, object]) -> dict[str, object]:
         "foreign": said["foreign"],
         "groups": {
             key: {
-                name: list(value) if isinstance(value, tuple) else value
+                name: list(value) if isinstance(value, tuple) and not isinstance(value, HeldTasks) else value
                 for name, value in entry.items()
                 if name not in ("group", "in_other_shard", "denial")
             }

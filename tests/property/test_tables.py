@@ -125,6 +125,8 @@ ASKS: tuple[tuple[Raw, Raw, Raw, Raw], ...] = (
     ({"cpu": "1"}, {}, {"team": "blue"}, {"affinity": _affinity("podAntiAffinity")}),
     ({"cpu": "1"}, {}, {}, {"affinity": _affinity("podAffinity")}),
     ({"cpu": "1"}, {}, {}, {"schedulingGates": [{"name": "wait"}]}),
+    ({"cpu": "1", "nvidia.com/gpu": "1"}, {}, {}, {"schedulingGates": [{"name": "kai.scheduler/queue-admission"}]}),
+    ({"cpu": "1"}, {"gpu-memory": "400"}, {}, {"schedulingGates": [{"name": "kai.scheduler/queue-admission"}]}),
     ({"cpu": "much"}, {}, {}, {}),
 )
 

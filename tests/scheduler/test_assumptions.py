@@ -25,6 +25,7 @@ FIRST = {
     AssumptionKind.BIND: {AssumptionState.DECIDED},
     AssumptionKind.WITHDRAWAL: {AssumptionState.DECIDED, AssumptionState.IN_DOUBT},
     AssumptionKind.EVICTION: {AssumptionState.DECIDED},
+    AssumptionKind.ADMISSION: {AssumptionState.DECIDED},
     AssumptionKind.PATCH: {AssumptionState.DECIDED},
 }
 

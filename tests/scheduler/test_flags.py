@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pykai.core.model.shard import Shard
@@ -56,6 +58,8 @@ PART_21 = {
 OURS = {
     "resource-reservation-namespace": "kai-resource-reservation",
     "honour-preemption-policy": "false",
+    "queue-admission-gating": "false",
+    "queue-admission-reservation-timeout": "10m",
     "profile": "",
     "min-cycle-interval": "20ms",
     "fast-bind": "true",
@@ -233,3 +237,17 @@ def test_the_profile_is_one_that_exists() -> None:
     assert [problem.text for problem in read.problems] == [
         "'kube': expected one of default, kubernetes; the default '' is used"
     ]
+
+
+def test_queue_admission_gating_adds_its_action_last() -> None:
+    """queues:Q-405, Q-406"""
+    policy = default_configuration().policy
+    on = read_flags({"queue-admission-gating": "true"}).apply_to(policy)
+    assert on.actions == (*policy.actions, "ungate")
+    assert on.admission_reservation_ns == 600_000_000_000
+    listed = replace(policy, actions=("allocate", "ungate"))
+    short = read_flags({"queue-admission-gating": "true", "queue-admission-reservation-timeout": "30s"})
+    assert short.apply_to(listed).actions == ("allocate", "ungate")
+    assert short.apply_to(listed).admission_reservation_ns == 30_000_000_000
+    off = read_flags({"queue-admission-reservation-timeout": "30s"}).apply_to(policy)
+    assert (off.actions, off.admission_reservation_ns) == (policy.actions, None)

@@ -140,6 +140,7 @@ def queue() -> dict[str, Any]:
                 preemptMinRuntime=text(),
                 reclaimMinRuntime=text(),
                 resources=object_schema(gpu=amounts, cpu=amounts, memory=amounts),
+                admissionGating=boolean(),
             ),
             "status": object_schema(
                 childQueues=array(text()),

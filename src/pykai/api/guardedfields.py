@@ -164,6 +164,7 @@ def _pod_guards(settings: GuardSettings) -> tuple[FieldGuard, ...]:
             (
                 GuardedField(ANNOTATIONS, names.RECEIVED_TYPE_ANNOTATION),
                 GuardedField(ANNOTATIONS, names.NUMA_PREDICTED_ANNOTATION),
+                GuardedField(ANNOTATIONS, names.ADMITTED_TIMESTAMP_ANNOTATION),
             ),
             "scheduler and binder",
             _POD_SERVICES,

@@ -88,6 +88,9 @@ NODE_SCALE_ADJUSTER: Final = "node-scale-adjuster"
 STALE_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/stale-podgroup-timestamp"
 LAST_START_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/last-start-timestamp"
 LAST_EVICTION_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/last-eviction-timestamp"
+# Queue admission gating (queues:Q-405): the gate of a pod, and when the scheduler removed it (RFC 3339, UTC).
+ADMISSION_GATE: Final = "kai.scheduler/queue-admission"
+ADMITTED_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/queue-admitted-timestamp"
 # Plans of gangs as earlier versions kept them; neither read nor written, since tenants write PodGroups.
 BIND_PLAN_ANNOTATION: Final = "kai.scheduler/bind-plan"
 # Records of a scheduler: their kind and owner (`scheduler/dispatch/records.py`); ours, not in KAI Scheduler.
@@ -321,6 +324,7 @@ EVENT_UNSCHEDULABLE: Final = "Unschedulable"
 EVENT_NOT_READY: Final = "NotReady"
 # Ours: the namespace may not use the queue.
 EVENT_QUEUE_ACCESS_DENIED: Final = "QueueAccessDenied"
+EVENT_ADMITTED: Final = "Admitted"
 EVENT_STALE_JOB: Final = "StaleJob"
 EVENT_BOUND: Final = "Bound"
 EVENT_BINDING_ERROR: Final = "BindingError"
@@ -399,6 +403,8 @@ ACTION_CONSOLIDATION: Final = "consolidation"
 ACTION_RECLAIM: Final = "reclaim"
 ACTION_PREEMPT: Final = "preempt"
 ACTION_STALE_GANG_EVICTION: Final = "stalegangeviction"
+# Last, if queue admission gating is on.
+ACTION_UNGATE: Final = "ungate"
 DEFAULT_ACTIONS: Final = (
     ACTION_ALLOCATE,
     ACTION_CONSOLIDATION,
@@ -420,6 +426,7 @@ BUDGET_DEFAULT: Final = "default"
 
 # Defaults that are more than the default of a flag (those are in the table of flags).
 STALENESS_GRACE_S: Final = 60
+ADMISSION_RESERVATION_S: Final = 600
 METRICS_ADDRESS: Final = ":8080"
 STUCK_IN_RELEASING_S: Final = 120
 

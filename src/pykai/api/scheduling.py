@@ -42,6 +42,8 @@ class QueueSpec(Wire):
     preempt_min_runtime: str | None = None
     reclaim_min_runtime: str | None = None
     resources: QueueResources | None = None
+    #: pods are held by a gate until the queue may take them (queues:Q-405)
+    admission_gating: bool = False
 
 
 class Queue(Wire):

@@ -107,6 +107,7 @@ def _open_state(context: CycleContext, rankings: Rankings) -> State:
         k=settings.k_value,
         strict_remainders=settings.strict_remainders,
         task_key=rules.task_order,
+        count_held=policy.gates_queues,
     )
     return State(
         snapshot,

@@ -91,9 +91,17 @@ class Policy:
     resume: Mapping[str, str] = field(default_factory=dict)
     #: groups that were pipelined in the last cycle: they are not deferred
     nominated_groups: frozenset[str] = frozenset()
+    #: how long a pod that was admitted to its queue and waits is charged to it; None = queue admission gating is off
+    #: (queues:Q-406)
+    admission_reservation_ns: int | None = None
     search_budgets: SearchBudgets = field(default_factory=SearchBudgets)
     disruption_budgets: DisruptionMode = DisruptionMode.PREFER
     #: say node by node why a task does not fit (cycle:EXP-4)
     detailed_fit_errors: bool = False
     #: recompute every sum after every committed gang; for tests
     validate: bool = False
+
+    @property
+    def gates_queues(self) -> bool:
+        """Whether queue admission gating is on (queues:Q-405)."""
+        return self.admission_reservation_ns is not None

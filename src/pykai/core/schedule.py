@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from pykai.api import names
 from pykai.core.actions import ACTIONS
 from pykai.core.cluster.runningsums import RunningSums
 from pykai.core.cluster.snapshot import Snapshot
@@ -26,9 +27,16 @@ from pykai.core.report.decisions import Plan
 
 
 def run_actions(cycle: Cycle) -> None:
-    """Run the actions of the policy in order."""
-    for name in cycle.context.policy.actions:
+    """Run the actions of the policy in order.
+
+    Gates of queues are opened also where no action is configured for them, so that switching the feature off leaves no
+    pod behind (queues:Q-407).
+    """
+    actions = cycle.context.policy.actions
+    for name in actions:
         ACTIONS[name].run_in(cycle)
+    if cycle.context.snapshot.held_by_queue and names.ACTION_UNGATE not in actions:
+        ACTIONS[names.ACTION_UNGATE].run_in(cycle)
 
 
 def schedule(snapshot: Snapshot, policy: Policy, memory: CycleMemory | None = None) -> Plan:

@@ -254,6 +254,22 @@ FLAGS: tuple[Flag, ...] = (
         "do not start with a configuration file of which any part would be skipped (not in KAI Scheduler)",
         spec_id="cycle:CFG-1",
     ),
+    Flag(
+        "queue-admission-gating",
+        "false",
+        read_bool,
+        "hold pods over quota or limit behind a gate, in queues that ask for it (not in KAI Scheduler)",
+        spec_id="queues:Q-405",
+        field="admission_gating",
+    ),
+    Flag(
+        "queue-admission-reservation-timeout",
+        f"{names.ADMISSION_RESERVATION_S // 60}m",
+        read_nonnegative_duration,
+        "how long an admitted pod that waits for a node is charged to its queue (not in KAI Scheduler)",
+        spec_id="queues:Q-406",
+        field="admission_reservation_ns",
+    ),
     # Gates of Kubernetes libraries that are not used here (operations:O-57).
     FEATURE_GATES,
 )
@@ -273,6 +289,9 @@ class Flags:
     #: how long a gang may be incomplete before it is evicted; negative = forever
     staleness_grace_ns: int = names.STALENESS_GRACE_S * 1_000_000_000
     honour_preemption_policy: bool = False
+    admission_gating: bool = False
+    #: how long an admitted pod that waits is charged to its queue
+    admission_reservation_ns: int = names.ADMISSION_RESERVATION_S * 1_000_000_000
     #: for `load_configuration`; "" = as the configuration file says
     profile: str = ""
     #: every other flag by name, defaults included
@@ -281,8 +300,13 @@ class Flags:
 
     def apply_to(self, policy: Policy) -> Policy:
         """The policy of the configuration file with the decision flags applied."""
+        actions = policy.actions
+        if self.admission_gating and names.ACTION_UNGATE not in actions:
+            actions = (*actions, names.ACTION_UNGATE)
         return replace(
             policy,
+            actions=actions,
+            admission_reservation_ns=self.admission_reservation_ns if self.admission_gating else None,
             reuse_failures=self.use_scheduling_signatures,
             detailed_fit_errors=self.detailed_fit_errors,
             max_consolidation_preemptees=self.max_consolidation_preemptees,

@@ -229,6 +229,8 @@ class Loop:
             open_s=engine_result.open_s, total_s=engine_result.total_s, changes=engine_result.operation_count
         )
         self._metrics.record_plan(plan)
+        queues = engine_result.snapshot.group_index.queues
+        self._metrics.set_gated_pods({name: count.held.tasks for name, count in queues.items() if count.held.tasks})
         self._problem_events.report_problems(
             (*engine_result.snapshot.problems, *engine_result.problems, *self.intake.sanitising_problems.in_order()),
             plan.problems,

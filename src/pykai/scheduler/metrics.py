@@ -93,6 +93,14 @@ class SchedulerMetrics:
             "scenario_search_action_budget_exhausted", "Searches that the budget of their action ended", ["action"]
         )
         self._waiting = make.gauge("unschedulable_podgroups", "PodGroups with pods that found no place")
+        # queues:Q-409
+        self._gated_pods = make.gauge(
+            "queue_admission_gated_pods", "Pods that wait for admission to their queue", ["queue_name"]
+        )
+        self._gated_queues: Mapping[str, int] = {}
+        self._ungated = make.counter(
+            "queue_admission_ungated_pods", "Pods from which the gate of their queue was removed"
+        )
 
     def _make_cycle_metrics(self, make: Metrics) -> None:
         self._cycles = make.counter("scheduling_cycles", "Scheduling cycles", ["result"])
@@ -161,6 +169,18 @@ class SchedulerMetrics:
                 self._preemptions.inc()
         for search in plan.stopped:
             self._exhausted.labels(search.action).inc()
+
+    def set_gated_pods(self, pods_by_queue: Mapping[str, int]) -> None:
+        """Set how many pods wait for admission to each queue."""
+        if pods_by_queue != self._gated_queues:
+            self._gated_pods.clear()
+            for queue, pods in pods_by_queue.items():
+                self._gated_pods.labels(queue).set(pods)
+            self._gated_queues = pods_by_queue
+
+    def count_ungated_pod(self) -> None:
+        """Count a gate that was removed."""
+        self._ungated.inc()
 
     def observe_bind(self, answer_s: float, waited_s: float | None) -> None:
         """Record a pod that was bound, or whose BindRequest was written."""

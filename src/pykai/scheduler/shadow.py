@@ -27,7 +27,7 @@ from pykai.api.core import Pod
 from pykai.api.keys import object_key
 from pykai.api.scheduling import BindRequest, PodGroup
 from pykai.core.model.shard import Shard
-from pykai.core.report.decisions import Bind, Evict, Plan
+from pykai.core.report.decisions import Bind, Evict, Plan, Ungate
 from pykai.kube.clock import Clock
 from pykai.kube.store import Change
 from pykai.kube.yielding import yielding_to_loop
@@ -90,6 +90,8 @@ class Shadow:
         self._binds: dict[str, _ShadowDecision] = {}
         #: pod key -> its eviction
         self._victims: dict[str, _ShadowDecision] = {}
+        #: pod key -> the queue that would admit it
+        self._admitted: dict[str, _ShadowDecision] = {}
         #: group or pod without group -> why it waits, as last logged
         self._logged_reasons: dict[str, str] = {}
         intake.pods.subscribe(self._on_pod)
@@ -102,6 +104,8 @@ class Shadow:
             self._bind(bind)
         async for eviction in yielding_to_loop(plan.evictions):
             self._evict(eviction)
+        async for opened in yielding_to_loop(plan.ungates or ()):
+            self._ungate(opened)
         self._expire()
 
     def _bind(self, bind: Bind) -> None:
@@ -136,6 +140,12 @@ class Shadow:
             by = f"{eviction.action} for {eviction.preemptor}" if eviction.preemptor else eviction.action
             log.info("would evict %s from %s (%s) because %s", key, eviction.node, by, _single_line(eviction.message))
             self._metrics.count_shadow_decision("evict")
+
+    def _ungate(self, opened: Ungate) -> None:
+        key = object_key(opened.namespace, opened.pod)
+        if key in self._intake.pods and not self._is_repeated(self._admitted, key, opened.uid, opened.queue):
+            log.info("would remove the gate of %s (queue %s)", key, opened.queue or "does not gate")
+            self._metrics.count_shadow_decision("ungate")
 
     def _is_repeated(self, decisions: dict[str, _ShadowDecision], key: str, uid: str, node: str) -> bool:
         """Note a choice; whether it is the one that was last logged."""
@@ -219,6 +229,7 @@ class Shadow:
 
     def _on_pod_gone(self, key: str) -> None:
         self._binds.pop(key, None)
+        self._admitted.pop(key, None)
         self._logged_reasons.pop(key, None)
         victim = self._victims.pop(key, None)
         if victim is not None and victim.assumed:

@@ -16,6 +16,7 @@ from pykai.webhooks import podgroups, queues, table, topologies
 from pykai.webhooks.admission import is_privileged, random_letters
 from pykai.webhooks.gpusharing import DEFAULT_RULES, AdmissionDenied, SharingRules
 from pykai.webhooks.pods import EPHEMERAL_CONTAINERS, mutate_pod, pod_problem
+from pykai.webhooks.queuegating import GatingRules, add_gate
 from pykai.webhooks.queuelookups import QueueLookups
 from pykai.webhooks.reviews import ALLOWED, UNAVAILABLE, ReviewAnswer, ReviewRequest, answer_of
 from pykai.webhooks.topologylookups import TopologyLookups
@@ -29,9 +30,12 @@ _READ_LIMIT_S: Final = table.VALIDATE_QUEUES.timeout_s - 2
 
 
 def pod_handlers(
-    rules: SharingRules = DEFAULT_RULES, *, random: Callable[[int], str] = random_letters
+    rules: SharingRules = DEFAULT_RULES,
+    *,
+    random: Callable[[int], str] = random_letters,
+    gating: GatingRules | None = None,
 ) -> ReviewHandlers:
-    """Mutation and validation of pods (gpu:A-1)."""
+    """Mutation and validation of pods (gpu:A-1); without `gating` no pod gets the gate of its queue."""
 
     async def mutate(request: ReviewRequest) -> ReviewAnswer:
         old = request.old_object if request.subresource == EPHEMERAL_CONTAINERS else None
@@ -41,6 +45,8 @@ def pod_handlers(
             changed = mutate_pod(request.object, old, namespace=request.namespace, random=random, rules=rules)
         except AdmissionDenied as refused:
             return ReviewAnswer(str(refused))
+        if gating is not None and old is None:
+            changed = add_gate(changed or request.object, request.namespace, gating) or changed
         return ReviewAnswer(changed=changed)
 
     async def validate(request: ReviewRequest) -> ReviewAnswer:

@@ -35,6 +35,7 @@ from pykai.webhooks import table
 from pykai.webhooks.gpusharing import SharingRules
 from pykai.webhooks.handlers import object_handlers, pod_handlers, queue_handlers
 from pykai.webhooks.metrics import AdmissionMetrics
+from pykai.webhooks.queuegating import GatingRules
 from pykai.webhooks.queuelookups import QueueLookups
 from pykai.webhooks.rotator import CertificateRotator, RotatorOptions
 from pykai.webhooks.server import AdmissionServer
@@ -99,6 +100,18 @@ FLAGS: Final[tuple[Flag, ...]] = (
         read_bool,
         "refuse to delete a queue that has child queues, even without pods (not in KAI Scheduler)",
     ),
+    Flag(
+        "queue-admission-gating",
+        "false",
+        read_bool,
+        "add a gate to new pods of queues that ask for it (not in KAI Scheduler)",
+    ),
+    Flag(
+        "queue-label-key",
+        names.QUEUE_LABEL,
+        read_text,
+        "label of a pod that names its queue, as for the scheduler (not in KAI Scheduler)",
+    ),
     Flag("webhook-addr", "9443", _webhook_port, "port of the webhooks"),
     METRICS_ADDRESS,
     HEALTH_ADDRESS,
@@ -162,6 +175,8 @@ class AdmissionOptions:
     port: int
     quotas_checked: bool
     children_refused: bool
+    queues_gated: bool
+    queue_label: str
 
 
 def read_options(given: Mapping[str, object]) -> AdmissionOptions:
@@ -178,6 +193,8 @@ def read_options(given: Mapping[str, object]) -> AdmissionOptions:
         values["webhook-addr"],
         values["enable-quota-validation"],
         values["refuse-queues-with-children"],
+        values["queue-admission-gating"],
+        values["queue-label-key"],
     )
 
 
@@ -187,8 +204,11 @@ def make_admission(
     """The webhook server, and what keeps its certificate valid; raises `OptionError`."""
     metrics = AdmissionMetrics(registry)
     lookups = QueueLookups(runtime, options.rules.scheduler_name)
+    gating = None
+    if options.queues_gated:
+        gating = GatingRules(lookups.is_gated, options.rules.scheduler_name, options.queue_label)
     handlers = {
-        **pod_handlers(options.rules),
+        **pod_handlers(options.rules, gating=gating),
         **object_handlers(TopologyLookups(runtime)),
         **queue_handlers(lookups, quotas_checked=options.quotas_checked, children_refused=options.children_refused),
     }

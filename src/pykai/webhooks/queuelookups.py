@@ -20,6 +20,7 @@ from pykai.kube.runtime import Runtime
 from pykai.webhooks.queues import subtree
 
 _BY_QUEUE = "queue"
+_GATED = "gated"
 
 
 class _PodMetadata(Wire):
@@ -33,6 +34,7 @@ class QueueLookups:
         self._client = runtime.client
         self._queues = runtime.caches.store(QUEUES, Queue)
         self._groups = runtime.caches.store(POD_GROUPS, PodGroup)
+        self._queues.index(_GATED, lambda queue: ("",) if queue.spec.admission_gating else ())
         self._groups.index(_BY_QUEUE, lambda group: (group.spec.queue,))
         self._live = f"spec.schedulerName={scheduler_name},status.phase!=Succeeded,status.phase!=Failed"
         self._pod_decoder = ResourceDecoder(PODS, _PodMetadata)
@@ -49,6 +51,18 @@ class QueueLookups:
     def queues(self) -> Mapping[str, Queue]:
         """All queues, by name."""
         return {queue.metadata.name: queue for queue in self._queues.values()}
+
+    def is_gated(self, queue: str) -> bool:
+        """Whether new pods of a queue get its gate (queues:Q-405); "" = of a pod whose queue is not known yet.
+
+        In doubt they do, because the scheduler can open the gate, and only an API server can add it.
+        """
+        if not self._queues.synced.is_set():
+            return True
+        if not queue:
+            return bool(self._queues.by_index(_GATED, ""))
+        found = self._queues.get(queue)
+        return found is None or found.spec.admission_gating
 
     def has_groups(self, queue: str) -> bool:
         """Whether PodGroups name this queue."""

@@ -193,11 +193,11 @@ class SchedulerCluster:
         # There is no controller here that removes the taint of a new node once it is ready.
         return await self.client.patch(resources.NODES, name, {"spec": {"taints": None}})
 
-    async def queue(self, name: str, *, parent: str = "", quota: float = -1, limit: float = -1) -> Raw:
-        """A queue; the numbers are GPUs, CPU and memory are unlimited."""
+    async def queue(self, name: str, *, parent: str = "", quota: float = -1, limit: float = -1, **more: Any) -> Raw:
+        """A queue; the numbers are GPUs, CPU and memory are unlimited, `more` are further fields of its spec."""
         free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
         gpu = {"quota": quota, "limit": limit, "overQuotaWeight": 1}
-        spec: Raw = {"resources": {"gpu": gpu, "cpu": free, "memory": free}}
+        spec: Raw = {"resources": {"gpu": gpu, "cpu": free, "memory": free}, **more}
         if parent:
             spec["parentQueue"] = parent
         return await self.create(resources.QUEUES, {"metadata": {"name": name}, "spec": spec})

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from pykai.api import names
+from pykai.api.core import SchedulingGate
 from pykai.api.scheduling import SubGroup
 from pykai.api.timestamp import format_timestamp
 from pykai.core.cluster.snapshot import Snapshot
@@ -186,7 +187,7 @@ def test_a_gang_that_arrives_in_one_go_costs_no_condition_a_pod() -> None:
 
 def test_gated_pods_of_an_incomplete_gang_are_left_alone() -> None:
     pod = build.pod("half-1", namespace="ns", group="half", gpus=1)
-    gated = changed(pod, spec=changed(pod.spec, scheduling_gates=[{"name": "later"}]))
+    gated = changed(pod, spec=changed(pod.spec, scheduling_gates=(SchedulingGate(name="later"),)))
     cluster = incomplete(gated)
     cluster.news()
     (group,) = cluster.news(GATHERING_GRACE_NS / SECOND).groups

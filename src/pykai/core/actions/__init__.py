@@ -9,6 +9,7 @@ from pykai.core.actions.consolidate import consolidate
 from pykai.core.actions.preempt import preempt
 from pykai.core.actions.reclaim import reclaim
 from pykai.core.actions.stale_gangs import evict_stale_gangs
+from pykai.core.actions.ungate import ungate
 from pykai.core.report.evictions import MOVED, PREEMPTED, RECLAIMED, STALE
 
 #: By name.
@@ -20,5 +21,6 @@ ACTIONS: dict[str, Action] = {
         Action(names.ACTION_RECLAIM, reclaim, has_budget=True, texts=RECLAIMED),
         Action(names.ACTION_PREEMPT, preempt, has_budget=True, texts=PREEMPTED),
         Action(names.ACTION_STALE_GANG_EVICTION, evict_stale_gangs, texts=STALE),
+        Action(names.ACTION_UNGATE, ungate),
     )
 }

@@ -72,6 +72,7 @@ class ChangeTracker:
             or shape.dra_backed_spec is not None
             or shape.gpu.legacy_mig
             or task.evicted_for
+            or task.held_by_queue
         ):
             # These affect waiting pods by more than sums.
             self._rest = object()

@@ -23,6 +23,25 @@ from pykai.core.report.decisions import QueueAccessDenied, Unscheduled
 ResourceSums = tuple[int, int, int]
 
 
+class HeldTasks(NamedTuple):
+    """Tasks that only the gate of their queue holds back: how many, and their requests as in `GroupEntry`."""
+
+    tasks: int
+    requested: ResourceSums
+    requested_mib: int
+
+    def plus(self, other: HeldTasks, sign: int) -> HeldTasks:
+        """The sum, or with -1 the difference."""
+        return HeldTasks(
+            self.tasks + sign * other.tasks,
+            _plus(self.requested, other.requested, sign),
+            self.requested_mib + sign * other.requested_mib,
+        )
+
+
+NOTHING_HELD = HeldTasks(0, (0, 0, 0), 0)
+
+
 @dataclass(slots=True)
 class GroupEntry:
     """A group with its tasks; either may exist without the other."""
@@ -47,6 +66,8 @@ class GroupEntry:
     requested: list[int] = field(default_factory=lambda: [0, 0, 0])
     #: devices x MiB of pending gpu-memory requests, converted when the smallest GPU is known (queues:Q-107)
     requested_mib: int = 0
+    #: tasks that wait for admission to their queue, and what these request (queues:Q-407)
+    held: HeldTasks = NOTHING_HELD
     #: a new number whenever the index finds the group changed
     version: int = 0
     #: what it costs a cycle, kept by `allowance.py`
@@ -86,6 +107,8 @@ class QueueGroups:
     #: what the tasks of participating groups request
     requested: ResourceSums = (0, 0, 0)
     requested_mib: int = 0
+    #: their tasks that wait for admission
+    held: HeldTasks = NOTHING_HELD
 
 
 class _GroupContribution(NamedTuple):
@@ -100,6 +123,7 @@ class _GroupContribution(NamedTuple):
     requested_mib: int
     #: None where no task terminates
     terminating: TerminatingSums | None
+    held: HeldTasks
 
 
 class GroupIndex:
@@ -145,7 +169,7 @@ class GroupIndex:
                 group is not None
                 and entry is not None
                 and entry.denial is not None
-                and entry.pending
+                and (entry.pending or entry.held.tasks)
                 and group.in_cycle
             ):
                 self.denied[key] = _denied_group(group, entry.pending, entry.denial)
@@ -183,6 +207,7 @@ class GroupIndex:
             _sums(entry.requested) if requests else (0, 0, 0),
             entry.requested_mib if requests else 0,
             TerminatingSums(entry.terminating, entry.slow_terminating) if entry.terminating != _ZERO else None,
+            entry.held if requests else NOTHING_HELD,
         )
         queue_groups = self.queues.get(contribution.queue)
         if queue_groups is None:
@@ -194,6 +219,8 @@ class GroupIndex:
             queue_groups.allocated[kind] = _plus(queue_groups.allocated.get(kind, (0, 0, 0)), contribution.allocated, 1)
             queue_groups.requested = _plus(queue_groups.requested, contribution.requested, 1)
             queue_groups.requested_mib += contribution.requested_mib
+        if contribution.held.tasks:
+            queue_groups.held = queue_groups.held.plus(contribution.held, 1)
         if contribution.terminating is not None:
             queue_groups.terminating[kind] = queue_groups.terminating.get(kind, _NOTHING_TERMINATING).plus(
                 contribution.terminating, 1
@@ -209,6 +236,8 @@ class GroupIndex:
             queue_groups.allocated[kind] = _plus(queue_groups.allocated[kind], contribution.allocated, -1)
             queue_groups.requested = _plus(queue_groups.requested, contribution.requested, -1)
             queue_groups.requested_mib -= contribution.requested_mib
+        if contribution.held.tasks:
+            queue_groups.held = queue_groups.held.plus(contribution.held, -1)
         if contribution.terminating is not None:
             remaining = queue_groups.terminating.pop(kind).plus(contribution.terminating, -1)
             if remaining != _NOTHING_TERMINATING:
@@ -238,6 +267,7 @@ class GroupIndex:
                     {kind: set(running) for kind, running in count.running.items()},
                     count.requested,
                     count.requested_mib,
+                    count.held,
                 )
                 for name, count in self.queues.items()
             },

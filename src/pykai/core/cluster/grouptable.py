@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykai.core.cluster.groupindex import GroupEntry, GroupIndex, count_terminating
+from pykai.core.cluster.groupindex import GroupEntry, GroupIndex, HeldTasks, count_terminating
 from pykai.core.cluster.queueaccess import QueueAccessIndex
 from pykai.core.model.groups import Group
 from pykai.core.model.nodes import NodeFacts
@@ -112,6 +112,12 @@ class GroupTable:
                 entry.requested_mib += sign * task.shape.gpu.devices * task.shape.gpu.memory_mib
         elif status is TaskStatus.GATED:
             entry.gated += sign * task.for_this_scheduler
+            if task.held_by_queue and (entry.group is None or task.subgroup in entry.group.leaf_index):
+                requested_mib = 0
+                if task.shape.gpu.kind is GpuKind.MEMORY:
+                    requested_mib = task.shape.gpu.devices * task.shape.gpu.memory_mib
+                amounts = (vector.cpu, vector.memory, task.shape.gpu_hundredths)
+                entry.held = entry.held.plus(HeldTasks(1, amounts, requested_mib), sign)
         elif QUEUE_ALLOCATED[status]:
             allocated = entry.allocated
             allocated[0] += sign * vector.cpu

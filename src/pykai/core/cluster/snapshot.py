@@ -95,6 +95,8 @@ class Snapshot:
     tasks_without_group: Mapping[str, Task]
     #: tasks with a legacy MIG annotation
     legacy_mig_tasks: Mapping[str, Task]
+    #: tasks that wait for admission to their queue
+    held_by_queue: Mapping[str, Task]
     #: terminating tasks that were evicted for a group
     victims: Mapping[str, Task]
     priority_classes: Mapping[str, PriorityClass]

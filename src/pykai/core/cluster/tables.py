@@ -478,6 +478,7 @@ class Tables:
             tasks_with_claims=index.with_claims,
             tasks_without_group=index.without_group,
             legacy_mig_tasks=index.legacy_mig,
+            held_by_queue=index.held_by_queue,
             victims=index.victims,
             priority_classes=named.priority_classes,
             topologies=named.topologies,

@@ -15,6 +15,7 @@ class TaskIndex:
 
     __slots__ = (
         "by_node",
+        "held_by_queue",
         "legacy_mig",
         "terminating",
         "terms",
@@ -40,6 +41,8 @@ class TaskIndex:
         self.with_claims: dict[str, Task] = {}
         self.without_group: dict[str, Task] = {}
         self.legacy_mig: dict[str, Task] = {}
+        #: tasks that wait for admission to their queue
+        self.held_by_queue: dict[str, Task] = {}
 
     def add(self, task: Task) -> None:
         """Index a task."""
@@ -63,6 +66,8 @@ class TaskIndex:
             self.with_claims[key] = task
         if shape.gpu.legacy_mig:
             self.legacy_mig[key] = task
+        if task.held_by_queue:
+            self.held_by_queue[key] = task
 
     def remove(self, task: Task) -> None:
         """Take a task out of every index."""
@@ -79,3 +84,4 @@ class TaskIndex:
         self.with_claims.pop(key, None)
         self.without_group.pop(key, None)
         self.legacy_mig.pop(key, None)
+        self.held_by_queue.pop(key, None)

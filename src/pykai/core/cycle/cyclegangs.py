@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from pykai.core import caching
@@ -107,8 +107,10 @@ class CycleGangs:
             gang.order_key = order_key
         return order_key
 
-    def queue_walk(self, lines: Mapping[int, GangLine], subtree_root: int = -1) -> QueueWalk:
-        """The fair order over lines of gangs."""
+    def queue_walk(
+        self, lines: Mapping[int, GangLine], subtree_root: int = -1, *, version: Callable[[], int] | None = None
+    ) -> QueueWalk:
+        """The fair order over lines of gangs; `version` names the figures of queues, if not that of the state."""
         state, rules = self._state, self._context.rules
         key = rules.queue_key
         return QueueWalk(
@@ -116,7 +118,7 @@ class CycleGangs:
             lines,
             queue_key=partial(key, state) if key is not None else None,
             beats=rules.queue_tie_in(state),
-            version=lambda: state.version,
+            version=version or (lambda: state.version),
             subtree_root=subtree_root,
         )
 

@@ -84,6 +84,7 @@ class CycleMemory:
         if (
             plan.binds
             or plan.evictions
+            or plan.ungates
             or any(item.gpu_groups for item in plan.nominations)
             or _marks_new_stale_gang(plan)
         ):

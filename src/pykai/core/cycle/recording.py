@@ -27,6 +27,7 @@ from pykai.core.report.decisions import (
     Refusal,
     StaleGang,
     StoppedSearch,
+    Ungate,
 )
 from pykai.core.report.evictions import EvictionFacts
 
@@ -67,6 +68,7 @@ class Decisions:
         "start_refusals",
         "started",
         "stopped_searches",
+        "ungates",
     )
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -90,6 +92,8 @@ class Decisions:
         self.stopped_searches: list[StoppedSearch] = []
         #: groups of which a task was evicted in this cycle
         self.evicted_groups: set[str] = set()
+        #: gates of queues to remove, by task key
+        self.ungates: dict[str, Ungate] = {}
 
     def record_refusal(self, gang: Gang, refusal: Refusal) -> None:
         """Record why a gang waits."""

@@ -39,11 +39,13 @@ class SignatureNumbers:
 class ReusableState:
     """What outlives a cycle."""
 
-    __slots__ = ("_inputs", "_plugins", "gangs", "signature_numbers")
+    __slots__ = ("_inputs", "_plugins", "admission_gangs", "gangs", "signature_numbers")
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
         #: group -> its gang, valid as long as its version is that of the group
         self.gangs: Mapping[str, Gang] = {}
+        #: the same for groups that wait for admission to their queue
+        self.admission_gangs: Mapping[str, Gang] = {}
         self.signature_numbers = SignatureNumbers(count_zones=bool(snapshot.numa))
         self._plugins: tuple[NamedPlugin, ...] = policy.plugins
         self._inputs = _shared_inputs(snapshot)

@@ -70,6 +70,8 @@ class QueueTree:
     preempt_min_runtime_ns: list[int | None]
     #: How long a workload is safe from reclaim; None inherits.
     reclaim_min_runtime_ns: list[int | None]
+    #: Whether pods of the queue wait behind its gate until it may take them (queues:Q-405).
+    gated: list[bool]
     #: Queues that exist and have no row: name -> reason.
     left_out: dict[str, str]
     #: All rows, every parent before its children.
@@ -145,6 +147,7 @@ def build_tree(
             _runtime_ns(name, "spec.reclaimMinRuntime", spec.reclaim_min_runtime, report)
             for name, spec in zip(order, specs, strict=True)
         ],
+        gated=[spec.admission_gating for spec in specs],
         left_out=left_out,
     )
 

@@ -22,6 +22,7 @@ from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import BindRequest
 from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.core.model.extendedresources import EXTENDED_CLAIM_NAME
+from pykai.core.model.gates import Gate, admitted_ns, read_gate
 from pykai.core.model.numarecords import ZoneRecord, read_zone_record
 from pykai.core.model.podfields import report_unreadable_fields
 from pykai.core.model.problems import ProblemReporter
@@ -84,11 +85,20 @@ class Task:
     overdue: bool = False
     #: evicted by this scheduler: uid of the PodGroup that gets its place, "" = of none; None = not evicted
     evicted_for: str | None = None
+    #: which scheduling gates hold it
+    gate: Gate = Gate.NONE
+    #: when the gate of its queue was removed, None = it had none (queues:Q-406)
+    admitted_ns: int | None = None
 
     @property
     def holds_node(self) -> bool:
         """Whether the pod uses resources of its node; an Unknown pod may still run there (cycle:SNP-9, Do better)."""
         return bool(self.node) and (ACTIVE_USED[self.status] or self.status is TaskStatus.UNKNOWN)
+
+    @property
+    def held_by_queue(self) -> bool:
+        """Whether the gate of its queue, and nothing else, keeps the pod from being scheduled (queues:Q-406)."""
+        return self.gate is Gate.QUEUE and self.status is TaskStatus.GATED and self.for_this_scheduler
 
     def terminates_slowly(self, stuck_after_ns: int) -> bool:
         """Whether the pod terminates slowly: it is stuck, or another client gave it a long grace period."""
@@ -266,4 +276,6 @@ def read_task(
         deletion_grace_ns=(meta.deletion_grace_period_seconds or 0) * 1_000_000_000,
         overdue=overdue,
         evicted_for=evicted_for(pod),
+        gate=read_gate(spec.scheduling_gates) if spec.scheduling_gates else Gate.NONE,
+        admitted_ns=admitted_ns(annotations),
     )

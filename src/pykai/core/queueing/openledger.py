@@ -35,13 +35,15 @@ def open_ledger(
     k: float = 1.0,
     strict_remainders: bool = False,
     task_key: TaskOrderKey = by_age,
+    count_held: bool = False,
 ) -> QueueLedger:
     """Sum up the groups, divide the cluster, and open the ledger (queues:7, 8).
 
-    `usage` is historical usage as a fraction of the cluster, [resource][queue row].
+    `usage` is historical usage as a fraction of the cluster, [resource][queue row].  With `count_held`, what waits for
+    admission to a queue is part of its request (queues:Q-407).
     """
     tree = snapshot.tree
-    sums = _sum_groups(snapshot, task_key)
+    sums = _sum_groups(snapshot, task_key, count_held=count_held)
     request = _total_requests(snapshot, sums)
     allocated = [[float(value) for value in column] for column in sums.allocated]
     non_preemptible = [[float(value) for value in column] for column in sums.non_preemptible]
@@ -67,7 +69,7 @@ def open_ledger(
     )
 
 
-def _sum_groups(snapshot: Snapshot, task_key: TaskOrderKey) -> _QueueSums:
+def _sum_groups(snapshot: Snapshot, task_key: TaskOrderKey, *, count_held: bool) -> _QueueSums:
     tree = snapshot.tree
     sums = _QueueSums(len(tree.names))
     for name, queue_groups in snapshot.group_index.queues.items():
@@ -79,6 +81,10 @@ def _sum_groups(snapshot: Snapshot, task_key: TaskOrderKey) -> _QueueSums:
             for resource in range(RESOURCES):
                 sums.requested[resource][queue] += queue_groups.requested[resource]
             sums.requested_mib[queue] += queue_groups.requested_mib
+            if count_held and queue_groups.held.tasks:
+                for resource in range(RESOURCES):
+                    sums.requested[resource][queue] += queue_groups.held.requested[resource]
+                sums.requested_mib[queue] += queue_groups.held.requested_mib
     return sums
 
 

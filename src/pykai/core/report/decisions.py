@@ -70,6 +70,18 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
     unbound: bool = False
 
 
+class Ungate(msgspec.Struct, frozen=True, gc=False):
+    """Remove the gate of its queue from a pod (queues:Q-406)."""
+
+    namespace: str
+    pod: str
+    uid: str
+    #: namespace/name of its PodGroup, "" if it has none
+    group: str
+    #: the queue that admits it; "" = no queue gates it any more
+    queue: str = ""
+
+
 class StaleGang(msgspec.Struct, frozen=True):
     """A gang of which too few pods are left (cycle:15, EXP-8)."""
 
@@ -124,6 +136,8 @@ class OverCapacity(msgspec.Struct, frozen=True, tag=True):
     preemptible: bool
     #: what terminating pods still hold, where that was charged too
     leaving: float = 0.0
+    #: what admitted pods that wait for a node may still take, where that was charged too (queues:Q-406)
+    reserved: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Nominate(msgspec.Struct, frozen=True, gc=False):
@@ -396,6 +410,8 @@ class Plan(msgspec.Struct, frozen=True):
     stopped: tuple[StoppedSearch, ...] = ()
     #: namespaces whose groups were postponed, and the group that starts the next cycle; absent in most plans
     resume: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
+    #: gates of queues to remove, in order; absent in most plans
+    ungates: tuple[Ungate, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def encoded(self) -> bytes:
         """The plan as JSON, the same bytes for the same decisions."""

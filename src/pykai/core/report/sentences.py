@@ -119,10 +119,13 @@ def _no_place_text(refusal: NoPlace) -> str:
 def _over_capacity_text(refusal: OverCapacity) -> str:
     _, unit, _, scale = _RESOURCE_WORDS[refusal.resource]
     text = _over_bound_text(refusal)
-    if refusal.leaving <= 0:
-        return text
-    held = format_number(refusal.leaving / scale)
-    return f"{text.removesuffix('.')}. {held} {unit} are still held by pods being deleted"
+    for held, what in (
+        (refusal.leaving, "still held by pods being deleted"),
+        (refusal.reserved or 0.0, "reserved for pods that were admitted and wait for a node"),
+    ):
+        if held > 0:
+            text = f"{text.removesuffix('.')}. {format_number(held / scale)} {unit} are {what}"
+    return text
 
 
 def _over_bound_text(refusal: OverCapacity) -> str:

@@ -3,6 +3,7 @@
     plan --> Dispatcher --+--> PodBinding: a single bind is one write
                           +--> GangBinding: several binds of one group have a plan, kept in a record
                           +--> Evictions
+                          +--> Ungating: gates of queues
     watch --> FailedRequests, FailedBinds, BindBackoff: what failed pauses, and evicts no more
 
 `dispatch` assumes every decision of a plan at once, so that the next cycle builds on it, and starts the writes; it does
@@ -38,6 +39,7 @@ from pykai.scheduler.dispatch.gangtakeover import GangTakeover
 from pykai.scheduler.dispatch.noderecheck import NodeRecheck
 from pykai.scheduler.dispatch.podbinding import PodBinding
 from pykai.scheduler.dispatch.records import BIND_PLAN, FAILED_BINDS, HandoverRecords
+from pykai.scheduler.dispatch.ungating import Ungating
 from pykai.scheduler.enginequery import EngineQuery
 from pykai.scheduler.intake.groupfeed import GroupStage
 from pykai.scheduler.intake.intake import Intake
@@ -97,6 +99,7 @@ class Dispatcher:
         self._evictions = Evictions(
             pods, groups, requests, binds, statuses, status_events, metrics, deletions, binding, gangs
         )
+        self._ungating = Ungating(client, intake, status_events, metrics, in_flight=in_flight)
         self._failed_requests = FailedRequests(
             pods, requests, binds, shard, tasks, deletions, failed, backoff, binding, gangs
         )
@@ -161,6 +164,10 @@ class Dispatcher:
                 self._gang_binding.bind_gang(key, entries, seen_generation)
         async for eviction in yielding_to_loop(plan.evictions):
             self._tasks.start(self._evictions.evict(eviction), f"eviction of {eviction.namespace}/{eviction.pod}")
+        async for opened in yielding_to_loop(plan.ungates or ()):
+            admitted = self._ungating.assume(opened, plan.now_ns)
+            if admitted is not None:
+                self._tasks.start(self._ungating.open(opened, admitted), f"gate of {opened.namespace}/{opened.pod}")
 
     async def _assume(self, plan: Plan) -> tuple[dict[str, list[PendingBind]], set[str]]:
         """Assume decisions; returns the binds by group, and the groups that lost a pod meanwhile."""

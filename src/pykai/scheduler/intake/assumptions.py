@@ -1,17 +1,18 @@
 """What counts before the cluster shows it, and how that ends: one state machine for all of our writes.
 
 The next cycle builds on the decisions of the last one, although the API server has not answered and no watch has shown
-them.  Such an assumption is about one of four writes:
+them.  Such an assumption is about one of five writes:
 
 - a bind: the tables see a BindRequest for the pod, whether one is written or the pod is bound directly;
 - a withdrawal: a BindRequest that we delete no longer counts, once it is known that its pod was not bound;
 - an eviction: the pod counts as leaving (cycle:SNP-17, Do better), and names the group that it makes room for;
+- an admission: the gate of its queue is removed from the pod, which holds a reservation (queues:Q-406);
 - a patch: timestamps and conditions of a PodGroup count as written (cycle:EXP-16).
 
 `TRANSITIONS` is the whole machine; docs/scheduler.md shows it.  The holders of assumptions (`bindassumptions`,
-`pendingevictions`, `grouppatches`) find the assumption that an event is about by the uid of its object, and a bind also
-by its node, so that stale events do not reach it.  An event that the table does not list is logged as an error and
-changes nothing.
+`pendingevictions`, `pendingadmissions`, `grouppatches`) find the assumption that an event is about by the uid of its
+object, and a bind also by its node, so that stale events do not reach it.  An event that the table does not list is
+logged as an error and changes nothing.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class AssumptionKind(Enum):
     BIND = "bind"
     WITHDRAWAL = "withdrawal"
     EVICTION = "eviction"
+    ADMISSION = "admission"
     PATCH = "patch"
 
 
@@ -106,6 +108,9 @@ _ROWS = (
     (_K.EVICTION, (_S.DECIDED, _S.WRITTEN, _S.LEAVING), (_E.OBSERVED,), _S.LEAVING),
     (_K.EVICTION, (_S.DECIDED, _S.WRITTEN, _S.LEAVING), (_E.OBJECT_GONE,), _S.SEEN),
     (_K.EVICTION, (_S.DECIDED, _S.WRITTEN, _S.LEAVING), (_E.REFUSED, _E.TAKEN_BACK), _S.GIVEN_UP),
+    (_K.ADMISSION, (_S.DECIDED,), (_E.ACCEPTED,), _S.WRITTEN),
+    (_K.ADMISSION, (_S.DECIDED, _S.WRITTEN), (_E.OBSERVED,), _S.SEEN),
+    (_K.ADMISSION, (_S.DECIDED, _S.WRITTEN), (_E.REFUSED, _E.OBJECT_GONE), _S.GIVEN_UP),
     # Accepted when written: annotations and conditions are two writes.
     (_K.PATCH, (_S.DECIDED, _S.WRITTEN), (_E.ACCEPTED,), _S.WRITTEN),
     (_K.PATCH, (_S.DECIDED, _S.WRITTEN), (_E.DECIDED_AGAIN,), _S.DECIDED),

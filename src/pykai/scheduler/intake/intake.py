@@ -43,6 +43,7 @@ from pykai.scheduler.intake.operations import (
     apply_operations,
     remove_by_key,
 )
+from pykai.scheduler.intake.pendingadmissions import PendingAdmissions
 from pykai.scheduler.intake.pendingevictions import PendingEvictions
 from pykai.scheduler.intake.podintake import PodIntake
 from pykai.scheduler.intake.statusassumptions import StatusAssumptions
@@ -87,12 +88,14 @@ class Intake:
         self._stand_ins = StandInGroups(self.pods, self.groups, self.nodes, queues, shard)
         self.binds = BindAssumptions(self.pods, self.requests, self.verifier, self.generations, self.queue)
         evictions = PendingEvictions()
+        self.admissions = PendingAdmissions()
         self.pod_intake = PodIntake(
             self.pods,
             self.pods_of_group,
             self.shared_gpus,
             self._stand_ins,
             evictions,
+            self.admissions,
             self.sanitising_problems,
             self.queue,
         )

@@ -10,6 +10,7 @@ from pykai.kube.store import Change, Store
 from pykai.scheduler.intake.changes import pod_differs
 from pykai.scheduler.intake.operationqueue import OperationQueue
 from pykai.scheduler.intake.operations import ApplyObject, RemoveObject, remove_by_key
+from pykai.scheduler.intake.pendingadmissions import PendingAdmissions
 from pykai.scheduler.intake.pendingevictions import PendingEvictions
 from pykai.scheduler.sanitising.problems import SanitisingProblems
 from pykai.scheduler.sanitising.sharedgpus import SharedGpuSanitiser
@@ -26,6 +27,7 @@ class PodIntake:
         shared_gpus: SharedGpuSanitiser,
         stand_ins: StandInGroups,
         evictions: PendingEvictions,
+        admissions: PendingAdmissions,
         problems: SanitisingProblems,
         queue: OperationQueue,
     ) -> None:
@@ -36,6 +38,7 @@ class PodIntake:
         self._problems = problems
         self._queue = queue
         self._evictions = evictions
+        self._admissions = admissions
 
     def on_change(self, change: Change[Pod]) -> None:
         """Handle a change of a pod."""
@@ -43,12 +46,14 @@ class PodIntake:
         if pod is None:
             self._problems.record(f"Pod/{key}", ())
             self._evictions.on_pod_change(key, None)
+            self._admissions.on_pod_change(key, None)
             self._queue.add(remove_by_key("Pod", key))
             self._remove_group(self._stand_ins.remove_stand_in(key))
             return
         if change.old is None or pod_differs(change.old, pod):
             self.apply(pod)
         self._evictions.on_pod_change(key, pod)
+        self._admissions.on_pod_change(key, pod)
 
     def apply_gpu_sharers(self, change: Change[Pod]) -> None:
         """Apply the pods that share a GPU with one that changed."""
@@ -83,7 +88,7 @@ class PodIntake:
         change = self._stand_ins.with_stand_in(pod, sanitised)
         if change.added is not None:
             self._queue.add_quietly(ApplyObject(change.added))
-        self._queue.add(ApplyObject(self._evictions.with_condition(change.pod)))
+        self._queue.add(ApplyObject(self._with_unseen_writes(change.pod)))
         self._remove_group(change.removed)
 
     def _remove_group(self, group: PodGroup | None) -> None:
@@ -93,7 +98,10 @@ class PodIntake:
     def as_in_tables(self, pod: Pod) -> Pod:
         """A pod as the tables have it."""
         stand_in = self._stand_ins.apply_stand_in(pod, self._shared_gpus.sanitise(pod)[0])
-        return self._evictions.with_condition(stand_in)
+        return self._with_unseen_writes(stand_in)
+
+    def _with_unseen_writes(self, pod: Pod) -> Pod:
+        return self._admissions.with_opening(self._evictions.with_condition(pod))
 
     def objects(self) -> Iterator[Pod]:
         """The pods of the tables."""

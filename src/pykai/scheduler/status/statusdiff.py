@@ -30,6 +30,7 @@ from pykai.api.timestamp import format_timestamp
 from pykai.core.cluster.changetokens import ChangeTokens
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.model.gates import Gate
 from pykai.core.model.status import ACTIVE_ALLOCATED, TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.report.decisions import (
@@ -228,6 +229,9 @@ class StatusTracker:
         diff: StatusDiff,
     ) -> None:
         """Compare a waiting group with what was published about it."""
+        if any(task.gate is Gate.OPENING for task in entry.tasks.values()):
+            # It was admitted to its queue, and the watch does not show that yet.
+            return
         tasks = [task for task in entry.tasks.values() if task.for_this_scheduler and task.status is TaskStatus.PENDING]
         uids = tuple(task.uid for task in tasks)
         published = self._published.get(key)
@@ -329,13 +333,21 @@ class StatusTracker:
     def _diff_cleared_conditions(
         self, plan: Plan, snapshot: Snapshot, conditioned: Iterable[str], diff: StatusDiff
     ) -> None:
-        """Groups whose pods are placed lose their conditions (cycle:EXP-12)."""
+        """Groups whose pods are placed, or admitted to their queue, lose their conditions (cycle:EXP-12;
+        queues:Q-409)."""
         if not conditioned:
             return
         moving = {item.group for item in plan.binds} | {item.group for item in plan.nominations}
+        admitted = {item.group for item in plan.ungates or ()}
+        admitted.difference_update(object_key(record.namespace, record.group) for record in plan.unscheduled)
         for key in conditioned:
             entry = snapshot.group_entries.get(key)
-            if entry is None or entry.group is None or entry.pending or entry.gated or key in moving:
+            if entry is None or entry.group is None:
+                continue
+            if key in admitted and not entry.pending:
+                diff.cleared.append(key)
+                continue
+            if entry.pending or entry.gated or key in moving:
                 continue
             if not any(task.status is TaskStatus.BINDING for task in entry.tasks.values()):
                 diff.cleared.append(key)
@@ -391,11 +403,14 @@ def _may_have_condition(entry: GroupEntry) -> bool:
     """Whether the PodGroup may have a condition, also while others of its pods run (cycle:EXP-11, ADR 27).
 
     A condition keeps a group that tries a pool once out of the cycles of that pool (cycle:SNP-11), so such a group gets
-    none while a pod of it runs: its waiting pods would never be tried again.
+    none while a pod of it runs: its waiting pods would never be tried again.  Nor does one of which no pod was tried,
+    since all wait for admission to their queue.
     """
     group = entry.group
     if group is None or group.scheduling_backoff == names.BACKOFF_NONE:
         return True
+    if entry.held.tasks and not entry.pending:
+        return False
     return not any(ACTIVE_ALLOCATED[task.status] for task in entry.tasks.values())
 
 

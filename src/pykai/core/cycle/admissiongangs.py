@@ -1,0 +1,48 @@
+"""A group that waits for admission to its queue, with the counters of a gang.
+
+What `Gang` does for nodes is done here for the gate of the queue: a task behind no gate counts as allocated, one behind
+the gate of the queue as pending, and one behind the gate of another program cannot be counted on.  Then "which tasks
+next" has the same answer: the whole missing minimum of the subgroup tree, after that one task at a time (queues:Q-407).
+"""
+
+from __future__ import annotations
+
+from pykai.core.cycle.gangs import Batch, Gang
+from pykai.core.model.gates import Gate
+from pykai.core.model.status import ALIVE, TaskStatus
+
+
+class AdmissionGang(Gang):
+    """A gang of which tasks are admitted instead of placed."""
+
+    __slots__ = ()
+
+    def _count_tasks(self) -> None:
+        index = self.group.leaf_index
+        for task in self.entry.tasks.values():
+            position = index.get(task.subgroup)
+            if position is None or not ALIVE[task.status]:
+                continue
+            leaf = self.leaves[position]
+            leaf.total += 1
+            leaf.alive += 1
+            if task.held_by_queue:
+                leaf.tasks.append(task)
+            elif task.status is TaskStatus.GATED and task.gate in (Gate.QUEUE, Gate.FOREIGN):
+                leaf.gated += 1
+            else:
+                leaf.active_allocated += 1
+
+    @property
+    def partly_admitted(self) -> bool:
+        """Whether a part of its minimum was admitted and the rest was not: a scheduler died (queues:Q-408)."""
+        return not self.satisfied and any(leaf.active_allocated for leaf in self.leaves)
+
+    def admit(self, batches: list[Batch]) -> None:
+        """Count tasks as admitted."""
+        for batch in batches:
+            count = len(batch.tasks)
+            batch.leaf.active_allocated += count
+            batch.leaf.unplaced -= count
+            self.unplaced -= count
+        self.mark_changed()

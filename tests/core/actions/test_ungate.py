@@ -1,0 +1,372 @@
+"""Ungate: pods behind the gate of their queue are admitted as far as its quota and limit go (queues:17.2)."""
+
+from typing import Any
+
+import pytest
+
+from pykai.core.cycle.memory import CycleMemory
+from pykai.core.model.gates import OPENING_GATE
+from pykai.core.model.status import TaskStatus
+from pykai.core.report.decisions import NoQueue, NotReady, OverCapacity
+from pykai.core.report.sentences import reason_of, refusal_text
+from pykai.core.schedule import schedule
+from tests.core.builders import NOW_NS, Cluster, Result, branch, cluster, leaf, timestamp_before
+
+S = 1_000_000_000
+GATE = "kai.scheduler/queue-admission"
+ADMITTED = "kai.scheduler/queue-admitted-timestamp"
+
+
+def behind(*gates: str) -> dict[str, Any]:
+    """How a pod behind these gates is."""
+    return {"spec": {"schedulingGates": [{"name": gate} for gate in gates]}}
+
+
+HELD = behind(GATE)
+
+
+def gated(*, quota: float = -1, limit: float = -1, **more: Any) -> Cluster:
+    """A cluster without nodes, with the feature on, and a queue that gates."""
+    return on(cluster().queue("q", quota=quota, limit=limit, admissionGating=True, **more))
+
+
+def on(built: Cluster, *, timeout: float = 600, actions: tuple[str, ...] = ("allocate", "ungate")) -> Cluster:
+    return built.with_policy(actions=actions, admission_reservation_ns=int(timeout * S))
+
+
+def opened(result: Result) -> list[str]:
+    """Pods whose gate is removed, in order."""
+    return [item.pod for item in result.plan.ungates or ()]
+
+
+def admitted_at(age: float) -> dict[str, Any]:
+    return {"annotations": {ADMITTED: timestamp_before(age)}}
+
+
+# queues:Q-406: quota for non-preemptible work, the limit for all
+
+
+@pytest.mark.parametrize(
+    ("preemptible", "quota", "limit", "count"),
+    [(False, 2, -1, 2), (True, 2, -1, 4), (True, 2, 3, 3), (False, 4, 3, 3), (False, 0, -1, 0), (True, 0, 0, 0)],
+)
+def test_groups_are_admitted_up_to_the_quota_and_the_limit(
+    preemptible: bool, quota: float, limit: float, count: int
+) -> None:
+    built = gated(quota=quota, limit=limit)
+    for index in range(4):
+        built.gang(f"job-{index}", gpu=1, preemptible=preemptible, **HELD)
+    assert opened(built.schedule()) == [f"job-{index}-0" for index in range(count)]
+
+
+def test_what_runs_counts_to_quota_and_limit() -> None:
+    built = on(cluster(nodes=1, gpus=8).queue("q", quota=3, limit=3, admissionGating=True))
+    built.gang("running", 2, gpu=1, on="node-0", preemptible=False).gang("job", 2, min=1, gpu=1, **HELD)
+    assert opened(built.schedule()) == ["job-0"]
+
+
+def test_what_starts_in_this_cycle_counts_too() -> None:
+    built = on(cluster(nodes=1, gpus=8).queue("q", limit=1, admissionGating=True))
+    built.gang("pending", gpu=1).gang("job", gpu=1, **HELD)
+    result = built.schedule()
+    assert result.bound("pending") == 1
+    assert opened(result) == []
+
+
+@pytest.mark.parametrize(("limit", "quota"), [(2, -1), (-1, 2)])
+def test_every_level_of_the_queues_is_checked(limit: float, quota: float) -> None:
+    built = on(cluster().queue("root", limit=limit).queue("middle", parent="root", quota=quota))
+    for name in ("a", "b"):
+        built.queue(name, parent="middle", admissionGating=True)
+        built.gang(f"{name}-job", 3, min=0, gpu=1, queue=name, preemptible=False, **HELD)
+    assert sorted(opened(built.schedule())) == ["a-job-0", "b-job-0"]
+
+
+def test_pods_in_deletion_are_charged() -> None:
+    """A pod that is admitted and may not start would look like one that lacks a node."""
+    built = on(cluster(nodes=1, gpus=8).queue("q", limit=1, admissionGating=True))
+    built.gang("leaving", gpu=1, on="node-0", deleted=5).gang("job", gpu=1, **HELD)
+    result = built.schedule()
+    assert opened(result) == []
+    assert "1 GPUs are still held by pods being deleted" in result.why("job")
+
+
+def test_gpu_memory_counts_as_on_the_largest_gpu() -> None:
+    """queues:Q-202"""
+    built = on(cluster(nodes=1, gpus=1, gpu_memory=10_000).queue("q", limit=1, admissionGating=True))
+    built.gang("half", 3, min=0, gpu_memory=5000, **HELD)
+    assert opened(built.schedule()) == ["half-0", "half-1"]
+
+
+# queues:Q-407: the whole minimum, then one by one
+
+
+def test_the_minimum_of_a_gang_is_admitted_whole_or_not_at_all() -> None:
+    result = gated(limit=3).gang("big", 4, gpu=1, **HELD).gang("small", 2, gpu=1, **HELD).schedule()
+    assert opened(result) == ["small-0", "small-1"]
+    (refusal,) = result.unscheduled("big").refusals  # type: ignore[union-attr]
+    assert reason_of(refusal) == "OverLimit"
+
+
+def test_elastic_pods_are_admitted_one_by_one() -> None:
+    assert opened(gated(limit=3).gang("job", 5, min=2, gpu=1, **HELD).schedule()) == ["job-0", "job-1", "job-2"]
+
+
+def test_the_minimum_is_that_of_the_subgroup_tree() -> None:
+    parts = [
+        branch(name, leaf(f"{name}-lead", 1, pending=1, **HELD), leaf(f"{name}-work", 2, pending=2, **HELD))
+        for name in ("a", "b")
+    ]
+    for limit, count in ((2, 0), (3, 3), (5, 3), (6, 6)):
+        built = gated(limit=limit).tree("job", *parts, needs=1, gpu=1)
+        assert len(opened(built.schedule())) == count, limit
+
+
+def test_a_gang_that_lost_a_pod_gets_its_replacement_admitted() -> None:
+    built = on(cluster(nodes=1, gpus=8).queue("q", limit=3, admissionGating=True))
+    built.group("job", minMember=3).pod("job-0", group="job", gpu=1, on="node-0")
+    built.pod("job-1", group="job", gpu=1, on="node-0").pod("job-2", group="job", gpu=1, **HELD)
+    assert opened(built.schedule()) == ["job-2"]
+
+
+def test_a_gang_that_lacks_pods_waits_without_a_verdict() -> None:
+    result = gated().group("job", minMember=2).pod("job-0", group="job", **HELD).schedule()
+    assert opened(result) == []
+    assert result.unscheduled("job").refusals == (NotReady("default", 2, 1, 1),)  # type: ignore[union-attr]
+
+
+# queues:Q-406: only pods of which ours is the only gate
+
+
+def test_foreign_gates_are_never_touched() -> None:
+    result = gated().gang("both", **behind(GATE, "example.com/later")).gang("foreign", **behind("example.com/later"))
+    assert opened(result.schedule()) == []
+
+
+def test_a_pod_behind_a_foreign_gate_does_not_count_to_the_minimum() -> None:
+    built = gated().group("job", minMember=2).pod("job-0", group="job", **HELD)
+    built.pod("job-1", group="job", **behind("example.com/later"))
+    assert opened(built.schedule()) == []
+    assert opened(built.pod("job-2", group="job", **HELD).schedule()) == ["job-0", "job-2"]
+
+
+def test_pods_of_another_scheduler_are_not_touched() -> None:
+    assert opened(gated().gang("job", scheduler="other", **HELD).schedule()) == []
+
+
+# queues:Q-406: order
+
+
+def test_queues_take_turns() -> None:
+    built = on(cluster().queue("root", limit=4))
+    for name in ("a", "b"):
+        built.queue(name, parent="root", admissionGating=True, quota=0)
+        built.gang(name, 8, min=0, gpu=1, queue=name, preemptible=True, **HELD)
+    assert opened(built.schedule()) == ["a-0", "b-0", "a-1", "b-1"]
+
+
+def test_queues_take_turns_with_equal_groups() -> None:
+    built = on(cluster().queue("root", limit=4))
+    for name in ("a", "b"):
+        built.queue(name, parent="root", admissionGating=True, quota=0)
+        for index in range(3):
+            built.gang(f"{name}{index}", gpu=1, queue=name, preemptible=True, **HELD)
+    assert opened(built.schedule()) == ["a0-0", "b0-0", "a1-0", "b1-0"]
+
+
+def test_groups_go_by_priority_then_age() -> None:
+    built = gated(limit=2).priority_class("high", 90).gang("old", gpu=1, preemptible=True, **HELD)
+    built.gang("young", gpu=1, preemptible=True, **HELD)
+    built.gang("urgent", gpu=1, priority="high", preemptible=True, **HELD)
+    assert opened(built.schedule()) == ["urgent-0", "old-0"]
+
+
+def test_a_gang_that_was_left_half_admitted_goes_first() -> None:
+    """queues:Q-408: in all queues, since what was admitted of it holds a reservation."""
+    built = on(cluster().queue("root", limit=3), actions=("ungate",))
+    built.queue("a", parent="root", admissionGating=True).queue("b", parent="root", admissionGating=True)
+    built.gang("waiting", gpu=1, queue="a", **HELD)
+    built.group("half", queue="b", minMember=3).pod("half-0", group="half", gpu=1, **admitted_at(5))
+    built.pod("half-1", group="half", gpu=1, **HELD).pod("half-2", group="half", gpu=1, **HELD)
+    assert opened(built.schedule()) == ["half-1", "half-2"]
+
+
+def test_a_gang_that_runs_and_grows_does_not_go_first() -> None:
+    built = on(cluster(nodes=1, gpus=8).queue("q", limit=2, admissionGating=True)).priority_class("high", 90)
+    built.group("grows", minMember=1).pod("grows-0", group="grows", gpu=1, on="node-0")
+    built.pod("grows-1", group="grows", gpu=1, **HELD)
+    built.gang("urgent", gpu=1, priority="high", preemptible=True, **HELD)
+    assert opened(built.schedule()) == ["urgent-0"]
+
+
+# queues:Q-406: reservations
+
+
+@pytest.mark.parametrize(
+    ("how", "count"),
+    [
+        (admitted_at(5), 0),
+        (admitted_at(601), 1),
+        # Without a time the reservation begins with the pod, which is an hour old.
+        ({}, 1),
+        ({"age": 5}, 0),
+        # No user extends it: a time in the future or before the pod was created is not true.
+        (admitted_at(-100), 1),
+        ({"age": 5, **admitted_at(700)}, 0),
+        ({"annotations": {ADMITTED: "now"}}, 1),
+        # Its removal is being written.
+        ({**admitted_at(0), **behind(OPENING_GATE)}, 0),
+        # A gate of another program came with it: it was never admitted.
+        ({**admitted_at(5), **behind("example.com/later")}, 1),
+        ({**admitted_at(5), "scheduler": "other"}, 1),
+    ],
+)
+def test_pods_that_were_admitted_and_wait_hold_a_reservation(how: dict[str, Any], count: int) -> None:
+    built = on(cluster().queue("q", limit=1, admissionGating=True), actions=("ungate",))
+    built.group("waits").pod("waits-0", group="waits", gpu=1, **{"age": 3600, **how}).gang("job", gpu=1, **HELD)
+    result = built.schedule()
+    assert len(opened(result)) == count
+    if not count:
+        assert refusal_text(result.unscheduled("job").refusals[0]) == (  # type: ignore[union-attr]
+            "q quota has reached the allowable limit of GPUs. Limit is 1 GPUs, currently 0 GPUs allocated and workload "
+            "requested 1 GPUs. 1 GPUs are reserved for pods that were admitted and wait for a node"
+        )
+
+
+def test_a_pod_that_pauses_after_a_failed_bind_keeps_its_reservation() -> None:
+    built = gated(limit=1).gang("pauses", gpu=1, **admitted_at(5)).assume("pauses-0", TaskStatus.GATED)
+    assert opened(built.gang("job", gpu=1, **HELD).schedule()) == []
+
+
+@pytest.mark.parametrize(("reserving", "count"), [("preemptible", 2), ("non-preemptible", 0), ("semi-preemptible", 1)])
+def test_reservations_of_non_preemptible_work_count_to_the_quota(reserving: str, count: int) -> None:
+    built = gated(quota=2).group("waits", minMember=1, preemptibility=reserving)
+    built.pod("waits-0", group="waits", gpu=1, **admitted_at(5)).pod("waits-1", group="waits", gpu=1, **admitted_at(5))
+    built.gang("job", 2, min=0, gpu=1, preemptible=False, **HELD)
+    assert len(opened(built.schedule())) == count
+
+
+def test_the_plan_holds_until_a_reservation_ends() -> None:
+    tables = on(cluster().queue("q", limit=1, admissionGating=True))
+    tables.gang("waits", gpu=1, **admitted_at(500)).gang("job", gpu=1, **HELD)
+    memory, objects, policy = CycleMemory(), tables.tables(), tables.policy()
+    assert not schedule(objects.snapshot(NOW_NS), policy, memory).ungates
+    assert memory.valid_until_ns == NOW_NS + 100 * S
+    assert not schedule(objects.snapshot(NOW_NS + 99 * S), policy, memory).ungates
+    assert [item.pod for item in schedule(objects.snapshot(NOW_NS + 100 * S), policy, memory).ungates or ()] == [
+        "job-0"
+    ]
+
+
+def test_a_plan_that_opens_gates_is_not_kept() -> None:
+    built = gated(limit=1).gang("job", gpu=1, **HELD)
+    memory, tables, policy = CycleMemory(), built.tables(), built.policy()
+    plan = schedule(tables.snapshot(NOW_NS), policy, memory)
+    assert plan.ungates
+    assert memory.recall(tables.snapshot(NOW_NS), policy) is None
+
+
+def test_the_ledger_is_as_before() -> None:
+    """Neither what is admitted nor what is reserved is allocated."""
+    built = gated(limit=3).gang("waits", gpu=1, preemptible=False, **admitted_at(5))
+    result = built.gang("job", gpu=1, preemptible=False, **HELD).schedule()
+    assert opened(result) == ["job-0"]
+    (queue,) = result.plan.queues
+    assert queue.allocated == (0, 0, 0)
+    assert queue.allocated_non_preemptible == (0, 0, 0)
+
+
+# Reasons
+
+
+def test_a_group_that_may_not_be_admitted_says_why() -> None:
+    result = gated(quota=1).gang("job", 2, gpu=1, preemptible=False, **HELD).schedule()
+    record = result.unscheduled("job")
+    assert record is not None
+    assert record.pending == 0
+    (refusal,) = record.refusals
+    assert isinstance(refusal, OverCapacity)
+    assert reason_of(refusal) == "NonPreemptibleOverQuota"
+    assert "2 GPUs, but q quota is 1 GPUs" in refusal_text(refusal)
+
+
+def test_a_group_that_is_admitted_has_no_reason_left() -> None:
+    assert gated().gang("job", 2, **HELD).schedule().unscheduled("job") is None
+
+
+@pytest.mark.parametrize("actions", [("allocate", "ungate"), ("ungate",)])
+def test_without_its_queue_a_group_stays_gated_and_says_so(actions: tuple[str, ...]) -> None:
+    """queues:Q-408"""
+    result = on(cluster().gang("job", queue="gone", **HELD), actions=actions).schedule()
+    assert opened(result) == []
+    assert result.unscheduled("job").refusals == (NoQueue("gone"),)  # type: ignore[union-attr]
+
+
+def test_a_namespace_that_may_not_use_the_queue_stays_gated_and_says_so() -> None:
+    """access:engine; nor is it demand."""
+    result = gated(allowed="other").gang("job", gpu=1, **HELD).schedule()
+    assert opened(result) == []
+    assert "may not use queue 'q'" in result.why("job")
+    (queue,) = result.plan.queues
+    assert queue.request[2] == 0
+
+
+def test_a_queue_with_children_admits_nothing() -> None:
+    built = gated().queue("child", parent="q").gang("job", **HELD)
+    result = built.schedule()
+    assert opened(result) == []
+    assert "not a leaf queue" in result.why("job")
+
+
+# queues:Q-407: gates that have no purpose
+
+
+def test_where_the_queue_does_not_gate_the_gate_is_opened() -> None:
+    built = on(cluster().queue("q", limit=0)).gang("job", 2, gpu=1, **HELD).gang("foreign", **behind(GATE, "x.io/a"))
+    plan = built.schedule().plan
+    assert [(item.pod, item.queue) for item in plan.ungates or ()] == [("job-0", ""), ("job-1", "")]
+
+
+def test_with_the_feature_off_every_gate_is_opened() -> None:
+    built = cluster().queue("q", limit=0, admissionGating=True).gang("job", gpu=1, **HELD)
+    built.gang("lost", queue="gone", **HELD).pod("alone", **HELD).pod("foreign", **behind(GATE, "x.io/a"))
+    plan = built.schedule().plan
+    assert [(item.pod, item.queue) for item in plan.ungates or ()] == [("alone", ""), ("job-0", ""), ("lost-0", "")]
+
+
+def test_a_gate_that_comes_later_is_opened_too() -> None:
+    built = cluster().queue("q").gang("waits", gpu=1)
+    tables, memory, policy = built.tables(), CycleMemory(), built.policy()
+    assert not schedule(tables.snapshot(NOW_NS), policy, memory).ungates
+    later = cluster().pod("late", **HELD).tables()
+    tables.apply(later._pods["default/late"])
+    assert [item.pod for item in schedule(tables.snapshot(NOW_NS), policy, memory).ungates or ()] == ["late"]
+
+
+def test_another_shard_opens_the_gates_of_its_groups() -> None:
+    built = cluster().sharded(node_pool_key="pool", node_pool="").queue("q")
+    built.group("job", labels={"pool": "other"}).pod("job-0", group="job", **HELD)
+    assert opened(built.schedule()) == []
+
+
+def test_plans_without_gates_have_the_bytes_they_had() -> None:
+    encoded = cluster(nodes=1).queue("q", limit=0).gang("job", gpu=1).schedule().plan.encoded()
+    assert b"ungates" not in encoded
+    assert b"reserved" not in encoded
+
+
+# queues:Q-407, Q-105: fair share
+
+
+@pytest.mark.parametrize(("enabled", "gpus"), [(True, 3.0), (False, 1.0)])
+def test_what_waits_for_admission_is_requested_of_the_queue(enabled: bool, gpus: float) -> None:
+    built = cluster(nodes=1, gpus=8).queue("q", limit=0, admissionGating=True).gang("pending", gpu=1)
+    built.gang("job", 2, gpu=1, **HELD).gang("foreign", gpu=1, **behind("example.com/later"))
+    (queue,) = (on(built) if enabled else built).schedule().plan.queues
+    assert queue.request[2] == gpus
+
+
+def test_gpu_memory_that_waits_for_admission_is_requested_too() -> None:
+    built = on(cluster(nodes=1, gpus=1, gpu_memory=10_000).queue("q", limit=0, admissionGating=True))
+    (queue,) = built.gang("job", 2, gpu_memory=2500, **HELD).schedule().plan.queues
+    assert queue.request[2] == 0.5
