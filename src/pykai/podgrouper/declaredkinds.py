@@ -19,8 +19,11 @@ from pykai.podgrouper.kinds.table import built_in_groupers
 from pykai.podgrouper.metadata import Grouper, GroupVersionKind
 from pykai.podgrouper.ownerspec import SUB_GROUP_NAME
 
-#: Characters of the whole text; a ConfigMap holds no more.
-_MAX_LENGTH: Final = 1 << 20
+#: Characters of the whole text: a second of reading.
+_MAX_LENGTH: Final = 1 << 16
+#: Levels of brackets, and characters before the content of a line; reading deep text takes the square of its depth.
+_MAX_DEPTH: Final = 50
+_MAX_INDENT: Final = 200
 _MAX_ROLES: Final = 100
 _KIND_KEYS: Final = ("apiVersion", "kind", "roles", "minimum", "priorityClass")
 _ROLE_KEYS: Final = ("name", "replicas", "default", "podLabel", "podLabelValue")
@@ -54,6 +57,9 @@ def _entries(text: str, problems: list[str]) -> Iterator[tuple[int, str, Any]]:
     if len(text) > _MAX_LENGTH:
         problems.append(f"{len(text)} characters are more than {_MAX_LENGTH}; declare fewer kinds")
         return
+    if _is_deep(text):
+        problems.append("no YAML that can be read: it is nested too deeply")
+        return
     try:
         # Not the C loader, which crashes on text that is nested deeply.
         loader = yaml.SafeLoader(text)
@@ -75,6 +81,15 @@ def _entries(text: str, problems: list[str]) -> Iterator[tuple[int, str, Any]]:
     nodes = [value for key, value in top.value if key.value == "kinds"][-1].value
     for number, (node, entry) in enumerate(zip(nodes, listed, strict=True)):
         yield node.start_mark.line + 1, f"kinds[{number}]", entry
+
+
+def _is_deep(text: str) -> bool:
+    depth = 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        if depth > _MAX_DEPTH:
+            return True
+    return any(len(line) - len(line.lstrip(" -?:")) > _MAX_INDENT for line in text.splitlines())
 
 
 def _mistakes(entry: Any, earlier: dict[GroupVersionKind, DeclaredKind]) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,9 @@ from typing import Final
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.podgrouper.metadata import GroupingSettings, Metadata, Owner, Readers
+from pykai.api.scheduling import MOST_SUBGROUPS
+from pykai.podgrouper.metadata import GroupingError, GroupingSettings, Metadata, Owner, Readers
+from pykai.podgrouper.ownerspec import describe_owner
 
 _FINISHED: Final = frozenset(("Succeeded", "Failed"))
 
@@ -42,8 +44,19 @@ def pod_metadata(
 ) -> Metadata:
     """The result of the top owner's grouper, with the node pool added."""
     meta = readers.grouper(top.group_version_kind)(top, pod, owners, settings, readers)
+    _check_limits(meta, top, readers)
     pool_label = settings.node_pool_label
     pool = pod.metadata.labels.get(pool_label) if pool_label else None
     if pool is not None and pool_label not in meta.labels:
         meta = replace(meta, labels={**meta.labels, pool_label: pool})
     return meta
+
+
+def _check_limits(meta: Metadata, top: Owner, readers: Readers) -> None:
+    """Refuse a group that no PodGroup can be, with a better text than that of the server (kinds:limits)."""
+    # An existing group may be larger, from before there was a limit, and stays as it is.
+    if len(meta.sub_groups) > MOST_SUBGROUPS and readers.pod_group(meta.namespace, meta.name) is None:
+        raise GroupingError(
+            f"{describe_owner(top)}: it needs {len(meta.sub_groups)} subgroups, and a PodGroup has at most "
+            f"{MOST_SUBGROUPS}; use larger segments or fewer replicas"
+        )

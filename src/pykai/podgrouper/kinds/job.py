@@ -50,14 +50,19 @@ def min_member(job: Owner) -> int:
 
 def _parallelism(job: Owner) -> int:
     """How many pods the Job runs at a time; no bound where that is unknown, or while it is paused."""
-    parallelism = (job.body.get("spec") or {}).get("parallelism")
+    parallelism = _field(job, "spec", "parallelism")
     return parallelism if isinstance(parallelism, int) and parallelism > 0 else _MAX_INT32
 
 
 def _remaining_completions(job: Owner) -> int:
     """How many pods still have to succeed; no bound before the first has, or where that is unknown."""
-    completions = (job.body.get("spec") or {}).get("completions")
-    succeeded = (job.body.get("status") or {}).get("succeeded")
+    completions = _field(job, "spec", "completions")
+    succeeded = _field(job, "status", "succeeded")
     if not isinstance(completions, int) or not isinstance(succeeded, int) or succeeded <= 0:
         return _MAX_INT32
     return max(1, completions - succeeded)
+
+
+def _field(job: Owner, part: str, name: str) -> object:
+    fields = job.body.get(part)
+    return fields.get(name) if isinstance(fields, dict) else None
