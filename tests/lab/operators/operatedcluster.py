@@ -13,7 +13,7 @@ import yaml
 from pykai.api import names
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
-from pykai.kube.resources import JOBS, POD_GROUPS, PODS, Resource
+from pykai.kube.resources import EVENTS, JOBS, POD_GROUPS, PODS, Resource
 from pykai.kube.store import Store
 from pykai.lab.cluster import LabCluster, LabOptions
 from pykai.lab.operators.families import read_families
@@ -56,7 +56,7 @@ class OperatedCluster:
         self.lab = lab
         self.client = Client(lab.server.transport())
         self.caches = Caches(self.client)
-        watched = (*KINDS.values(), PODS, POD_GROUPS, JOBS)
+        watched = (*KINDS.values(), PODS, POD_GROUPS, JOBS, EVENTS)
         # Kinds that are not installed are empty.
         self.stores: dict[Resource, Store[Document]] = {
             each: self.caches.store(each, dict, optional=True) for each in watched
@@ -82,6 +82,12 @@ class OperatedCluster:
             await self.stores[PODS].wait_until(lambda _: holds(self.pods()), TIMEOUT_S)
         except TimeoutError as error:
             raise AssertionError(f"the pods are {self.pods()}") from error
+
+    async def until_event(self, reason: str, text: str) -> None:
+        """Wait for an event."""
+        await self.stores[EVENTS].wait_until(
+            lambda s: any(each["reason"] == reason and text in each["message"] for each in s.values()), TIMEOUT_S
+        )
 
     def pods(self) -> dict[str, str]:
         """Name -> phase."""

@@ -188,3 +188,13 @@ async def test_executors_belong_to_their_driver_and_a_failed_driver_is_tried_aga
         ended = await cluster.until(KINDS["SparkApplication"], "spark", status_is("applicationState.state", "FAILED"))
         assert ended["status"]["executionAttempts"] == 2
         await cluster.until_pods(lambda pods: pods == {"spark-driver": "Failed"})
+
+
+async def test_a_template_of_an_unexpected_form_gets_an_event_and_others_run() -> None:
+    """sim:operators-bounds."""
+    async with operated_cluster("kubeflow") as cluster:
+        bad = pytorch_job("bad", 1, 1, 1)
+        bad["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["metadata"] = "none"
+        await cluster.apply(bad, pytorch_job("good", 1, 1, 1))
+        await runs(cluster, 2)
+        await cluster.until_event("InvalidWorkload", "a template or the status has an unexpected form")

@@ -6,6 +6,8 @@ it may restart: then all Jobs are deleted and created with the next number of at
 Jobs.
 
 Not done: rules of the failure policy, a startup that depends on others, network names, a coordinator.
+
+Statements: sim:operators-order.
 """
 
 from __future__ import annotations

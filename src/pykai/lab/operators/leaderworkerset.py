@@ -5,6 +5,8 @@ when it is ready. A group that loses a pod is created again as a whole, unless t
 
 Other than the original, there are no StatefulSets between a set and its pods. Not done: rolling updates; a changed
 template holds for new pods.
+
+Statements: sim:operators-order.
 """
 
 from __future__ import annotations

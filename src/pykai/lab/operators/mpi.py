@@ -2,6 +2,8 @@
 
 The job ends as its launcher does. With `launcherCreationPolicy: WaitForWorkersReady` the launcher is created when all
 workers run. Both versions, v1 and v2beta1, are served and run like v2beta1.
+
+Statements: sim:operators-order.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 In: changes of the workload, of its pods and of other objects that it controls. Out: writes of the step, each only if it
 changes something, and an event for each condition that becomes true. What plans cannot run (`RefusedWorkload`) gets an
-event, and nothing else happens until it changes.
+event, and nothing else happens until it changes (sim:operators-bounds).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ from pykai.lab.operators.steps import (
     merge_difference,
 )
 
+_LOG = logging.getLogger(__name__)
 #: Objects created per step; the rest follows at once.
 _MAX_CREATES_PER_STEP: Final = 500
 #: Cluster seconds until a refused object is created again.
@@ -90,9 +92,17 @@ class _Operator:
         try:
             step = self._kind.plan(workload, self._observe(workload))
         except RefusedWorkload as refusal:
-            self.controller.event(workload, "Warning", names.EVENT_INVALID_WORKLOAD, str(refusal))
+            self._refuse(workload, str(refusal))
+            return None
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            # Templates and statuses are not checked by a schema: a tenant may write anything there.
+            _LOG.warning("%s %s cannot be planned", self._kind.resource.kind, key, exc_info=error)
+            self._refuse(workload, f"a template or the status has an unexpected form: {error}")
             return None
         return await self._carry_out(workload, step)
+
+    def _refuse(self, workload: Any, text: str) -> None:
+        self.controller.event(workload, "Warning", names.EVENT_INVALID_WORKLOAD, text)
 
     def _observe(self, workload: Any) -> Observed:
         uid = workload.metadata.uid

@@ -4,6 +4,8 @@ A RayJob names its RayCluster in its status, creates it, and starts a submitter,
 ends as the submitter does. A RayService has a cluster that is pending until it is ready, and then active.
 
 Not done: scaling, `clusterSelector`, retries of a RayJob, updates of a RayService.
+
+Statements: sim:operators-order.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ The application ends as its driver does, and its executors go then. A failed dri
 `restartPolicy` says. Requests are computed as Spark does: cores, and memory with a tenth more, at least 384 MiB.
 
 Not done: dynamic allocation, schedules, the restart policy Always, monitoring, volumes.
+
+Statements: sim:operators-order.
 """
 
 from __future__ import annotations

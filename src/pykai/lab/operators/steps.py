@@ -5,6 +5,8 @@ delete and to patch, and the status as it should be. `operator` carries steps ou
 changed, so a plan needs no memory and a step that is done twice does no harm: names are fixed.
 
 Subtle: the status belongs to what was seen, before the step. What the step changes shows in the next one.
+
+Statements: sim:operators, sim:operators-bounds.
 """
 
 from __future__ import annotations
