@@ -94,6 +94,7 @@ def test_the_decisive_pod_ends_a_job_and_what_still_runs_is_deleted() -> None:
     assert conditions({"status": step.status}) == {"Created": "True", "Succeeded": "True"}
     over = {**job, "status": dict(step.status)}
     assert deleted_names(plan(over, [*done, *running])) == names_of(workers)
+    assert plan(over, done).status["replicaStatuses"] == {"Master": {"succeeded": 1}, "Worker": {}}
     for policy, left in (("None", []), ("All", names_of([master, *workers]))):
         job["spec"]["runPolicy"] = {"cleanPodPolicy": policy}
         assert deleted_names(plan({**over, "spec": job["spec"]}, [*done, *running])) == left

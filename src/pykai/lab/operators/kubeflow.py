@@ -110,10 +110,10 @@ TRAINING_KINDS: Final = (
 
 def plan_training_job(kind: TrainingKind, job: TrainingJob, seen: Observed) -> Step:
     """The next step of a job."""
+    roles: Mapping[str, TrainingRole] = getattr(job.spec, kind.roles)
     over = finished(job)
     if over is not None:
-        return after_the_end(job, over, seen.pods, kind.resource, seen)
-    roles: Mapping[str, TrainingRole] = getattr(job.spec, kind.roles)
+        return after_the_end(kind.resource, job, roles, over, seen)
     decisive = next((role for role in kind.decisive if role in roles), None)
     if decisive is None:
         raise RefusedWorkload(f"a {kind.resource.kind} needs the role {' or '.join(kind.decisive)}")
@@ -197,19 +197,21 @@ def finished(job: TrainingJob) -> JsonMapping | None:
 
 
 def after_the_end(
-    job: TrainingJob, over: JsonMapping, pods: Sequence[MachinePod], resource: Resource, seen: Observed
+    resource: Resource, job: TrainingJob, roles: Mapping[str, TrainingRole], over: JsonMapping, seen: Observed
 ) -> Step:
     """Clean up after a job: its pods as the policy says, and the job itself after its time to live."""
     policy = job.spec.run_policy.clean_pod_policy or "Running"
+    pods = seen.pods
     leaving = {"None": [], "All": list(pods)}.get(policy, unfinished(pods))
     delete = delete_pods(leaving)
+    status = JobState(resource.kind, job, seen).over(roles)
     ttl_s = job.spec.run_policy.ttl_seconds_after_finished
     if ttl_s is None:
-        return Step(job.status, delete=delete)
+        return Step(status, delete=delete)
     left_s = seconds_left(over.get("lastTransitionTime"), ttl_s, seen.now_s)
     if left_s:
-        return Step(job.status, delete=delete, wait_s=left_s)
-    return Step(job.status, delete=[*delete, Deletion(resource, job)])
+        return Step(status, delete=delete, wait_s=left_s)
+    return Step(status, delete=[*delete, Deletion(resource, job)])
 
 
 class JobState:
@@ -248,6 +250,10 @@ class JobState:
             found = self._set(found, before, text, holds=False, reason=how)
         found = self._set(found, how, text)
         return {**self._job.status, "conditions": found, **self._counts(roles), "completionTime": self._seen.now}
+
+    def over(self, roles: Mapping[str, Any]) -> JsonObject:
+        """The status of a job that ended before: its pods still change."""
+        return {**self._job.status, **self._counts(roles)}
 
     def problem(self, failed: Sequence[MachinePod]) -> str:
         """Why the job fails; empty if it does not."""

@@ -47,10 +47,10 @@ _WORKER: Final = "Worker"
 
 def plan_mpi_job(job: TrainingJob, seen: Observed) -> Step:
     """The next step of an MPIJob."""
+    roles = job.spec.mpi_replica_specs
     over = finished(job)
     if over is not None:
-        return after_the_end(job, over, seen.pods, MPI_JOBS, seen)
-    roles = job.spec.mpi_replica_specs
+        return after_the_end(MPI_JOBS, job, roles, over, seen)
     launcher = roles.get(_LAUNCHER)
     if launcher is None:
         raise RefusedWorkload(f"an MPIJob needs the role {_LAUNCHER}")
