@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
+from pykai.cli import main
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
@@ -35,6 +37,13 @@ def test_families_are_chosen_by_name_and_bring_those_that_they_need() -> None:
 def test_an_unknown_family_is_refused_with_those_that_exist() -> None:
     with pytest.raises(ValueError, match=r"there is no family of kinds 'rai'; did you mean ray\? expected kubeflow, "):
         read_families("kubeflow,rai")
+
+
+def test_an_unknown_family_ends_the_command_before_anything_starts() -> None:
+    result = CliRunner().invoke(main, ["up", "--kinds", "kubflow"])
+    assert result.exit_code == 2
+    assert "--kinds: there is no family of kinds 'kubflow'; did you mean kubeflow?" in result.output
+    assert "Nothing was started." in result.output
 
 
 def test_every_kind_is_one_that_the_pod_grouper_may_read() -> None:

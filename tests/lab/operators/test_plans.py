@@ -15,6 +15,7 @@ from pykai.api.decode import decode_as
 from pykai.api.workloads import Job, MachinePod
 from pykai.kube.resources import JOBS, PODS
 from pykai.lab.operators.families import ALL, read_families
+from pykai.lab.operators.jobset import JOB_SETS, JobSetWorkload
 from pykai.lab.operators.ray import RAY_CLUSTERS, RayClusterWorkload
 from pykai.lab.operators.steps import MOST_PODS, Observed, RefusedWorkload, Step, merge_difference
 from tests.lab.operators.operatedcluster import Document, conditions, example
@@ -260,3 +261,55 @@ def merged(old: Any, patch: Any) -> Any:
         else:
             result[key] = merged(result.get(key), value)
     return result
+
+
+def test_a_train_job_without_a_runtime_gets_that_of_the_lab() -> None:
+    job = submitted("trainjob")
+    (job_set,) = created(plan(job), JOB_SETS)
+    (node,) = job_set["spec"]["replicatedJobs"]
+    assert node["name"] == "node"
+    assert (node["template"]["spec"]["parallelism"], node["template"]["spec"]["completions"]) == (3, 3)
+    pod = node["template"]["spec"]["template"]["spec"]
+    assert pod["schedulerName"] == "kai-scheduler"
+    assert pod["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": 2}}
+
+
+def test_a_suspended_train_job_suspends_its_job_set() -> None:
+    job = submitted("trainjob")
+    (document,) = created(plan(job), JOB_SETS)
+    job["spec"]["suspend"] = True
+    step = plan(job, owned={JOB_SETS: [decode_as(JobSetWorkload, document)]})
+    assert [each.patch for each in step.patch] == [{"spec": {"suspend": True}}]
+    assert conditions({"status": step.status}) == {"Suspended": "True"}
+
+
+def test_a_suspended_group_of_ray_workers_has_no_pods() -> None:
+    cluster = submitted("raycluster")
+    workers = cluster["spec"]["workerGroupSpecs"][0]
+    workers["numOfHosts"] = 2
+    assert len(created(plan(cluster))) == 1 + 2 * 2
+    workers["suspend"] = True
+    assert names_of(created(plan(cluster))) == ["ray-head"]
+
+
+def test_the_cluster_of_a_ray_service_is_pending_until_it_is_ready() -> None:
+    service = submitted("rayservice")
+    service["status"] = dict(plan(service).status)
+    name = service["status"]["pendingServiceStatus"]["rayClusterName"]
+    (cluster,) = created(plan(service), RAY_CLUSTERS)
+    assert cluster["metadata"]["name"] == name
+    waiting, ready = (decode_as(RayClusterWorkload, {**cluster, "status": {"state": state}}) for state in ("", "ready"))
+    assert plan(service, owned={RAY_CLUSTERS: [waiting]}).status == service["status"]
+    done = plan(service, owned={RAY_CLUSTERS: [ready]}).status
+    assert done == {"activeServiceStatus": {"rayClusterName": name}, "serviceStatus": "Running"}
+
+
+def test_a_group_of_leader_and_workers_restarts_as_a_whole_unless_it_must_not() -> None:
+    workload = submitted("leaderworkerset")
+    workload["spec"]["replicas"] = 1
+    leader = in_phase("Running", created(plan(workload)))
+    workers = in_phase("Running", created(plan(workload, leader)))
+    workers[0]["status"]["phase"] = "Failed"
+    assert deleted_names(plan(workload, [*leader, *workers])) == ["serving-0", "serving-0-1", "serving-0-2"]
+    workload["spec"]["leaderWorkerTemplate"]["restartPolicy"] = "None"
+    assert deleted_names(plan(workload, [*leader, *workers])) == ["serving-0-1"]

@@ -1,7 +1,7 @@
 """LeaderWorkerSets: groups of a leader `<set>-<group>` and workers `<set>-<group>-<index>`.
 
 Workers belong to their leader and go with it. They are created with the leader or, with the startup policy LeaderReady,
-when it is ready. A group that loses a pod is created again as a whole, unless the restart policy is None.
+when it is ready. A group that loses a pod is created again as a whole; with the restart policy None only that pod is.
 
 Other than the original, there are no StatefulSets between a set and its pods. Not done: rolling updates; a changed
 template holds for new pods.
@@ -23,7 +23,7 @@ from pykai.api.meta import Int64, Wire
 from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import MachinePod
 from pykai.kube.resources import PODS, Resource
-from pykai.lab.controllers.pods import is_active, is_ready
+from pykai.lab.controllers.pods import is_active, is_finished, is_ready
 from pykai.lab.operators.steps import (
     Creation,
     Deletion,
@@ -82,7 +82,7 @@ def plan_leader_worker_set(workload: LeaderWorkerSetWorkload, seen: Observed) ->
             continue
         created, surplus = _converge_group(workload, index, size, pods)
         create += created
-        delete += surplus
+        delete += [*surplus, *delete_pods(filter(is_finished, pods))]
         ready += len(pods) == size and all(map(is_ready, pods))
     for pods in groups.values():
         delete += delete_pods(pods)
