@@ -110,7 +110,7 @@ def _next_objects(document: JsonObject, existing: Sequence[JsonObject]) -> list[
         for resource, into in kind.owns
     }
     pods = [decode_as(MachinePod, each) for each in (*own, *below) if each["kind"] == "Pod"]
-    step = kind.plan(decode_as(kind.into, document), Observed(_NOW, 0.0, pods, owned))
+    step = kind.plan(decode_as(kind.into, document), Observed(_NOW, 0.0, pods, owned=owned))
     if step.status != document.get("status"):
         document["status"] = dict(step.status)
         if not step.create:

@@ -31,10 +31,10 @@ def submitted(name: str, *, status: Document | None = None) -> Document:
     return {**document, "status": status or {}}
 
 
-def plan(document: Document, pods: Iterable[Document] = (), **owned: Any) -> Step:
+def plan(document: Document, pods: Iterable[Document] = (), **more: Any) -> Step:
     """The next step of a workload with these pods."""
     kind = OPERATED[document["kind"]]
-    seen = replace(NOW, pods=[decode_as(MachinePod, pod) for pod in pods], **owned)
+    seen = replace(NOW, pods=[decode_as(MachinePod, pod) for pod in pods], **more)
     return kind.plan(decode_as(kind.into, document), seen)
 
 
@@ -309,6 +309,8 @@ def test_a_group_of_leader_and_workers_restarts_as_a_whole_unless_it_must_not() 
     workload["spec"]["replicas"] = 1
     leader = in_phase("Running", created(plan(workload)))
     workers = in_phase("Running", created(plan(workload, leader)))
+    gone = [decode_as(MachinePod, workers[1])]
+    assert deleted_names(plan(workload, [*leader, workers[0]], vanished=gone)) == ["serving-0", "serving-0-1"]
     workers[0]["status"]["phase"] = "Failed"
     assert deleted_names(plan(workload, [*leader, *workers])) == ["serving-0", "serving-0-1", "serving-0-2"]
     workload["spec"]["leaderWorkerTemplate"]["restartPolicy"] = "None"

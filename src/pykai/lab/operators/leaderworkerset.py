@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec import field
@@ -23,6 +23,7 @@ from pykai.api.meta import Int64, Wire
 from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import MachinePod
 from pykai.kube.resources import PODS, Resource
+from pykai.lab.controllers.controller import controller_of
 from pykai.lab.controllers.pods import is_active, is_finished, is_ready
 from pykai.lab.operators.steps import (
     Creation,
@@ -72,12 +73,13 @@ def plan_leader_worker_set(workload: LeaderWorkerSetWorkload, seen: Observed) ->
     groups: dict[str, list[MachinePod]] = defaultdict(list)
     for pod in seen.pods:
         groups[pod.metadata.labels.get(names.LWS_GROUP_INDEX_LABEL, "")].append(pod)
+    lost = {owner.uid for pod in seen.vanished if (owner := controller_of(pod)) is not None}
     create: list[Creation] = []
     delete: list[Deletion] = []
     ready = 0
     for index in range(count):
         pods = groups.pop(str(index), [])
-        if _is_broken(workload, pods):
+        if _is_broken(workload, pods, lost):
             delete += delete_pods(pods)
             continue
         created, surplus = _converge_group(workload, index, size, pods)
@@ -102,10 +104,10 @@ def plan_leader_worker_set(workload: LeaderWorkerSetWorkload, seen: Observed) ->
     return Step(status, create, delete)
 
 
-def _is_broken(workload: LeaderWorkerSetWorkload, pods: Sequence[MachinePod]) -> bool:
-    """Whether the group must start again: a pod has ended or is being deleted."""
+def _is_broken(workload: LeaderWorkerSetWorkload, pods: Sequence[MachinePod], lost: Collection[str]) -> bool:
+    """Whether the group must start again: a pod has ended or is being deleted, or its leader has lost one."""
     keeps = workload.spec.leader_worker_template.restart_policy == "None"
-    return not keeps and not all(map(is_active, pods))
+    return not keeps and not all(is_active(pod) and pod.metadata.uid not in lost for pod in pods)
 
 
 def _converge_group(

@@ -8,7 +8,7 @@ event, and nothing else happens until it changes (sim:operators-bounds).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from pykai.api import names
@@ -62,6 +62,8 @@ class _Operator:
         self._read: dict[Resource, Store[Any]] = {
             resource: caches.store(resource, into, optional=True) for resource, into in kind.reads
         }
+        #: key of a workload -> pods that have gone since its last step
+        self._vanished: dict[str, list[MachinePod]] = {}
         self._write = AssumingWriter(runtime.client, self._workloads, kind.into, runtime.clock)
         self.controller = Controller(
             f"{kind.resource.kind.lower()}-operator",
@@ -83,14 +85,19 @@ class _Operator:
             above = self._pods.get(object_key(pod.metadata.namespace, owner.name))
             owner = controller_of(above) if above is not None else None
         if owner is not None and owner.kind == self._kind.resource.kind:
-            self.controller.enqueue_soon(object_key(pod.metadata.namespace, owner.name))
+            key = object_key(pod.metadata.namespace, owner.name)
+            if change.new is None and key in self._workloads:
+                # A pod may go between two steps, so none would see it in deletion.
+                self._vanished.setdefault(key, []).append(pod)
+            self.controller.enqueue_soon(key)
 
     async def _reconcile(self, key: str) -> float | None:
         workload = self._workloads.get(key)
+        vanished = self._vanished.pop(key, ())
         if workload is None or metadata_of(workload).deletion_timestamp is not None:
             return None
         try:
-            step = self._kind.plan(workload, self._observe(workload))
+            step = self._kind.plan(workload, self._observe(workload, vanished))
         except RefusedWorkload as refusal:
             self._refuse(workload, str(refusal))
             return None
@@ -104,14 +111,14 @@ class _Operator:
     def _refuse(self, workload: Any, text: str) -> None:
         self.controller.event(workload, "Warning", names.EVENT_INVALID_WORKLOAD, text)
 
-    def _observe(self, workload: Any) -> Observed:
+    def _observe(self, workload: Any, vanished: Sequence[MachinePod]) -> Observed:
         uid = workload.metadata.uid
         pods: list[MachinePod] = []
         for pod in self._pods.by_index(CONTROLLER, uid):
             pods += (pod, *self._pods.by_index(CONTROLLER, pod.metadata.uid))
         owned = {resource: tuple(store.by_index(CONTROLLER, uid)) for resource, store in self._owned.items()}
         now, now_s = self.controller.now(), self.controller.now_s()
-        return Observed(now, now_s, pods, owned, lambda resource, key: self._read[resource].get(key))
+        return Observed(now, now_s, pods, vanished, owned, lambda resource, key: self._read[resource].get(key))
 
     async def _carry_out(self, workload: Any, step: Step) -> float | None:
         # A status first: pods of some kinds are grouped by what it says.

@@ -85,6 +85,8 @@ class Observed:
     now_s: float
     #: its pods, and those that these own
     pods: Sequence[MachinePod] = ()
+    #: pods that have gone since the last step
+    vanished: Sequence[MachinePod] = ()
     #: other objects that it controls
     owned: Mapping[Resource, Sequence[Any]] = field(default_factory=dict)
     #: any object of a kind that the operator reads, by its key
