@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykai.api import names
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import Queue
 from pykai.webhooks.queues import subtree, validate, validate_deletion
@@ -96,6 +97,17 @@ def test_what_was_wrong_before_stays_writable() -> None:
     bad = queue(quota=-5)
     assert validate({**bad, "metadata": {"name": "q", "labels": {"a": "b"}}}, bad, {}).allowed
     assert not validate(queue(quota=-6), bad, {}).allowed
+
+
+def test_a_broken_list_of_namespaces_is_refused_once() -> None:
+    """access:broken: a queue that has one already must stay writable."""
+    bad, worse = queue(), queue(priority=3)
+    bad["metadata"]["annotations"] = {names.ALLOWED_NAMESPACES_ANNOTATION: "A"}
+    worse["metadata"]["annotations"] = {names.ALLOWED_NAMESPACES_ANNOTATION: "A", "other": "a"}
+    key = f"metadata.annotations[{names.ALLOWED_NAMESPACES_ANNOTATION}]"
+    assert validate(bad, None, {}).message == f"{key}: 'A' is not the name of a namespace; separate names by commas"
+    assert validate(bad, queue(), {}).message
+    assert validate(worse, bad, {}).allowed
 
 
 def test_missing_resources_are_a_warning() -> None:

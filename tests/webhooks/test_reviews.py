@@ -14,10 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykai.api import names
+from pykai.api.core import Namespace
+from pykai.api.meta import ObjectMeta
+from pykai.api.scheduling import Queue
+from pykai.kube.resources import NAMESPACES
 from pykai.lab.apiserver.patches import json_patch
 from pykai.webhooks import table
 from pykai.webhooks.gpusharing import SharingRules
 from pykai.webhooks.handlers import ReviewHandlers, object_handlers, pod_handlers, queue_handlers
+from pykai.webhooks.queueaccess import QueueAccessCheck
 from pykai.webhooks.queuelookups import QueueLookups
 from pykai.webhooks.reviews import ReviewAnswer, ReviewError, ReviewRequest, read_review, review_response
 from pykai.webhooks.topologylookups import TopologyLookups
@@ -44,6 +49,8 @@ WORDS = st.sampled_from(
         *("subGroups", "parent", "minMember", "minSubGroup", "preemptibility", "semi-preemptible", "status"),
         *("resourcesStatus", "allocated", "parentQueue", "quota", "limit", "gpu", "levels", "nodeLabel", "alias"),
         *("ownerReferences", "generateName", "runai-gpu-group/x", "volumes", "mountPath", "a", "b"),
+        *(names.QUEUE_LABEL, "project", names.NODE_POOL_LABEL, "queue"),
+        *(names.ALLOWED_NAMESPACES_ANNOTATION, names.ALLOWED_NAMESPACE_SELECTOR_ANNOTATION, "a,b", "a in (b)"),
     )
 )
 LEAVES = (
@@ -66,7 +73,10 @@ CONTAINERS = st.lists(
 #: objects that get past the first checks
 PODS = st.fixed_dictionaries(
     {
-        "metadata": st.fixed_dictionaries({"annotations": st.dictionaries(WORDS, WORDS | LEAVES, max_size=5)}),
+        "metadata": st.fixed_dictionaries(
+            {"annotations": st.dictionaries(WORDS, WORDS | LEAVES, max_size=5)},
+            optional={"labels": st.dictionaries(WORDS, WORDS | LEAVES, max_size=5), "ownerReferences": ANYTHING},
+        ),
         "spec": st.fixed_dictionaries(
             {"schedulerName": st.just(names.SCHEDULER_NAME), "containers": CONTAINERS},
             optional={"initContainers": CONTAINERS, "ephemeralContainers": CONTAINERS, "volumes": ANYTHING},
@@ -85,12 +95,32 @@ GROUPS = st.fixed_dictionaries(
                     max_size=6,
                 )
             },
-            optional={"minMember": LEAVES, "minSubGroup": st.integers(), "preemptibility": WORDS},
+            optional={"minMember": LEAVES, "minSubGroup": st.integers(), "preemptibility": WORDS, "queue": WORDS},
         )
     },
     optional={"status": ANYTHING, "metadata": ANYTHING},
 )
-OBJECTS = PODS | GROUPS | ANYTHING
+QUEUES = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries(
+            {"name": WORDS, "annotations": st.dictionaries(WORDS, WORDS | LEAVES, max_size=5)}
+        ),
+        "spec": st.fixed_dictionaries({"resources": ANYTHING}, optional={"parentQueue": WORDS, "priority": LEAVES}),
+    }
+)
+TOPOLOGIES = st.fixed_dictionaries(
+    {
+        "spec": st.fixed_dictionaries(
+            {"levels": st.lists(st.dictionaries(st.sampled_from(("nodeLabel", "alias")), WORDS), max_size=5)}
+        )
+    }
+)
+OBJECTS = PODS | GROUPS | QUEUES | TOPOLOGIES | ANYTHING
+#: of the queues a and b
+LISTS: tuple[dict[str, str], ...] = (
+    {names.ALLOWED_NAMESPACES_ANNOTATION: "other"},
+    {names.ALLOWED_NAMESPACE_SELECTOR_ANNOTATION: "team=("},
+)
 OPERATIONS = st.sampled_from(("CREATE", "UPDATE", "DELETE", "CONNECT", ""))
 
 
@@ -99,8 +129,13 @@ def handlers() -> ReviewHandlers:
     lookups = QueueLookups(runtime)
     for store in (lookups._queues, lookups._groups):
         store.synced.set()
-    topologies = object_handlers(TopologyLookups(runtime))
-    return {**pod_handlers(RULES, random=letters), **topologies, **queue_handlers(lookups)}
+    access = QueueAccessCheck(runtime)
+    for number, lists in enumerate(LISTS):
+        meta = ObjectMeta(name="ab"[number], annotations=lists)
+        access._queues.assume(Queue(metadata=meta))
+    runtime.caches.store(NAMESPACES, Namespace, metadata_only=True).synced.set()
+    objects = object_handlers(TopologyLookups(runtime), access)
+    return {**pod_handlers(RULES, access, random=letters), **objects, **queue_handlers(lookups)}
 
 
 def answered(path: str, document: Any) -> tuple[ReviewRequest, ReviewAnswer]:
@@ -144,8 +179,15 @@ def test_every_review_has_an_answer(path: str, operation: str, new: Any, old: An
 def steps(path: str, document: Any) -> int:
     """Lines of Python that an answer takes."""
     request = read_review(document)
-    handler = handlers()[path](request)
+    handler = handlers()[path]
     count = 0
+
+    async def answer() -> None:
+        sys.settrace(trace)
+        try:
+            await handler(request)
+        finally:
+            sys.settrace(before)
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         nonlocal count
@@ -153,12 +195,7 @@ def steps(path: str, document: Any) -> int:
         return trace
 
     before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        with pytest.raises(StopIteration):
-            handler.send(None)
-    finally:
-        sys.settrace(before)
+    asyncio.run(answer())
     return count
 
 
@@ -190,6 +227,15 @@ def levels(size: int) -> dict[str, Any]:
     return {"spec": {"levels": [{"nodeLabel": f"l{number}", "alias": f"l{number}"} for number in range(size)]}}
 
 
+def lists(size: int) -> dict[str, Any]:
+    """A queue that names and selects many namespaces."""
+    annotations = {
+        names.ALLOWED_NAMESPACES_ANNOTATION: ",".join(f"team-{number}" for number in range(size)),
+        names.ALLOWED_NAMESPACE_SELECTOR_ANNOTATION: ",".join(f"l{number} in (a, b)" for number in range(size)),
+    }
+    return {"metadata": {"name": "q", "annotations": annotations}, "spec": {"resources": {"gpu": {}}}}
+
+
 @pytest.mark.parametrize(
     ("path", "made"),
     [
@@ -197,6 +243,7 @@ def levels(size: int) -> dict[str, Any]:
         (table.VALIDATE_PODS.path, pod),
         (table.VALIDATE_POD_GROUPS.path, chain),
         (table.VALIDATE_TOPOLOGIES.path, levels),
+        (table.VALIDATE_QUEUES.path, lists),
     ],
 )
 def test_work_is_linear_in_the_size(path: str, made: Any) -> None:

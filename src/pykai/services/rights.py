@@ -133,6 +133,8 @@ QUEUE_CONTROLLER: tuple[RoleRule, ...] = (
 #: Secret and registrations are created by `kai manifests`: a right to create cannot be limited to a name.
 ADMISSION: tuple[RoleRule, ...] = (
     RoleRule(_CORE, ("pods",), ("list",)),
+    # Watched once a queue selects namespaces by their labels.
+    RoleRule(_CORE, ("namespaces",), LIST_WATCH),
     RoleRule(_CORE, ("secrets",), (*LIST_WATCH, "get", "update"), names.DEFAULT_NAMESPACE, (webhooks.TLS_SECRET,)),
     _LEASES,
     *(

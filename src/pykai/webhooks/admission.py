@@ -54,6 +54,11 @@ def is_privileged(user: str, groups: Collection[str] = (), namespace: str = name
     """Whether a user may write what belongs to the scheduler's services: these, and administrators."""
     if user in ADMINISTRATORS or not ADMINISTRATOR_GROUPS.isdisjoint(groups):
         return True
+    return is_service(user, namespace)
+
+
+def is_service(user: str, namespace: str = names.DEFAULT_NAMESPACE) -> bool:
+    """Whether a user is one of the scheduler's services."""
     return user.startswith(f"system:serviceaccount:{namespace}:")
 
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from pykai.kube.errors import KubeError
 from pykai.webhooks import podgroups, queues, table, topologies
-from pykai.webhooks.admission import is_privileged, random_letters
+from pykai.webhooks.admission import is_privileged, is_service, random_letters
 from pykai.webhooks.gpusharing import DEFAULT_RULES, AdmissionDenied, SharingRules
-from pykai.webhooks.pods import EPHEMERAL_CONTAINERS, mutate_pod, pod_problem
+from pykai.webhooks.pods import EPHEMERAL_CONTAINERS, is_for_scheduler, mutate_pod, pod_problem
+from pykai.webhooks.queueaccess import QueueAccessCheck, queue_of_group, queue_of_pod
 from pykai.webhooks.queuegating import GatingRules, add_gate
 from pykai.webhooks.queuelookups import QueueLookups
 from pykai.webhooks.reviews import ALLOWED, UNAVAILABLE, ReviewAnswer, ReviewRequest, answer_of
@@ -31,11 +32,13 @@ _READ_LIMIT_S: Final = table.VALIDATE_QUEUES.timeout_s - 2
 
 def pod_handlers(
     rules: SharingRules = DEFAULT_RULES,
+    access: QueueAccessCheck | None = None,
     *,
     random: Callable[[int], str] = random_letters,
     gating: GatingRules | None = None,
 ) -> ReviewHandlers:
-    """Mutation and validation of pods (gpu:A-1); without `gating` no pod gets the gate of its queue."""
+    """Mutation and validation of pods (gpu:A-1); without `gating` no pod gets the gate of its queue, without `access`
+    no queue that a pod names is checked."""
 
     async def mutate(request: ReviewRequest) -> ReviewAnswer:
         old = request.old_object if request.subresource == EPHEMERAL_CONTAINERS else None
@@ -53,18 +56,27 @@ def pod_handlers(
         if request.object is None:
             return ALLOWED
         privileged = is_privileged(request.user, request.groups)
-        return ReviewAnswer(pod_problem(request.object, request.old_object, privileged=privileged, rules=rules))
+        problem = pod_problem(request.object, request.old_object, privileged=privileged, rules=rules)
+        if not problem and access is not None and is_for_scheduler(request.object, rules):
+            queue, old_queue = queue_of_pod(request.object), queue_of_pod(request.old_object or {})
+            problem = await access.problem(request.namespace, queue, old_queue)
+        return ReviewAnswer(problem)
 
     return {table.MUTATE_PODS.path: mutate, table.VALIDATE_PODS.path: validate}
 
 
-def object_handlers(lookups: TopologyLookups) -> ReviewHandlers:
-    """Validation of PodGroups, which needs nothing but the objects, and of Topologies."""
+def object_handlers(lookups: TopologyLookups, access: QueueAccessCheck | None = None) -> ReviewHandlers:
+    """Validation of PodGroups and Topologies; `access` checks the queue that a PodGroup names."""
 
     async def validate_group(request: ReviewRequest) -> ReviewAnswer:
         if request.object is None:
             return ALLOWED
-        return answer_of(podgroups.validate(request.object, request.old_object))
+        result = podgroups.validate(request.object, request.old_object)
+        if access is not None:
+            queue, old_queue = queue_of_group(request.object), queue_of_group(request.old_object or {})
+            problem = await access.problem(request.namespace, queue, old_queue)
+            result = result.with_finding(problem, is_error=not is_service(request.user))
+        return answer_of(result)
 
     async def validate_topology(request: ReviewRequest) -> ReviewAnswer:
         if request.object is None:

@@ -35,6 +35,7 @@ from pykai.webhooks import table
 from pykai.webhooks.gpusharing import SharingRules
 from pykai.webhooks.handlers import object_handlers, pod_handlers, queue_handlers
 from pykai.webhooks.metrics import AdmissionMetrics
+from pykai.webhooks.queueaccess import QueueAccessCheck
 from pykai.webhooks.queuegating import GatingRules
 from pykai.webhooks.queuelookups import QueueLookups
 from pykai.webhooks.rotator import CertificateRotator, RotatorOptions
@@ -207,9 +208,10 @@ def make_admission(
     gating = None
     if options.queues_gated:
         gating = GatingRules(lookups.is_gated, options.rules.scheduler_name, options.queue_label)
+    access = QueueAccessCheck(runtime)
     handlers = {
-        **pod_handlers(options.rules, gating=gating),
-        **object_handlers(TopologyLookups(runtime)),
+        **pod_handlers(options.rules, access, gating=gating),
+        **object_handlers(TopologyLookups(runtime), access),
         **queue_handlers(lookups, quotas_checked=options.quotas_checked, children_refused=options.children_refused),
     }
     certificate: ServingCertificate

@@ -17,6 +17,11 @@ from pykai.webhooks.gpusharing import SharingRules
 EPHEMERAL_CONTAINERS = "ephemeralcontainers"
 
 
+def is_for_scheduler(pod: dict[str, Any], rules: SharingRules) -> bool:
+    """Whether a pod is to be scheduled by us."""
+    return object_at(pod, "spec").get("schedulerName") == rules.scheduler_name
+
+
 def mutate_pod(
     pod: dict[str, Any],
     old: dict[str, Any] | None = None,
@@ -29,7 +34,7 @@ def mutate_pod(
 
     With `old` only ephemeral containers are new: nothing else of a pod can be changed.
     """
-    if object_at(pod, "spec").get("schedulerName") != rules.scheduler_name:
+    if not is_for_scheduler(pod, rules):
         return None
     changed = gpusharing.mutate(pod, namespace=namespace, random=random, rules=rules) if old is None else None
     if rules.visible_devices_blocked:
@@ -45,7 +50,7 @@ def pod_problem(pod: dict[str, Any], old: dict[str, Any] | None, *, privileged: 
     problems = gpusharing.validate(pod, old, privileged=privileged, rules=rules)
     if problems:
         return problems[0]
-    if not rules.visible_devices_blocked or object_at(pod, "spec").get("schedulerName") != rules.scheduler_name:
+    if not rules.visible_devices_blocked or not is_for_scheduler(pod, rules):
         return ""
     if old is not None and object_at(old, "spec") == object_at(pod, "spec"):
         return ""

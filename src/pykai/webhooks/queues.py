@@ -1,12 +1,13 @@
 """Validation of Queues (queues:Q-22 to Q-26, Q-39); pure.
 
-`others` are the existing queues, by name.  Refused are a queue without resources, invalid numbers and durations, a
-queue that is its own ancestor, and the deletion of a queue whose pods, or those of a queue below it, are still there.
+`others` are the existing queues, by name.  Refused are a queue without resources, invalid numbers and durations, lists
+of namespaces that cannot be read, a queue that is its own ancestor, and the deletion of a queue whose pods, or those of
+a queue below it, are still there.
 Everything that may be intended is a warning: a resource that is left out, a parent that does not exist yet (children
 are often created first), quotas that exceed the parent's (with `quotas`), a deletion that leaves children behind.
 
 Subtle: an invalid queue must stay writable as long as its spec is not touched (a label, a finalizer), so rules that KAI
-does not have apply to changed specs only.
+does not have apply to changed specs, or changed annotations, only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from pykai.api import names
 from pykai.api.decode import DecodeError, decode_as
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import Queue, QueueResource, QueueResources
-from pykai.webhooks.fields import object_at
+from pykai.core.model.queueaccess import QueueAccessError, access_texts, parse_queue_access
+from pykai.webhooks.fields import object_at, texts_at
 from pykai.webhooks.validationresult import ValidationResult
 
 QueuesByName = Mapping[str, Queue]
@@ -48,6 +50,7 @@ def validate(
         return ValidationResult((_NO_RESOURCES,), (_NO_RESOURCES,))
     name, parent = queue.metadata.name, queue.spec.parent_queue
     errors = [] if _same_spec(document, old) else list(_spec_errors(queue, others))
+    errors += _access_errors(document, old)
     warnings = [*_missing_resource_warnings(document), *_weight_warnings(queue.spec.resources)]
     if parent and parent not in others and parent != name:
         warnings.append(f"parent queue {parent} does not exist; the queue is not used until it is created")
@@ -134,6 +137,18 @@ def _spec_errors(queue: Queue, others: QueuesByName) -> Iterator[str]:
         above = others[above].spec.parent_queue
     if above and above == queue.metadata.name:
         yield f"spec.parentQueue: queue {queue.metadata.name} would be below itself, through {spec.parent_queue}"
+
+
+def _access_errors(document: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[str]:
+    """A list of namespaces that cannot be read would close the queue (access:broken)."""
+    annotations = texts_at(object_at(document, "metadata"), "annotations")
+    before = texts_at(object_at(old or {}, "metadata"), "annotations")
+    if access_texts(annotations) == access_texts(before):
+        return
+    try:
+        parse_queue_access(annotations)
+    except QueueAccessError as error:
+        yield f"metadata.annotations[{error.annotation}]: {error}"
 
 
 def _missing_resource_warnings(document: Mapping[str, Any]) -> Iterator[str]:

@@ -41,6 +41,10 @@ _POD_CHANGED: Final = "request.operation == 'CREATE' || " + " || ".join(
     )
 )
 _SPEC_CHANGED: Final = "request.operation != 'UPDATE' || object.?spec != oldObject.?spec"
+#: of a queue also annotations, which say which namespaces may use it
+_QUEUE_CHANGED: Final = (
+    _SPEC_CHANGED + " || object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({})"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ VALIDATE_QUEUES: Final = WebhookDefinition(
     QUEUES,
     # KAI Scheduler registers no DELETE (queues:Q-39 a).
     (CREATE, UPDATE, DELETE),
-    condition=_SPEC_CHANGED,
+    condition=_QUEUE_CHANGED,
     # A deletion reads pods.
     timeout_s=10,
 )

@@ -17,6 +17,14 @@ class ValidationResult:
         """Whether the object may be written."""
         return not self.errors
 
+    def with_finding(self, text: str, *, is_error: bool) -> ValidationResult:
+        """The same with one more error or warning, unless the text is empty."""
+        if not text:
+            return self
+        if is_error:
+            return ValidationResult((*self.errors, text), self.warnings)
+        return ValidationResult(self.errors, (*self.warnings, text))
+
     @property
     def message(self) -> str:
         """All errors, a line each."""

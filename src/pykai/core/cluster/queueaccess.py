@@ -28,11 +28,14 @@ class _Use(NamedTuple):
 def find_denial(
     namespace: str,
     queue: str,
-    queues: Mapping[str, Queue],
+    queue_of: Callable[[str], Queue | None],
     access_of: Callable[[str], QueueAccess | None],
     labels: Mapping[str, str] | None,
 ) -> QueueAccessDenied | None:
-    """Why a namespace with these labels may not use a queue; None if it may."""
+    """Why a namespace with these labels may not use a queue; None if it may.
+
+    `queue_of` and `access_of` give a queue and its list by name.
+    """
     seen: set[str] = set()
     name = queue
     while name and name not in seen:
@@ -40,8 +43,8 @@ def find_denial(
         access = access_of(name)
         if access is not None and not access.allows(namespace, labels):
             return QueueAccessDenied(namespace, queue, name, access.broken_annotation, access.fault)
-        above = queues.get(name)
-        name = above.spec.parent_queue if above is not None else ""
+        found = queue_of(name)
+        name = found.spec.parent_queue if found is not None else ""
     return None
 
 
@@ -126,5 +129,5 @@ class QueueAccessIndex:
     def _verdict(self, use: _Use) -> QueueAccessDenied | None:
         if use not in self._verdicts:
             labels = self._labels.get(use.namespace)
-            self._verdicts[use] = find_denial(use.namespace, use.queue, self._queues, self._lists.get, labels)
+            self._verdicts[use] = find_denial(use.namespace, use.queue, self._queues.get, self._lists.get, labels)
         return self._verdicts[use]
