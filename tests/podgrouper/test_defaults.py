@@ -60,6 +60,24 @@ def test_the_queue(of_owner: dict[str, str], of_pod: dict[str, str], queue: str)
     assert grouped(pod(by=top, labels=of_pod), top).queue == queue
 
 
+@pytest.mark.parametrize(
+    ("labels", "queue"),
+    [
+        ({}, "of-the-namespace"),
+        ({"project": ""}, "of-the-namespace"),
+        ({"project": "p"}, "p"),
+        ({"kai.scheduler/queue": "q"}, "q"),
+        ({"kai.scheduler/queue": ""}, ""),
+    ],
+)
+def test_a_workload_that_names_no_queue_gets_that_of_its_namespace(labels: dict[str, str], queue: str) -> None:
+    """access:default-queue; workloads:DF-5."""
+    top = owner("TestKind")
+    one = pod(by=top, labels=labels)
+    readers = RecordedReaders(default_queues={one.metadata.namespace: "of-the-namespace"})
+    assert grouped(one, top, readers=readers).queue == queue
+
+
 def test_the_keys_of_queue_and_node_pool_can_be_set() -> None:
     top = owner("TestKind", labels={"q": "a", "project": "p"})
     settings = GroupingSettings(queue_label="q", node_pool_label="pool")

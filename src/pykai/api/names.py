@@ -41,9 +41,10 @@ QUEUE_LABEL: Final = "kai.scheduler/queue"
 NODE_POOL_LABEL: Final = "kai.scheduler/node-pool"
 SELECTED_NODE_LABEL: Final = "selected-node"
 APP_LABEL: Final = "app"
-# Which namespaces may use a queue, on the Queue; ours, not in KAI Scheduler.
+# Which namespaces may use a queue, on the Queue, and the queue of a namespace, on the Namespace; ours, not in KAI.
 ALLOWED_NAMESPACES_ANNOTATION: Final = "kai.scheduler/allowed-namespaces"
 ALLOWED_NAMESPACE_SELECTOR_ANNOTATION: Final = "kai.scheduler/allowed-namespace-selector"
+DEFAULT_QUEUE_ANNOTATION: Final = "kai.scheduler/default-queue"
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 
 # Requests of a user to the pod grouper, on the pod or on one of its owners.

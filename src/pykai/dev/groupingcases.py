@@ -93,6 +93,8 @@ class RecordedReaders:
 
     classes: frozenset[str] = RECORDED_CLASSES
     defaults: Mapping[str, KindDefaults] = field(default_factory=dict)
+    #: by namespace
+    default_queues: Mapping[str, str] = field(default_factory=dict)
     #: by namespace/name
     groups: dict[str, PodGroup] = field(default_factory=dict)
     cluster_pods: Collection[Pod] = ()
@@ -102,6 +104,10 @@ class RecordedReaders:
     def priority_class_exists(self, name: str) -> bool:
         """See `metadata.Readers`."""
         return name in self.classes
+
+    def default_queue(self, namespace: str) -> str:
+        """See `metadata.Readers`."""
+        return self.default_queues.get(namespace, "")
 
     def kind_defaults(self) -> Mapping[str, KindDefaults]:
         """See `metadata.Readers`."""

@@ -69,7 +69,7 @@ def default_metadata(
         owner=top.reference(),
         labels=_labels(top, pod),
         annotations=_annotations(top, pod),
-        queue=_queue(top, pod, settings),
+        queue=_queue(top, pod, settings, readers),
         priority_class=used_class,
         preemptibility=used_preemptibility,
         preemption_delay_ns=delay_ns,
@@ -143,13 +143,14 @@ def _annotations(top: Owner, pod: Pod) -> dict[str, str]:
     return annotations
 
 
-def _queue(top: Owner, pod: Pod, settings: GroupingSettings) -> str:
+def _queue(top: Owner, pod: Pod, settings: GroupingSettings, readers: Readers) -> str:
+    """The queue of a workload; one that names none gets that of its namespace (access:default-queue)."""
     for labels in (top.metadata.labels, pod.metadata.labels):
         if settings.queue_label in labels:
             return labels[settings.queue_label]
     project = top.metadata.labels.get(names.PROJECT_LABEL, pod.metadata.labels.get(names.PROJECT_LABEL, ""))
     if not project:
-        return names.DEFAULT_QUEUE
+        return readers.default_queue(pod.metadata.namespace) or names.DEFAULT_QUEUE
     pool = pod.metadata.labels.get(settings.node_pool_label) if settings.node_pool_label else None
     return project if pool is None else f"{project}-{pool}"
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pykai.api.core import Pod, PriorityClass
+from pykai.api import names
+from pykai.api.core import Namespace, Pod, PriorityClass
 from pykai.api.keys import object_key
 from pykai.api.scheduling import PodGroup
 from pykai.kube.store import Store
@@ -36,6 +37,7 @@ class Lookups:
     groups: Store[PodGroup]
     labelled_pods: Store[Pod]
     defaults: Mapping[str, KindDefaults]
+    namespaces: Store[Namespace]
     #: other objects, as far as they have been read for this call; None for one that does not exist
     objects: dict[ObjectName, Mapping[str, Any] | None] = field(default_factory=dict)
 
@@ -46,6 +48,11 @@ class Lookups:
     def kind_defaults(self) -> Mapping[str, KindDefaults]:
         """See `metadata.Readers`."""
         return self.defaults
+
+    def default_queue(self, namespace: str) -> str:
+        """See `metadata.Readers`."""
+        found = self.namespaces.get(namespace)
+        return "" if found is None else found.metadata.annotations.get(names.DEFAULT_QUEUE_ANNOTATION, "").strip()
 
     def pod_group(self, namespace: str, name: str) -> PodGroup | None:
         """See `metadata.Readers`."""

@@ -126,6 +126,10 @@ class Readers(Protocol):
         """`Kind.group`, or `Kind`, to the defaults for workloads that set nothing themselves."""
         ...
 
+    def default_queue(self, namespace: str) -> str:
+        """The queue of workloads in this namespace that name none, "" if the namespace does not say."""
+        ...
+
     def pod_group(self, namespace: str, name: str) -> PodGroup | None:
         """The PodGroup, if there is one."""
         ...

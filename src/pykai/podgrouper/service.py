@@ -74,6 +74,8 @@ _BACKOFF: Final = Backoff(1.0, 60.0)
 _CONFLICT_BACKOFF: Final = Backoff(0.04, 60.0)
 #: Cluster seconds until a deleted group is recreated: if its workload was deleted, its pods are gone by then.
 _RECREATE_DELAY_S: Final = 1.0
+#: seconds until a pod is tried again whose namespace is not known yet
+_NAMESPACE_DELAY_S: Final = 0.2
 #: Least and most cluster seconds until a pod without subgroup is grouped again.
 _NO_SUBGROUP_RETRY_S: Final = (5.0, 60.0)
 #: Pods after which to yield to the event loop: a pod that is grouped already never awaits.
@@ -114,9 +116,7 @@ class PodGrouper(ReconcilingService):
         self._groups = self._need(caches.store(resources.POD_GROUPS, PodGroup))
         self._classes = self._need(caches.store(resources.PRIORITY_CLASSES, PriorityClass))
         self._namespace_pairs = selector_pairs(options.namespace_label_selector)
-        self._namespaces: Store[Namespace] | None = None
-        if self._namespace_pairs:
-            self._namespaces = self._need(caches.store(resources.NAMESPACES, Namespace))
+        self._namespaces = self._need(caches.store(resources.NAMESPACES, Namespace, metadata_only=True))
         self._defaults: dict[str, KindDefaults] = {}
         self._default_maps: Store[TextConfigMap] | None = None
         where, which = options.default_priorities_configmap_namespace, options.default_priorities_configmap_name
@@ -177,7 +177,7 @@ class PodGrouper(ReconcilingService):
         return needs_grouping(pod, self._options.scheduler_name) and self._in_namespace(pod.metadata.namespace)
 
     def _in_namespace(self, name: str) -> bool:
-        if self._namespaces is None:
+        if not self._namespace_pairs:
             return True
         namespace = self._namespaces.get(name)
         return namespace is not None and self._namespace_pairs.items() <= namespace.metadata.labels.items()
@@ -299,6 +299,9 @@ class PodGrouper(ReconcilingService):
         top, owners = await self._owners.find(pod)
         if opts_out(owners):
             return None
+        if pod.metadata.namespace not in self._namespaces:
+            # The watch of namespaces lags: the queue of a group is not changed later.
+            return _NAMESPACE_DELAY_S
         try:
             meta = await self._run_grouper(top, pod, owners)
         except GroupingError:
@@ -352,7 +355,7 @@ class PodGrouper(ReconcilingService):
 
     async def _run_grouper(self, top: Owner, pod: Pod, owners: tuple[Owner, ...]) -> Metadata:
         """The result of the top owner's grouper; what it needs is read on the way."""
-        readers = Lookups(self._tables(), self._classes, self._groups, self._pods, self._defaults)
+        readers = Lookups(self._tables(), self._classes, self._groups, self._pods, self._defaults, self._namespaces)
         while True:
             try:
                 return pod_metadata(top, pod, owners, self._settings, readers)

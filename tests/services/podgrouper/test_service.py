@@ -269,6 +269,20 @@ async def test_namespaces_can_be_chosen(place: ServiceCluster) -> None:
     assert [group["metadata"]["namespace"] for group in await place.raw_groups()] == ["ai"]
 
 
+async def test_a_namespace_has_a_default_queue(place: ServiceCluster) -> None:
+    """access:default-queue: it holds for new groups, and an annotation of spaces says nothing."""
+    for name, text in (("vision", "vision-queue"), ("other", " ")):
+        await ensure_namespace(place.client, name)
+        annotations = {names.DEFAULT_QUEUE_ANNOTATION: text}
+        await place.client.patch(resources.NAMESPACES, name, {"metadata": {"annotations": annotations}})
+        await place.pod("a", namespace=name)
+    async with place.running(grouper()) as service:
+        await place.groups.wait_until(lambda groups: len(groups) == 2)
+        await place.settled(service)
+    queues = {group["metadata"]["namespace"]: group["spec"]["queue"] for group in await place.raw_groups()}
+    assert queues == {"vision": "vision-queue", "other": names.DEFAULT_QUEUE}
+
+
 async def test_pods_can_be_chosen_by_label(place: ServiceCluster) -> None:
     await place.pod("a", labels={"ours": "yes"})
     await place.pod("b")
