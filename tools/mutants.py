@@ -170,7 +170,9 @@ def _run(mutants: dict[Mutant, Broken], first: Tree, options: argparse.Namespace
         say(f"error: {error}")
         return 1
     report(results, first.path)
-    say(f"{time.monotonic() - began:.0f} s")
+    imported = sum(bool(result.imported) for result in results.values())
+    # Importing the project costs more than most tests: hardly any mutant should need it.
+    say(f"{time.monotonic() - began:.0f} s; {imported} of {len(results)} mutants imported the project again")
     if options.json is not None:
         write_json(options.json, results)
     return 0 if len(results) == len(mutants) and all(each.verdict == CAUGHT for each in results.values()) else 1

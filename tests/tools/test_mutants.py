@@ -210,6 +210,7 @@ def test_mutants_are_caught_wherever_their_code_runs_and_harmless_ones_survive(r
         "harmless constant",
         "harmless order",
     }
+    assert output.endswith(" s; 4 of 12 mutants imported the project again\n")
 
 
 @pytest.mark.parametrize(
