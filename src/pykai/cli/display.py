@@ -17,6 +17,7 @@ from pykai.cli.board import draw, summary
 from pykai.cli.picture import save_picture
 from pykai.cli.sentences import eviction_sentences
 from pykai.core.report.decisions import Plan
+from pykai.kube.clock import stopped_within
 from pykai.lab.cluster import LabCluster
 
 _REDRAW_S = 0.25
@@ -72,7 +73,7 @@ class LiveDisplay:
 
     async def _run_plain(self, stop: asyncio.Event) -> None:
         said_s = time.monotonic()
-        while not await _stopped_within(stop, _REDRAW_S):
+        while not await stopped_within(stop, _REDRAW_S):
             for sentence in self._new_sentences():
                 click.echo(sentence)
             if time.monotonic() - said_s >= _LINE_S:
@@ -82,7 +83,7 @@ class LiveDisplay:
     async def _run_board(self, stop: asyncio.Event) -> None:
         console = Console(highlight=False)
         with Live(console=console, auto_refresh=False, screen=True) as live:
-            while not await _stopped_within(stop, _REDRAW_S):
+            while not await stopped_within(stop, _REDRAW_S):
                 live.update(await self._render(shutil.get_terminal_size().lines), refresh=True)
         console.print(await self._render(_TALL))
 
@@ -110,15 +111,6 @@ class LiveDisplay:
         new = player.lines[self._lines_shown :]
         self._lines_shown = len(player.lines)
         return [f"[{each.at_s:.0f} s] {each.text}" for each in new]
-
-
-async def _stopped_within(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait that long; whether `stop` was set."""
-    try:
-        await asyncio.wait_for(stop.wait(), seconds)
-    except TimeoutError:
-        return False
-    return True
 
 
 async def _wait_for_either(first: asyncio.Event, second: asyncio.Event) -> None:

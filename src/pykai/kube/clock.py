@@ -51,3 +51,12 @@ class Clock:
     def wall_s(self, seconds: float) -> float:
         """How long that many cluster seconds are on the wall."""
         return seconds / self.speed
+
+
+async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
+    """Wait that long by the wall, or until `stop` is set; returns whether it is."""
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True

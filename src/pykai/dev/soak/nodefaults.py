@@ -11,6 +11,7 @@ import random
 from typing import Any
 
 from pykai.kube.client import Client, PatchKind
+from pykai.kube.clock import stopped_within
 from pykai.kube.errors import KubeError
 from pykai.kube.resources import NODES
 
@@ -31,7 +32,7 @@ class NodeFaults:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Inject faults until `stop` is set; nodes are healthy at the end."""
-        while not await _stopped_within(stop, self._draw.uniform(*_PAUSE_S)):
+        while not await stopped_within(stop, self._draw.uniform(*_PAUSE_S)):
             try:
                 node = self._draw.choice(await self._client.list_raw(NODES))
             except (KubeError, IndexError):
@@ -43,7 +44,7 @@ class NodeFaults:
                 self.shrinks += 1
                 bad, good = _memory(_SHRUNK_MEMORY), _memory(node["status"]["allocatable"]["memory"])
             await self._write(node["metadata"]["name"], bad)
-            await _stopped_within(stop, self._draw.uniform(*_DURATION_S))
+            await stopped_within(stop, self._draw.uniform(*_DURATION_S))
             await self._write(node["metadata"]["name"], good)
 
     async def _write(self, node: str, status: dict[str, Any]) -> None:
@@ -65,12 +66,3 @@ def _ready(is_ready: bool) -> dict[str, Any]:
 
 def _memory(amount: str) -> dict[str, Any]:
     return {"allocatable": {"memory": amount}}
-
-
-async def _stopped_within(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait that long, or until `stop` is set; returns whether it is."""
-    try:
-        await asyncio.wait_for(stop.wait(), seconds)
-    except TimeoutError:
-        return False
-    return True
