@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from pykai.api.decode import decode_object
 from pykai.core.cycle.memory import CycleMemory
 from pykai.core.model.gates import OPENING_GATE
 from pykai.core.model.status import TaskStatus
@@ -264,6 +265,20 @@ def test_a_plan_that_opens_gates_is_not_kept() -> None:
     plan = schedule(tables.snapshot(NOW_NS), policy, memory)
     assert plan.ungates
     assert memory.recall(tables.snapshot(NOW_NS), policy) is None
+
+
+def test_gangs_that_are_taken_over_decide_alike() -> None:
+    """What the last cycle leaves behind changes nothing, whether or not a group has changed since."""
+    built = gated(limit=2).gang("big", 3, gpu=1, **HELD).gang("small", 3, min=1, gpu=1, **HELD)
+    tables, memory, policy = built.tables(), CycleMemory(), built.policy()
+    for change in (cluster().namespace("other"), cluster().pod("big-3", group="big", gpu=1, **HELD), cluster(nodes=1)):
+        for item in change.objects:
+            tables.apply(decode_object(item))
+        kept = schedule(tables.snapshot(NOW_NS), policy, memory)
+        assert [item.pod for item in kept.ungates or ()] == ["small-0", "small-1"]
+        assert kept.encoded() == schedule(tables.snapshot(NOW_NS), policy).encoded()
+        assert memory.reuse is not None
+        assert list(memory.reuse.admission_gangs) == ["default/big"]
 
 
 def test_the_ledger_is_as_before() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from pykai.api import names
+from pykai.core import caching
 from pykai.core.actions.action import Action
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.cycle.admissiongangs import AdmissionGang
@@ -50,8 +51,10 @@ def ungate(cycle: Cycle, action: Action) -> None:
     try:
         _charge_reservations(cycle, charges, reservation_ns)
         # What a scheduler that died left half admitted goes first, in all queues (queues:Q-408).
-        partly = [gang for gang in gangs if gang.partly_admitted]
-        others = [gang for gang in gangs if not gang.partly_admitted]
+        partly: list[AdmissionGang] = []
+        others: list[AdmissionGang] = []
+        for gang in gangs:
+            (partly if gang.partly_admitted else others).append(gang)
         for each in (partly, others):
             _admit(cycle, action, each, charges)
     finally:
@@ -115,6 +118,17 @@ def _admission_gang(cycle: Cycle, entry: GroupEntry, group: Group, queue: int) -
 def _next_tasks(cycle: Cycle, gang: AdmissionGang) -> list[Batch]:
     ungates = cycle.decisions.ungates
     return gang.select_tasks(lambda task: task.key not in ungates, cycle.context.rules.subgroup_key)
+
+
+def _requested(cycle: Cycle, gang: AdmissionGang) -> QueueAmounts:
+    """What the next tasks request, gpu-memory converted by the largest GPU: the optimistic sum (queues:Q-202)."""
+    gpu_mib = cycle.context.largest_gpu_mib
+    amounts = gang.requested_by_gpu_mib.get(gpu_mib)
+    if amounts is None:
+        amounts = total_amounts(cycle.context.snapshot.vectors, _next_tasks(cycle, gang), gpu_mib)
+        if caching.enabled:
+            gang.requested_by_gpu_mib[gpu_mib] = amounts
+    return amounts
 
 
 class _Charges:
@@ -207,19 +221,16 @@ def _admit(cycle: Cycle, action: Action, gangs: list[AdmissionGang], charges: _C
     # be taken for one that lacks a node.
     gate = context.rules.start_gate or context.rules.quota_gate
 
-    def requested(gang: AdmissionGang) -> QueueAmounts:
-        return total_amounts(context.snapshot.vectors, _next_tasks(cycle, gang), context.largest_gpu_mib)
-
     lines = lines_by_leaf_queue(
         gangs_by_leaf_queue(gangs, order_key),
         order_key,
-        lambda gang: requested(by_key[gang.key]),
+        lambda gang: _requested(cycle, by_key[gang.key]),
         context.policy.queue_depth.get(action.name),
     )
     walk = cycle.gangs.queue_walk(lines, version=lambda: charges.version)
     while (popped := walk.pop()) is not None:
         gang = by_key[popped.key]
-        batches, amounts = _next_tasks(cycle, gang), requested(gang)
+        batches, amounts = _next_tasks(cycle, gang), _requested(cycle, gang)
         non_preemptible = gang.next_task_non_preemptible
         refusal = gate(state, gang, amounts) if gate is not None else None
         _drop_not_ready(cycle, gang.key)
