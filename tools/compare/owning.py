@@ -12,7 +12,16 @@ from typing import Any
 
 #: kinds of refusals whose sentence is ours; `_is_own` knows the ones that are ours in part
 OWN_REFUSALS = frozenset(
-    ("NotLeafQueue", "BrokenTree", "NotSupported", "FurtherDomains", "WaysSpent", "FreeRoomOnly", "Postponed")
+    (
+        "NotLeafQueue",
+        "BrokenTree",
+        "NotSupported",
+        "FurtherDomains",
+        "WaysSpent",
+        "FreeRoomOnly",
+        "Postponed",
+        "OverBudget",
+    )
 )
 #: fields of refusals that hold such a sentence
 _OWN_FIELDS = {"BrokenTree": ("text",), "NoQueue": ("fault",), "FreeRoomOnly": ("cause",), "NotSupported": ("what",)}

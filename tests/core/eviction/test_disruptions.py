@@ -161,7 +161,10 @@ def test_a_spec_that_its_controller_has_not_seen_allows_nothing() -> None:
 def test_strict_budgets_are_not_exceeded() -> None:
     result = new(web_budget(full("web", mode=STRICT))).schedule()
     assert not result.evicted_pods()
-    assert "PodDisruptionBudget default/web allows only 0 more evictions of its pods" in why(result)
+    said = "PodDisruptionBudget default/web allows only 0 more evictions of its pods"
+    assert said in why(result)
+    both = new(web_budget(full("batch", "web", mode=STRICT)).with_actions("allocate", "preempt"), gpu=2).schedule()
+    assert both.why("new").count(f"Workload may not evict others: {said}") == 1
     assert victims(web_budget(full("web", mode=STRICT), allowed=1)) == ["web-0"]
 
 

@@ -92,6 +92,8 @@ def run_eviction_action(cycle: Cycle, eviction_action: EvictionAction) -> None:
         # Leftovers of a search are undone (cycle:PG-8, Do better).
         state.rollback(mark)
         decisions.record_no_eviction(gang, NoEviction(action, result.outcome, other=result.objection))
+        if result.over_budget is not None and result.over_budget not in decisions.refusals.get(gang.key, ()):
+            decisions.record_refusal(gang, result.over_budget)
         if result.outcome in ("deadline_exhausted", "not_attempted"):
             decisions.stopped_searches.append(StoppedSearch(action, gang.key, result.outcome, state.work))
             return

@@ -29,7 +29,7 @@ from pykai.core.hooks import Loss
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.policy import DisruptionMode
-from pykai.core.report.evictions import over_budget_text
+from pykai.core.report.decisions import OverBudget
 
 #: Key of a budget -> number of pods.
 PodCounts = Counter[str]
@@ -79,7 +79,7 @@ class DisruptionLedger:
         self._protected[queue] = order.protected
         return order.worst_first(line)
 
-    def objection(self, losses: Iterable[tuple[Gang, list[Loss]]]) -> str | None:
+    def objection(self, losses: Iterable[tuple[Gang, list[Loss]]]) -> OverBudget | None:
         """The budget that a set of victims exceeds, where budgets are strict; the victims are evicted in the state."""
         if not self.strict:
             return None
@@ -88,10 +88,10 @@ class DisruptionLedger:
         exceeded = sorted(key for key in lost if evicted[key] > self._allowances[key])
         if not exceeded:
             return None
-        return over_budget_text(exceeded[0], self._allowances[exceeded[0]], others=len(exceeded) - 1)
+        return OverBudget(exceeded[0], self._allowances[exceeded[0]], len(exceeded) - 1)
 
-    def protection_text(self, queues: Iterable[int], accepts: Callable[[Gang], bool]) -> str:
-        """Which budgets keep gangs of these queues from being victims, "" if none does."""
+    def protection(self, queues: Iterable[int], accepts: Callable[[Gang], bool]) -> OverBudget | None:
+        """Which budgets keep gangs of these queues from being victims, None if none does."""
         found = {
             protected.budget: protected.left
             for queue in queues
@@ -99,9 +99,9 @@ class DisruptionLedger:
             if accepts(protected.gang)
         }
         if not found:
-            return ""
+            return None
         first = min(found)
-        return over_budget_text(first, found[first], others=len(found) - 1)
+        return OverBudget(first, found[first], len(found) - 1)
 
     def exceeded_by(self, counts: Mapping[str, int], spent: PodCounts) -> str | None:
         """The first budget that does not allow so many evictions after those that are spent."""

@@ -28,7 +28,9 @@ from pykai.core.hooks import EvictionProposal, Loss
 from pykai.core.model.status import TaskStatus
 from pykai.core.placing.ranking import Rankings
 from pykai.core.policy import SearchBudgets
+from pykai.core.report.decisions import OverBudget
 from pykai.core.report.evictions import MOVED_BACK
+from pykai.core.report.sentences import over_budget_text
 
 
 class VictimPolicy(NamedTuple):
@@ -74,6 +76,8 @@ class SearchResult:
     victims: VictimList | None = None
     #: the objection of the rules to the last sufficient set
     objection: str = ""
+    #: the disruption budget that forbids victims, None if none does
+    over_budget: OverBudget | None = None
 
 
 class VictimFinder:
@@ -126,7 +130,7 @@ class VictimFinder:
         order = VictimOrder(state, rules, victim_table, leaf_queues, victim_policy.accepts, victim_policy.max_gangs)
         attempt = _VictimSearch(self, gang, batches, victim_policy, order, end)
         if attempt.order.unit_at(0) is None:
-            return SearchResult("hopeless", None, self._protection_text(victim_policy))
+            return self._with_budget(SearchResult("hopeless"), victim_policy, None)
         result = SearchResult("generators_exhausted")
         for generator in generators:
             limit = self.context.policy.search_budgets.generator_units(generator)
@@ -134,16 +138,23 @@ class VictimFinder:
             result = attempt.run_generator(generator)
             if result.outcome == "solved" or (result.outcome == "deadline_exhausted" and attempt.end == end):
                 break
-        if result.outcome == "generators_exhausted" and not result.objection:
-            result.objection = self._protection_text(victim_policy)
+        if result.outcome == "generators_exhausted":
+            return self._with_budget(result, victim_policy, attempt.over_budget)
         return result
 
-    def _protection_text(self, victim_policy: VictimPolicy) -> str:
-        """Which disruption budgets keep gangs from being victims, "" if none does."""
+    def _with_budget(
+        self, result: SearchResult, victim_policy: VictimPolicy, over_budget: OverBudget | None
+    ) -> SearchResult:
+        """A search that found nothing, with the budget that forbids its last set or keeps gangs from being victims."""
         disruptions = self.tables.disruptions
         if disruptions is None:
-            return ""
-        return disruptions.protection_text(victim_policy.leaf_queues, victim_policy.accepts)
+            return result
+        if over_budget is None:
+            over_budget = disruptions.protection(victim_policy.leaf_queues, victim_policy.accepts)
+        result.over_budget = over_budget
+        if over_budget is not None and not result.objection:
+            result.objection = over_budget_text(over_budget)
+        return result
 
 
 def _earlier(end: int | None, other: int | None) -> int | None:
@@ -178,6 +189,7 @@ class _VictimSearch:
         self.non_preemptible = gang.next_task_non_preemptible
         self.waiting_lines = finder.tables.waiting_lines()
         self.objection = ""
+        self.over_budget: OverBudget | None = None
         #: sets that failed, with the number of tasks they failed for
         self.failed: set[tuple[int, frozenset[str]]] = set()
         self.bounds: dict[int, CapacityBounds] = {}
@@ -262,11 +274,14 @@ class _VictimSearch:
             moving_is_free=self.finder.context.policy.allow_consolidating_reclaim,
         )
         objection = self.victim_policy.objection(proposal)
-        if objection is None and (disruptions := self.finder.tables.disruptions) is not None:
-            objection = disruptions.objection(losses)
         if objection is not None:
             self.objection = objection
             return None
+        if (disruptions := self.finder.tables.disruptions) is not None:
+            over_budget = disruptions.objection(losses)
+            if over_budget is not None:
+                self.over_budget = over_budget
+                return None
         keys = {loss.task.key for _, found in losses for loss in found}
         lost = [victim for victim in victims if victim.member.task.key in keys]
         if any(loss.moves for _, found in losses for loss in found):

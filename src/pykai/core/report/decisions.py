@@ -263,6 +263,17 @@ class WithinDelay(msgspec.Struct, frozen=True, tag=True):
     until_ns: int | None
 
 
+class OverBudget(msgspec.Struct, frozen=True, tag=True):
+    """A PodDisruptionBudget forbids the evictions that would make room (disruptions:strict)."""
+
+    #: namespace/name
+    budget: str
+    #: evictions that it still allows
+    left: int
+    #: further budgets that forbid them
+    others: int = 0
+
+
 class FreeRoomOnly(msgspec.Struct, frozen=True, tag=True):
     """Binds of the group have failed too often: it may use free resources, and trigger no evictions (ADR 16)."""
 
@@ -296,6 +307,7 @@ Refusal = (
     | NoDomain
     | DomainSearchStopped
     | WithinDelay
+    | OverBudget
     | FreeRoomOnly
     | Postponed
 )

@@ -75,13 +75,6 @@ def no_other_place_text(group: str) -> str:
     return f"there is no other place for {group}"
 
 
-def over_budget_text(budget: str, left: int, *, others: int = 0) -> str:
-    """Why a disruption budget, and so many others, forbid a victim or a set of victims."""
-    more = f", and {others} more forbid it as well" if others else ""
-    evictions = "1 more eviction" if left == 1 else f"{left} more evictions"
-    return f"PodDisruptionBudget {budget} allows only {evictions} of its pods{more}"
-
-
 MOVED_BACK = "those who move would come back"
 
 

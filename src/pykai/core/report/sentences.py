@@ -28,6 +28,7 @@ from pykai.core.report.decisions import (
     NotReady,
     NotSupported,
     OrphanPod,
+    OverBudget,
     OverCapacity,
     Postponed,
     QueueAccessDenied,
@@ -177,6 +178,8 @@ def reason_of(refusal: Refusal) -> str:
             return names.REASON_PREEMPTION_DELAY
         case FreeRoomOnly():
             return names.REASON_BINDS_FAILED
+        case OverBudget():
+            return names.REASON_NOT_ENOUGH_RESOURCES
         case DomainShort() | FurtherDomains():
             return names.REASON_NOT_ENOUGH_RESOURCES
         case _:
@@ -212,6 +215,8 @@ def refusal_text(refusal: Refusal) -> str:
                 f"Workload is within its preemption delay window ({format_go_duration(delay_ns)}) and may not trigger "
                 f"evictions before {format_timestamp(until_ns or 0)}"
             )
+        case OverBudget():
+            return f"Workload may not evict others: {over_budget_text(refusal)}"
         case FreeRoomOnly(failures=failures, cause=cause):
             return (
                 f"{failures} binds of the workload failed ({cause}), so it is placed on free resources only and may "
@@ -320,6 +325,13 @@ _NO_EVICTION_TEXTS = {
     "not_attempted": "the budget of the action was used up before its turn",
     "plugin": "plugin {other} failed",
 }
+
+
+def over_budget_text(refusal: OverBudget) -> str:
+    """Which disruption budget forbids evictions."""
+    evictions = "1 more eviction" if refusal.left == 1 else f"{refusal.left} more evictions"
+    more = f", and {refusal.others} more forbid it as well" if refusal.others else ""
+    return f"PodDisruptionBudget {refusal.budget} allows only {evictions} of its pods{more}"
 
 
 def no_eviction_text(reason: NoEviction) -> str:
