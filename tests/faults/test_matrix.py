@@ -53,6 +53,7 @@ ELSEWHERE: dict[str, str] = {
     "podgrouper watch namespaces": "tests/services/podgrouper/test_service.py",
     "podgrouper list configmaps": "tests/services/podgrouper/test_service.py",
     "podgrouper watch configmaps": "tests/services/podgrouper/test_service.py",
+    "podgrouper watch kartas.run.ai": "tests/services/podgrouper/test_karta.py",
     "podgrouper patch events": "tests/kube/test_events.py",
     "podgroups patch events": "tests/kube/test_events.py",
     "queues create events": "tests/kube/test_events.py",
