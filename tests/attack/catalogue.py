@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from pykai.observe.logs import set_up_logging
-from tests.attack import accounting, crowds, forging
+from tests.attack import accounting, crowds, forging, queues
 from tests.attack.target import POLICIES, AttackOutcome, Document, Impact, Target
 
 
@@ -57,6 +57,9 @@ ATTACKS = (
     _crowd("7e", crowds.invented_names),
     _crowd("7f", crowds.shares),
     _attack("8", forging.eight_gpus, forging.config_maps),
+    _attack("9a", queues.closed_queue, queues.foreign_labels),
+    _attack("9b", queues.closed_queue, queues.foreign_pod_groups),
+    _attack("9c", queues.closed_queue, queues.foreign_bind_request),
 )
 
 
