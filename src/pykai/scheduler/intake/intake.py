@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pykai.api import names
-from pykai.api.core import ConfigMap, Node, Pod
+from pykai.api.core import ConfigMap, Namespace, Node, Pod
 from pykai.api.decode import WireObject
 from pykai.api.keys import object_key
 from pykai.api.meta import Wire
@@ -85,7 +85,8 @@ class Intake:
         self.verifier = BindRequestVerifier(self.pods, self.groups, self.nodes, shard)
         self.shared_gpus = SharedGpuSanitiser(self.pods, shard)
         self._start_times = StartTimeSanitiser(self.pods_of_group)
-        self._stand_ins = StandInGroups(self.pods, self.groups, self.nodes, queues, shard)
+        namespaces: Store[Namespace] = caches.store(resources.NAMESPACES, Namespace)
+        self._stand_ins = StandInGroups(self.pods, self.groups, self.nodes, queues, namespaces, shard)
         self.binds = BindAssumptions(self.pods, self.requests, self.verifier, self.generations, self.queue)
         evictions = PendingEvictions()
         self.admissions = PendingAdmissions()

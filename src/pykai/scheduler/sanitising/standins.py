@@ -6,13 +6,14 @@ pod grouper away.  So the engine sees a stand-in: a PodGroup of this one pod, in
 with the pod's priority class.  It is never written; it ends when the pod is deleted or gets a PodGroup.
 
 A PodGroup that moves to another node pool, or to a queue that does not exist, is not charged here either, and its
-tenant can write both.  The pods on our nodes then stay in the last queue of the group that this scheduler has seen; the
-group itself, with its waiting pods, is taken as it is.
+tenant can write both; one that moves to a queue which its namespace may not use would be charged to others.  The pods
+on our nodes then stay in the last queue of the group that this scheduler has seen; the group itself, with its waiting
+pods, is taken as it is.
 
 Subtle: pods and PodGroups come over two watches, so at the start every pod may seem to have none.  Stand-ins are made
 after `start`, when the lists are complete.  Only nodes of this shard count: each scheduler sees all pods.
 
-Statements: trust:ungrouped.
+Statements: trust:ungrouped, access:charges.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from pykai.api import names
-from pykai.api.core import Node, Pod
+from pykai.api.core import Namespace, Node, Pod
 from pykai.api.keys import object_key
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import PodGroup, PodGroupSpec, Queue
+from pykai.core.cluster.queueaccess import find_denial
+from pykai.core.model.queueaccess import QueueAccess, access_texts, read_queue_access
 from pykai.core.model.shard import Shard
 from pykai.core.model.tasks import has_ended
 from pykai.kube.store import Change, Store
@@ -47,11 +50,18 @@ class StandInGroups:
     """Stand-ins for missing PodGroups."""
 
     def __init__(
-        self, pods: Store[Pod], groups: Store[PodGroup], nodes: Store[Node], queues: Store[Queue], shard: Shard
+        self,
+        pods: Store[Pod],
+        groups: Store[PodGroup],
+        nodes: Store[Node],
+        queues: Store[Queue],
+        namespaces: Store[Namespace],
+        shard: Shard,
     ) -> None:
         self._pods = pods
         self._groups = groups
         self._queues = queues
+        self._namespaces = namespaces
         self._nodes = nodes
         self._shard = shard
         self._started = False
@@ -112,9 +122,12 @@ class StandInGroups:
         return old is None or self._is_charged(old) != is_charged
 
     def on_queue_change(self, change: Change[Queue]) -> Iterable[Pod]:
-        """Pods to check again because a queue was created or deleted."""
-        if not self._started or (change.old is None) == (change.new is None):
+        """Pods to check again because a queue was created or deleted, or may be used by others than before."""
+        if not self._started:
             return ()
+        if change.old is not None and change.new is not None:
+            texts = (access_texts(each.metadata.annotations) for each in (change.old, change.new))
+            return () if len(set(texts)) == 1 else self._pods_with_stand_in()
         named = self._groups.values()
         groups = {
             object_key(each.metadata.namespace, each.metadata.name): each
@@ -125,6 +138,9 @@ class StandInGroups:
             self._remember_if_charged(key, group)
         return [pod for pod in self._pods.values() if pod.spec.node_name and _group_key(pod) in groups]
 
+    def _pods_with_stand_in(self) -> list[Pod]:
+        return [pod for key in self._stand_ins if (pod := self._pods.get(key)) is not None]
+
     def _remember_if_charged(self, key: str, group: PodGroup) -> bool:
         """Whether a PodGroup is charged; its spec is kept for when it no longer is."""
         is_charged = self._is_charged(group)
@@ -133,7 +149,31 @@ class StandInGroups:
         return is_charged
 
     def _is_charged(self, group: PodGroup) -> bool:
-        return self._shard.covers(group.metadata) and group.spec.queue in self._queues
+        return (
+            self._shard.covers(group.metadata)
+            and group.spec.queue in self._queues
+            and not self._moved_to_closed_queue(group)
+        )
+
+    def _moved_to_closed_queue(self, group: PodGroup) -> bool:
+        """Whether a group was charged elsewhere and now names a queue that its namespace may not use.
+
+        Where access to its queue was withdrawn it has not moved, and is charged as before.
+        """
+        meta = group.metadata
+        uid, spec = self._last_charged.get(object_key(meta.namespace, meta.name), ("", group.spec))
+        return (
+            uid == meta.uid and spec.queue != group.spec.queue and not self._may_use(meta.namespace, group.spec.queue)
+        )
+
+    def _may_use(self, namespace: str, queue: str) -> bool:
+        known = self._namespaces.get(namespace)
+        labels = known.metadata.labels if known is not None else None
+        return find_denial(namespace, queue, self._queues.get, self._access_of, labels) is None
+
+    def _access_of(self, queue: str) -> QueueAccess | None:
+        found = self._queues.get(queue)
+        return None if found is None else read_queue_access(found.metadata.annotations)
 
     def pods_to_recheck(self, pods: Collection[Pod]) -> Iterable[Pod]:
         """The pods of a PodGroup to check again because it was created or deleted."""
@@ -163,10 +203,15 @@ class StandInGroups:
             spec=self._last_spec(pod)
             or PodGroupSpec(
                 min_member=1,
-                queue=meta.labels.get(shard.queue_label) or names.DEFAULT_QUEUE,
+                queue=self._queue_of(pod),
                 priority_class_name=meta.labels.get(names.PRIORITY_CLASS_LABEL) or pod.spec.priority_class_name,
             ),
         )
+
+    def _queue_of(self, pod: Pod) -> str:
+        """The queue that the label of a pod names, if its namespace may use it (access:charges)."""
+        queue = pod.metadata.labels.get(self._shard.queue_label)
+        return queue if queue and self._may_use(pod.metadata.namespace, queue) else names.DEFAULT_QUEUE
 
     def _last_spec(self, pod: Pod) -> PodGroupSpec | None:
         """The spec of an existing PodGroup when it was last charged, for one pod of it."""
