@@ -145,6 +145,8 @@ SAMPLES: list[dict[str, Any]] = [
             ],
             "runtimeClassName": "nvidia",
             "terminationGracePeriodSeconds": 60,
+            "workloadRef": {"name": "training", "podGroup": "workers", "podGroupReplicaKey": "1"},
+            "schedulingGroup": {"podGroupName": "training-workers"},
         },
         "status": {
             "phase": "Running",

@@ -45,7 +45,14 @@ class TestPlane(ControlPlane):
     def __init__(self, folder: Path) -> None:
         # Without a cache in front of etcd its compaction shows: a watch of secrets can be too old (`compact`).
         # Devices in the place of extended resources are new in this version, and off by default.
-        options = {API_SERVER: ["--watch-cache-sizes=secrets#0", "--feature-gates=DRAExtendedResource=true"]}
+        # So are gangs (tests/services/podgrouper/test_gangs.py).
+        options = {
+            API_SERVER: [
+                "--watch-cache-sizes=secrets#0",
+                "--feature-gates=DRAExtendedResource=true,GenericWorkload=true",
+                "--runtime-config=scheduling.k8s.io/v1alpha1=true",
+            ]
+        }
         controllers = (
             "garbage-collector-controller",
             "namespace-controller",

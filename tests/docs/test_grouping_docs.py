@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from pykai.api import names
+from pykai.api.decode import decode_as
+from pykai.api.workloadapi import KubernetesWorkload
 from pykai.kube.flags import Flag
 from pykai.podgrouper import options as grouper
 from pykai.podgrouper.declaredkinds import read_declared_kinds
@@ -77,14 +79,23 @@ def test_every_suspend_path_is_listed() -> None:
     assert listed == {row.resource.kind: ".".join(row.suspend_path or ()) for row in suspended}
 
 
-def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", GROUPER, re.DOTALL)
+def block(language: str, heading: str = "") -> str:
+    """The first block of code in a language, below a heading."""
+    found = re.search(rf"```{language}\n(.*?)```", GROUPER.partition(heading)[2] if heading else GROUPER, re.DOTALL)
     assert found is not None
     return found.group(1)
 
 
+def test_the_gang_of_the_page_is_one() -> None:
+    gang, job = yaml.safe_load_all(block("yaml", "## Gangs of Kubernetes"))
+    (group,) = decode_as(KubernetesWorkload, gang).spec.pod_groups
+    assert job["spec"]["template"]["spec"]["workloadRef"] == {"name": gang["metadata"]["name"], "podGroup": group.name}
+    assert group.policy.gang is not None
+    assert group.policy.gang.min_count == job["spec"]["parallelism"]
+
+
 def test_the_declared_kinds_of_the_page_are_valid() -> None:
-    found = read_declared_kinds(yaml.safe_load(block("yaml"))["data"]["kinds"])
+    found = read_declared_kinds(yaml.safe_load(block("yaml", "### Declare a kind"))["data"]["kinds"])
     assert (list(found.kinds), found.problems) == ([("example.com", "v1", "Sweep")], ())
 
 

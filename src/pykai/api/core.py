@@ -196,6 +196,20 @@ class SchedulingGate(Wire):
     name: str = ""
 
 
+class WorkloadReference(Wire):
+    """The group of a pod in a Workload (scheduling.k8s.io/v1alpha1)."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
+class PodSchedulingGroup(Wire):
+    """The PodGroup of a pod (scheduling.k8s.io/v1alpha2 and later)."""
+
+    pod_group_name: str = ""
+
+
 class TopologySpreadConstraint(Wire):
     max_skew: Int64 = 0
     topology_key: str = ""
@@ -260,6 +274,9 @@ class PodSpec(Wire):
     resource_claims: tuple[PodResourceClaim, ...] = ()
     runtime_class_name: str | None = None
     termination_grace_period_seconds: Int64 | None = None
+    #: how Kubernetes 1.35, and later versions, say which gang a pod belongs to; only the pod grouper reads them
+    workload_ref: WorkloadReference | None = None
+    scheduling_group: PodSchedulingGroup | None = None
 
 
 class PodResourceClaimStatus(Wire):

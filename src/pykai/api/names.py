@@ -64,6 +64,9 @@ SEGMENT_TOPOLOGY_PREFERRED_ANNOTATION: Final = "kai.scheduler/segment-topology-p
 BATCH_MIN_MEMBER_ANNOTATION: Final = "kai.scheduler/batch-min-member"
 SKIP_POD_GROUPER_ANNOTATION: Final = "kai.scheduler/skip-podgrouper"
 TOP_OWNER_METADATA_ANNOTATION: Final = "kai.scheduler/top-owner-metadata"
+IGNORE_WORKLOAD_API_ANNOTATION: Final = "kai.scheduler/ignore-workload-api"
+#: ours, on PodGroups: the group of another API that this group is made from
+MADE_FROM_ANNOTATION: Final = "kai.scheduler/made-from"
 
 # Keys that other programs write on workloads, and the pod grouper copies or leaves out.
 LAST_APPLIED_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -74,6 +77,8 @@ SPARK_ROLE_LABEL: Final = "spark-role"
 SPARK_EXECUTOR: Final = "executor"
 
 # Kueue, which admits workloads by quotas before their pods are scheduled.
+KUEUE_POD_GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
+KUEUE_POD_GROUP_COUNT_ANNOTATION: Final = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
 KUEUE_STOPPING_ANNOTATION: Final = "kueue.x-k8s.io/stopping"
 KUEUE_ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"

@@ -34,11 +34,13 @@ from pykai.podgrouper.metadata import (
     GroupingSettings,
     GroupVersionKind,
     KindDefaults,
+    KubernetesGang,
     Metadata,
     ObjectName,
     ObjectNotRead,
     Owner,
 )
+from pykai.podgrouper.origins import origin_of
 from pykai.podgrouper.owners import OwnerCache, find_owners
 from pykai.podgrouper.writes import group_patch, new_group, pod_patch
 
@@ -100,6 +102,11 @@ class RecordedReaders:
     cluster_pods: Collection[Pod] = ()
     objects: dict[ObjectName, Mapping[str, Any] | None] = field(default_factory=dict)
     groupers: Mapping[GroupVersionKind, Grouper] = field(default_factory=built_in_groupers)
+    #: gangs of Kubernetes by kind/namespace/name, and the kinds that the server has
+    gangs: Mapping[str, KubernetesGang] = field(default_factory=dict)
+    gang_kinds: Collection[str] = ()
+    #: name -> node labels of its levels
+    topologies: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def priority_class_exists(self, name: str) -> bool:
         """See `metadata.Readers`."""
@@ -136,6 +143,24 @@ class RecordedReaders:
     def grouper(self, kind: GroupVersionKind) -> Grouper:
         """See `metadata.Readers`."""
         return grouper_for((self.groupers,), kind)
+
+    def gang(self, kind: str, namespace: str, name: str) -> KubernetesGang | None:
+        """See `metadata.Readers`."""
+        return self.gangs.get(f"{kind}/{namespace}/{name}")
+
+    def serves_gangs(self, kind: str) -> bool:
+        """See `metadata.Readers`."""
+        return kind in self.gang_kinds
+
+    def pods_of_origin(self, namespace: str, identity: str) -> Collection[Pod]:
+        """See `metadata.Readers`."""
+        found = (pod for pod in self.cluster_pods if pod.metadata.namespace == namespace)
+        everything = GroupingSettings(workload_api=True, kueue_pod_groups=True)
+        return [pod for pod in found if (one := origin_of(pod, everything)) is not None and one.identity == identity]
+
+    def topologies_with_level(self, label: str) -> Collection[str]:
+        """See `metadata.Readers`."""
+        return [name for name, labels in self.topologies.items() if label in labels]
 
 
 class _GroupedCase:

@@ -11,6 +11,7 @@ kinds read the top owner alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from pykai.api import names
@@ -30,11 +31,15 @@ _NOT_COPIED: Final = frozenset(
         names.LAST_APPLIED_ANNOTATION,
         names.POD_GROUP_ANNOTATION,
         names.SUBGROUP_LABEL,
+        names.MADE_FROM_ANNOTATION,
         # Kueue stops the workload, not the group (kueue:stopping).
         names.KUEUE_STOPPING_ANNOTATION,
         *TIMESTAMPS,
     )
 )
+
+
+_NO_POD: Final = Pod()
 
 
 class _IgnoredValue(NamedTuple):
@@ -77,6 +82,44 @@ def default_metadata(
         topology=group_constraint(top.metadata.annotations),
         problems=_problems(ignored, used_class, used_preemptibility, delay_ns, grace_ns) if ignored else (),
     )
+
+
+def overridden_by(
+    meta: Metadata, owner: Owner, priority_class: str, settings: GroupingSettings, readers: Readers
+) -> Metadata:
+    """The group with what one more object says, which wins over owners and pod (workloads:NW-2).
+
+    `priority_class` is the one that its spec names.
+    """
+    ignored: list[_IgnoredValue] = []
+    used_class = _priority_class((owner,), _NO_POD, settings, readers, ignored) or meta.priority_class
+    if priority_class and readers.priority_class_exists(priority_class):
+        used_class = priority_class
+    elif priority_class:
+        reason = f"priority class {priority_class!r} does not exist"
+        ignored.append(_IgnoredValue(_CLASS, _owner_subject(owner), "spec.priorityClassName", reason))
+    preemptibility = _preemptibility((owner,), _NO_POD, readers, ignored) or meta.preemptibility
+    delay_ns = _duration((owner,), _NO_POD, names.PREEMPTION_DELAY_ANNOTATION, 0, ignored)
+    grace_ns = _duration((owner,), _NO_POD, names.STALENESS_GRACE_PERIOD_ANNOTATION, None, ignored)
+    delay_ns = meta.preemption_delay_ns if delay_ns is None else delay_ns
+    grace_ns = meta.staleness_grace_ns if grace_ns is None else grace_ns
+    topology = group_constraint(owner.metadata.annotations)
+    return replace(
+        meta,
+        labels={**meta.labels, **_copied(owner.metadata.labels)},
+        annotations={**meta.annotations, **_copied(owner.metadata.annotations)},
+        queue=owner.metadata.labels.get(settings.queue_label, meta.queue),
+        priority_class=used_class,
+        preemptibility=preemptibility,
+        preemption_delay_ns=delay_ns,
+        staleness_grace_ns=grace_ns,
+        topology=topology if topology.topology else meta.topology,
+        problems=meta.problems + _problems(ignored, used_class, preemptibility, delay_ns, grace_ns),
+    )
+
+
+def _copied(entries: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in entries.items() if key not in _NOT_COPIED}
 
 
 def _problems(
@@ -127,7 +170,7 @@ def inherited_fields(pod: Pod, settings: GroupingSettings) -> tuple[object, ...]
 
 
 def _labels(top: Owner, pod: Pod) -> dict[str, str]:
-    labels = {key: value for key, value in top.metadata.labels.items() if key not in _NOT_COPIED}
+    labels = _copied(top.metadata.labels)
     user = pod.metadata.labels.get(names.USER_LABEL)
     if user is not None:
         labels.setdefault(names.USER_LABEL, user)
@@ -139,7 +182,7 @@ def _annotations(top: Owner, pod: Pod) -> dict[str, str]:
     user = pod.metadata.annotations.get(names.USER_ANNOTATION)
     if user is not None:
         annotations[names.USER_ANNOTATION] = user
-    annotations.update((key, value) for key, value in top.metadata.annotations.items() if key not in _NOT_COPIED)
+    annotations.update(_copied(top.metadata.annotations))
     return annotations
 
 

@@ -13,13 +13,16 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import MOST_SUBGROUPS
 from pykai.podgrouper.metadata import GroupingError, GroupingSettings, Metadata, Owner, Readers
+from pykai.podgrouper.origins import is_in_origin_group, with_origin
 from pykai.podgrouper.ownerspec import describe_owner
 
 _FINISHED: Final = frozenset(("Succeeded", "Failed"))
 
 
-def needs_grouping(pod: Pod, scheduler_name: str) -> bool:
+def needs_grouping(pod: Pod, scheduler_name: str, settings: GroupingSettings | None = None) -> bool:
     """Whether there may be something to do for the pod; every check that needs no owner.
+
+    With `settings`, a pod without owners follows the group of another API that it is in.
 
     Statements: workloads:EX-1, EX-2.
     """
@@ -28,10 +31,12 @@ def needs_grouping(pod: Pod, scheduler_name: str) -> bool:
         return False
     if annotations.get(names.SKIP_POD_GROUPER_ANNOTATION) == "true":
         return False
+    if names.POD_GROUP_ANNOTATION not in annotations:
+        return True
     # A pod without owners is grouped once; one that has ended stays where it was.
-    return names.POD_GROUP_ANNOTATION not in annotations or bool(
-        pod.metadata.owner_references and pod.status.phase not in _FINISHED
-    )
+    if pod.status.phase in _FINISHED:
+        return False
+    return bool(pod.metadata.owner_references) or (settings is not None and is_in_origin_group(pod, settings))
 
 
 def opts_out(owners: Iterable[Owner]) -> bool:
@@ -42,13 +47,14 @@ def opts_out(owners: Iterable[Owner]) -> bool:
 def pod_metadata(
     top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
 ) -> Metadata:
-    """The result of the top owner's grouper, with the node pool added."""
+    """The result of the top owner's grouper, with the node pool added, changed by the group of another API."""
     meta = readers.grouper(top.group_version_kind)(top, pod, owners, settings, readers)
-    _check_limits(meta, top, readers)
     pool_label = settings.node_pool_label
     pool = pod.metadata.labels.get(pool_label) if pool_label else None
     if pool is not None and pool_label not in meta.labels:
         meta = replace(meta, labels={**meta.labels, pool_label: pool})
+    meta = with_origin(meta, top, pod, settings, readers)
+    _check_limits(meta, top, readers)
     return meta
 
 

@@ -21,6 +21,7 @@ from pykai.kube.client import Client
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound
 from pykai.kube.store import Store
 from pykai.podgrouper.metadata import GroupingError, GroupingSettings, Metadata
+from pykai.podgrouper.origins import refuse_foreign_group
 from pykai.podgrouper.writes import group_patch, new_group
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class PodGroupWriter:
                 raise
 
     def _patch(self, existing: PodGroup, meta: Metadata) -> dict[str, Any] | None:
+        refuse_foreign_group(existing, meta)
         follow = (
             self._has_scheduled_pods is not None
             and meta.queue != existing.spec.queue

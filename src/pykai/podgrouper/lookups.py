@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pykai.api import names
 from pykai.api.core import Namespace, Pod, PriorityClass
 from pykai.api.keys import object_key
 from pykai.api.scheduling import PodGroup
 from pykai.kube.store import Store
+from pykai.podgrouper.gangreader import GangReader
 from pykai.podgrouper.kinds import GrouperTable, grouper_for
 from pykai.podgrouper.metadata import (
     POD_LOOKUPS,
     Grouper,
+    GroupingSettings,
     GroupVersionKind,
     KindDefaults,
+    KubernetesGang,
     ObjectName,
     ObjectNotRead,
 )
+from pykai.podgrouper.origins import origin_keys
+
+#: index of pods by the group of another API that they name
+BY_ORIGIN: Final = "podgrouper-origin"
 
 
-def index_pods(pods: Store[Pod]) -> None:
-    """Index pods by the labels that groupers look them up by."""
+def index_pods(pods: Store[Pod], settings: GroupingSettings) -> None:
+    """Index pods by the labels that groupers look them up by, and by what other APIs say about them."""
     for keys in POD_LOOKUPS:
         pods.index(_index_name(keys), _label_values(keys))
+    if settings.workload_api or settings.kueue_pod_groups:
+        pods.index(BY_ORIGIN, lambda pod: origin_keys(pod, settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,7 @@ class Lookups:
     labelled_pods: Store[Pod]
     defaults: Mapping[str, KindDefaults]
     namespaces: Store[Namespace]
+    gangs: GangReader
     #: other objects, as far as they have been read for this call; None for one that does not exist
     objects: dict[ObjectName, Mapping[str, Any] | None] = field(default_factory=dict)
 
@@ -72,6 +82,22 @@ class Lookups:
     def grouper(self, kind: GroupVersionKind) -> Grouper:
         """See `metadata.Readers`."""
         return grouper_for(self.groupers, kind)
+
+    def gang(self, kind: str, namespace: str, name: str) -> KubernetesGang | None:
+        """See `metadata.Readers`."""
+        return self.gangs.gang(kind, object_key(namespace, name))
+
+    def serves_gangs(self, kind: str) -> bool:
+        """See `metadata.Readers`."""
+        return self.gangs.serves(kind)
+
+    def pods_of_origin(self, namespace: str, identity: str) -> Collection[Pod]:
+        """See `metadata.Readers`."""
+        return self.labelled_pods.by_index(BY_ORIGIN, f"{namespace}/{identity}")
+
+    def topologies_with_level(self, label: str) -> Collection[str]:
+        """See `metadata.Readers`."""
+        return self.gangs.topologies_with_level(label)
 
 
 def _label_values(keys: tuple[str, ...]) -> Callable[[Pod], tuple[str, ...]]:

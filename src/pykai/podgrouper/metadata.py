@@ -22,6 +22,7 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.meta import ObjectMeta, OwnerReference
 from pykai.api.scheduling import PodGroup, SubGroup, TopologyConstraint
+from pykai.api.workloadapi import KubernetesPodGroup, KubernetesWorkload
 from pykai.core.model.problems import Problem
 
 #: API group, version (`*` for any), kind
@@ -97,6 +98,10 @@ class GroupingSettings:
     node_pool_label: str = names.NODE_POOL_LABEL
     search_legacy_groups: bool = True
     knative_gang_schedule: bool = True
+    #: gangs of Kubernetes (scheduling.k8s.io) are groups
+    workload_api: bool = False
+    #: pods of a pod group of Kueue are one group
+    kueue_pod_groups: bool = False
     #: the priority class that workloads name for Kueue is theirs here too
     kueue_priority_classes: bool = False
 
@@ -106,6 +111,13 @@ POD_LOOKUPS: Final = (
     (names.KUBEFLOW_JOB_NAME_LABEL, names.KUBEFLOW_ROLE_LABEL),
     (names.KNATIVE_REVISION_LABEL,),
 )
+
+
+class KubernetesGang(NamedTuple):
+    """A Workload or a PodGroup of scheduling.k8s.io, and the version that the server has."""
+
+    api_version: str
+    content: KubernetesWorkload | KubernetesPodGroup
 
 
 class KindDefaults(NamedTuple):
@@ -144,6 +156,22 @@ class Readers(Protocol):
 
     def grouper(self, kind: GroupVersionKind) -> Grouper:
         """The grouper of another kind, for kinds that leave grouping to what they own."""
+        ...
+
+    def gang(self, kind: str, namespace: str, name: str) -> KubernetesGang | None:
+        """The Workload or PodGroup of scheduling.k8s.io, None if it does not exist; raises `GroupingError`."""
+        ...
+
+    def serves_gangs(self, kind: str) -> bool:
+        """Whether the server has such gangs at all."""
+        ...
+
+    def pods_of_origin(self, namespace: str, identity: str) -> Collection[Pod]:
+        """Pods of ours that name this group of another API, ended ones included."""
+        ...
+
+    def topologies_with_level(self, label: str) -> Collection[str]:
+        """The names of the Topologies that have this node label as a level."""
         ...
 
 

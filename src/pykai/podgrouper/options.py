@@ -52,6 +52,8 @@ class PodGrouperOptions:
     #: ours: for how long owners of kinds that are not watched are remembered, in cluster seconds
     owner_memory_s: float = 60.0
     #: ours: see `GroupingSettings`
+    workload_api: bool = False
+    kueue_pod_groups: bool = False
     kueue_priority_classes: bool = False
 
     def settings(self) -> GroupingSettings:
@@ -61,7 +63,9 @@ class PodGrouperOptions:
             self.node_pool_label_key,
             self.search_legacy_pg,
             self.knative_gang_schedule,
-            self.kueue_priority_classes,
+            workload_api=self.workload_api,
+            kueue_pod_groups=self.kueue_pod_groups,
+            kueue_priority_classes=self.kueue_priority_classes,
         )
 
 
@@ -160,6 +164,20 @@ FLAGS: Final[tuple[Flag, ...]] = (
         read_positive_number,
         "how long owners of kinds that are not watched are remembered (not in KAI Scheduler)",
         field="owner_memory_s",
+    ),
+    Flag(
+        "workload-api",
+        "false",
+        read_bool,
+        "make groups of the gangs of Kubernetes, scheduling.k8s.io Workloads and PodGroups (not in KAI Scheduler)",
+        field="workload_api",
+    ),
+    Flag(
+        "kueue-pod-groups",
+        "false",
+        read_bool,
+        "make one group of the pods of a Kueue pod group (not in KAI Scheduler)",
+        field="kueue_pod_groups",
     ),
     Flag(
         "kueue-priority-classes",

@@ -39,11 +39,12 @@ from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.podgrouper.defaults import inherited_fields
 from pykai.podgrouper.describedkinds import DescribedKinds
+from pykai.podgrouper.gangreader import GangReader
 from pykai.podgrouper.grouping import needs_grouping, opts_out, pod_metadata
 from pykai.podgrouper.groupwriter import PodGroupWriter
 from pykai.podgrouper.kinddefaults import TextConfigMap, read_kind_defaults
 from pykai.podgrouper.kinds import GrouperTable, installed_groupers
-from pykai.podgrouper.lookups import Lookups, index_pods
+from pykai.podgrouper.lookups import BY_ORIGIN, Lookups, index_pods
 from pykai.podgrouper.metadata import (
     Grouper,
     GroupingError,
@@ -56,6 +57,7 @@ from pykai.podgrouper.metadata import (
 )
 from pykai.podgrouper.oldestpods import OldestPods, group_key
 from pykai.podgrouper.options import FLAGS, PodGrouperOptions, selector_pairs
+from pykai.podgrouper.origins import KUEUE_POD_GROUP, MissingGang, origin_of
 from pykai.podgrouper.ownerreader import OwnerReader
 from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly, controller_reference, controller_uid
 from pykai.podgrouper.unknownkinds import UnknownKindReporter
@@ -130,9 +132,10 @@ class PodGrouper(ReconcilingService):
         self._pods.index(_BY_OWNER, controller_uid)
         self._pods.index(_UNSCHEDULED_BY_OWNER, lambda pod: () if pod.spec.node_name else controller_uid(pod))
         self._pods.index(_BY_GROUP, lambda pod: (group,) if (group := group_key(pod)) else ())
-        index_pods(self._pods)
         self._groups.index(_BY_OWNER_KIND, _owner_kinds)
         self._described = DescribedKinds(runtime, self._recorder, options)
+        index_pods(self._pods, self._settings)
+        self._gangs = GangReader(runtime, self._gang_changed)
         self._owners = OwnerReader(runtime, groupers, options.owner_memory_s)
         self._oldest_pods = OldestPods(self._pods)
         self._unknown_kinds = UnknownKindReporter(
@@ -174,7 +177,9 @@ class PodGrouper(ReconcilingService):
             self._reconciler.enqueue(change.key)
 
     def _needs_grouping(self, pod: Pod) -> bool:
-        return needs_grouping(pod, self._options.scheduler_name) and self._in_namespace(pod.metadata.namespace)
+        return needs_grouping(pod, self._options.scheduler_name, self._settings) and self._in_namespace(
+            pod.metadata.namespace
+        )
 
     def _in_namespace(self, name: str) -> bool:
         if not self._namespace_pairs:
@@ -260,6 +265,12 @@ class PodGrouper(ReconcilingService):
         for key in self._failures:
             self._reconciler.enqueue(key)
 
+    def _gang_changed(self, kind: str, namespace: str, name: str) -> None:
+        """A gang of Kubernetes appeared or changed: all pods that name it are grouped, or grouped again."""
+        for pod in self._pods.by_index(BY_ORIGIN, f"{namespace}/{kind}/{name}"):
+            if self._needs_grouping(pod):
+                self._reconciler.enqueue(object_key(namespace, pod.metadata.name))
+
     def _defaults_changed(self, change: Change[TextConfigMap]) -> None:
         self._defaults = read_kind_defaults(change.new.text("types") if change.new is not None else None)
 
@@ -276,6 +287,12 @@ class PodGrouper(ReconcilingService):
             conflicts = self._failures[key] = self._failures.get(key, 0) + 1
             # At once the first time; a lagging cache must not make us hammer the server.
             return 0.0 if conflicts == 1 else _CONFLICT_BACKOFF.delay_s(conflicts)
+        except MissingGang as error:
+            if key not in self._failures:
+                # A watch may lag behind that of pods: not worth an event.
+                self._failures[key] = 1
+                return _BACKOFF.delay_s(1)
+            return self._failed(key, pod, error)
         except (GroupingError, ApiError) as error:
             return self._failed(key, pod, error)
         self._failures.pop(key, None)
@@ -302,6 +319,9 @@ class PodGrouper(ReconcilingService):
         if pod.metadata.namespace not in self._namespaces:
             # The watch of namespaces lags: the queue of a group is not changed later.
             return _NAMESPACE_DELAY_S
+        origin = origin_of(pod, self._settings)
+        if origin is not None and origin.kind != KUEUE_POD_GROUP:
+            await self._gangs.prepare(origin.kind)
         try:
             meta = await self._run_grouper(top, pod, owners)
         except GroupingError:
@@ -355,7 +375,9 @@ class PodGrouper(ReconcilingService):
 
     async def _run_grouper(self, top: Owner, pod: Pod, owners: tuple[Owner, ...]) -> Metadata:
         """The result of the top owner's grouper; what it needs is read on the way."""
-        readers = Lookups(self._tables(), self._classes, self._groups, self._pods, self._defaults, self._namespaces)
+        readers = Lookups(
+            self._tables(), self._classes, self._groups, self._pods, self._defaults, self._namespaces, self._gangs
+        )
         while True:
             try:
                 return pod_metadata(top, pod, owners, self._settings, readers)

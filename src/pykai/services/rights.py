@@ -110,7 +110,15 @@ POD_GROUPER: tuple[RoleRule | RuleSource, ...] = (
     _CLASSES,
     workload_rules,
     RoleRule(KARTAS.group, (KARTAS.plural,), LIST_WATCH),
+    # Gangs of Kubernetes, with --workload-api.
+    RoleRule(names.PRIORITY_GROUP, ("workloads",), LIST_WATCH),
     RoleRule(_SCHEDULING, ("podgroups",), (*LIST_WATCH, "create", "get", "patch")),
+)
+
+#: since Kubernetes 1.36 a gang is a PodGroup, which may name a level of a Topology
+POD_GROUPER_FUTURE: tuple[RoleRule, ...] = (
+    RoleRule(names.PRIORITY_GROUP, ("podgroups",), LIST_WATCH),
+    RoleRule(names.KAI_GROUP, ("topologies",), LIST_WATCH),
 )
 
 POD_GROUP_CONTROLLER: tuple[RoleRule, ...] = (

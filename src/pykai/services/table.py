@@ -47,6 +47,7 @@ _ROWS = (
         ports=(_METRICS, _HEALTH),
         account="pod-grouper",
         rights=rights.POD_GROUPER,
+        future_rules=rights.POD_GROUPER_FUTURE,
         lease="54dff599.kai.scheduler",
         in_all=True,
     ),

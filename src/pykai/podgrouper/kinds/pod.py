@@ -33,7 +33,7 @@ def group_pod(
     if application and _is_executor(pod) and top.metadata.uid == pod.metadata.uid:
         existing = readers.pod_group(metadata.namespace, application)
         if existing is not None and existing.metadata.owner_references:
-            return _from_existing_group(metadata, existing)
+            return in_existing_group(metadata, existing)
     return metadata
 
 
@@ -47,7 +47,7 @@ def _is_executor(pod: Pod) -> bool:
     return pod.metadata.labels.get(names.SPARK_ROLE_LABEL) == names.SPARK_EXECUTOR
 
 
-def _from_existing_group(metadata: Metadata, existing: PodGroup) -> Metadata:
+def in_existing_group(metadata: Metadata, existing: PodGroup) -> Metadata:
     """The place of a pod in a group that does not change."""
     spec = existing.spec
     return replace(

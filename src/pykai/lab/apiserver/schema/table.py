@@ -38,6 +38,12 @@ _SCALARS: Final = {
     "schema-or-boolean": ("any", "schema-or-boolean"),
     "schema-or-strings": ("any", "schema-or-strings"),
 }
+#: Fields that Kubernetes got after the version of the table: gangs in the form of 1.36.  Their numbers matter to
+#: protobuf clients alone, and those of this version send none of them.
+_FIELDS_OF_LATER_RELEASES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "core.v1.PodSchedulingGroup": {"podGroupName": {"n": 1, "t": "string"}},
+    "core.v1.PodSpec": {"schedulingGroup": {"n": 43, "t": "#core.v1.PodSchedulingGroup"}},
+}
 _OBJECT_META: Final = "meta.v1.ObjectMeta"
 
 
@@ -83,6 +89,9 @@ def table_entries(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 def _table() -> dict[str, Any]:
     text = resources.files("pykai.lab.apiserver.schema").joinpath("builtin.json").read_bytes()
     table: dict[str, Any] = json.loads(text)
+    definitions = table["definitions"]
+    for name, fields in _FIELDS_OF_LATER_RELEASES.items():
+        definitions.setdefault(name, {"fields": {}})["fields"].update(fields)
     return table
 
 
