@@ -210,7 +210,7 @@ def test_kais_flag_for_health_has_an_effect_wherever_it_is_known(service: str) -
 
 
 def test_all_stands_for_every_service_that_every_cluster_needs() -> None:
-    assert set(services_in_all()) == set(SERVICES) - {"machines", "admission", "nodescale"}
+    assert set(services_in_all()) == set(SERVICES) - {"machines", "operators", "admission", "nodescale"}
 
 
 @pytest.mark.parametrize("name", SERVICES)
