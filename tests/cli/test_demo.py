@@ -111,7 +111,7 @@ def test_an_evicted_job_shows_its_preemptor_and_the_reason(output: str, pod: str
 def test_every_eviction_has_its_row_and_every_action_its_words(output: str) -> None:
     assert {item.action for item in plan().evictions} == {"consolidation", "reclaim", "preempt"}
     assert set(rows(output, "Evicted, and for which job")) == {item.pod for item in plan().evictions}
-    assert {"allocate", *demo._CAUSES} == set(ACTIONS)
+    assert demo._CAUSES.keys() == {name for name, action in ACTIONS.items() if action.texts is not None}
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,8 @@ ELSEWHERE: dict[str, str] = {
     "podgrouper list configmaps": "tests/services/podgrouper/test_service.py",
     "podgrouper watch configmaps": "tests/services/podgrouper/test_service.py",
     "podgrouper watch kartas.run.ai": "tests/services/podgrouper/test_karta.py",
+    "podgrouper list workloads.scheduling.k8s.io": "tests/services/podgrouper/test_gangs.py",
+    "podgrouper watch workloads.scheduling.k8s.io": "tests/services/podgrouper/test_gangs.py",
     "podgrouper patch events": "tests/kube/test_events.py",
     "podgroups patch events": "tests/kube/test_events.py",
     "queues create events": "tests/kube/test_events.py",
