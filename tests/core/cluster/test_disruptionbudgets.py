@@ -3,8 +3,10 @@
 from typing import Any
 
 from pykai.api.decode import decode_object
-from pykai.core.cluster.disruptionbudgets import MAX_BUDGETS, MAX_LABELS, MAX_VALUES
+from pykai.api.disruption import PodDisruptionBudget
+from pykai.core.cluster.disruptionbudgets import MAX_BUDGETS, MAX_LABELS, MAX_REPORTED, MAX_VALUES, read_budget
 from pykai.core.cluster.tables import Tables
+from tests.calls import count_calls
 from tests.core.builders import NOW_NS, Cluster, cluster
 
 
@@ -109,3 +111,73 @@ def test_a_selector_cannot_list_values_without_end() -> None:
 
     assert within(MAX_VALUES) == {"default/b": 1}
     assert within(MAX_VALUES + 1) == {}
+
+
+def test_expressions_without_values_count_as_values() -> None:
+    """disruptions:bounds"""
+
+    def within(count: int) -> dict[str, int]:
+        listed = [{"key": "app", "operator": "DoesNotExist"}] * count
+        return allowances(told(told(Tables(), pods(1)), budget(1, matchExpressions=listed)))
+
+    assert within(MAX_VALUES) == {"default/b": 1}
+    assert within(MAX_VALUES + 1) == {}
+
+
+def test_only_the_first_budgets_that_do_not_count_are_reported() -> None:
+    """disruptions:bounds"""
+
+    def reported(count: int) -> list[str]:
+        tables = Tables()
+        for number in range(count):
+            told(tables, budget(1, f"b{number:03}", matchLabels=too_many_labels(1)))
+        return [problem.subject for problem in tables.snapshot(NOW_NS).problems]
+
+    first = [f"PodDisruptionBudget/default/b{number:03}" for number in range(MAX_REPORTED)]
+    assert reported(MAX_REPORTED) == first
+    assert reported(MAX_REPORTED + 1) == [*first, "Namespace/default"]
+    assert reported(MAX_REPORTED + 90) == [*first, "Namespace/default"]
+
+
+def too_many_labels(factor: int) -> dict[str, str]:
+    return {f"label-{number}": "x" for number in range((MAX_LABELS + 1) * factor)}
+
+
+def test_a_selector_that_is_too_large_is_measured_once_and_not_kept() -> None:
+    """disruptions:bounds"""
+    (raw,) = budget(1, matchLabels=too_many_labels(100)).objects
+    item = decode_object(raw)
+    assert isinstance(item, PodDisruptionBudget)
+    kept = read_budget(item)
+    assert (kept.selector, kept.labels) == (None, frozenset())
+    assert "its selector reads 1700 labels, at most 16" in kept.excess
+
+
+def test_a_changed_budget_costs_the_same_among_many() -> None:
+    """disruptions:bounds: which budgets count is chosen when a cycle asks, not with each change."""
+
+    def calls(others: int) -> int:
+        tables = Tables()
+        for number in range(others):
+            told(tables, budget(1, f"b{number:03}", matchLabels=too_many_labels(1)))
+        tables.snapshot(NOW_NS)
+        (change,) = (decode_object(raw) for raw in budget(3, "z").objects)
+        count = count_calls(lambda: tables.apply(change))
+        assert allowances(told(tables, pods(5))) == {"default/z": 3}
+        return count
+
+    assert calls(300) == calls(3)
+
+
+def test_a_cycle_chooses_only_where_a_budget_has_changed() -> None:
+    """disruptions:bounds"""
+
+    def calls(others: int) -> int:
+        tables = Tables()
+        for number in range(others):
+            told(tables, budget(1, f"b{number:03}"))
+        tables.snapshot(NOW_NS)
+        told(tables, budget(1, namespace="other"))
+        return count_calls(lambda: tables.snapshot(NOW_NS))
+
+    assert calls(40) == calls(4)

@@ -7,6 +7,10 @@ Only namespaces with budgets are counted, from the first time a cycle asks for t
 The status of a budget follows our evictions with a delay.  So a budget also allows no more evictions than it has
 running pods beyond those it desires: pods whose eviction is under way do not run here any more.
 
+Tenants choose how many budgets there are, how large, and how often they change.  So a selector is measured once, when
+its budget is read, and one that is too large is not kept; which budgets count is chosen once per cycle, and only in
+namespaces where a budget has changed.
+
 Statements: disruptions:count, disruptions:bounds.
 """
 
@@ -27,8 +31,10 @@ from pykai.core.model.tasks import Task
 #: Budgets of a namespace that count, in the order of their names, and labels that they may read together.
 MAX_BUDGETS = 50
 MAX_LABELS = 16
-#: Values that the expressions of a selector may list.
+#: Values that the expressions of a selector may list; an expression without values counts as one.
 MAX_VALUES = 50
+#: Budgets of a namespace that are reported one by one.
+MAX_REPORTED = 10
 
 #: Values of the labels that the budgets of a namespace read, in the order of `NamespaceBudgets.labels`.
 LabelValues = tuple[str | None, ...]
@@ -44,6 +50,10 @@ class DisruptionBudget(NamedTuple):
     allowed: int
     #: pods that have to stay healthy
     desired_healthy: int
+    #: the labels that its selector reads
+    labels: frozenset[str] = frozenset()
+    #: which bound its selector exceeds by itself, "" for none
+    excess: str = ""
 
 
 def read_budget(item: PodDisruptionBudget) -> DisruptionBudget:
@@ -52,29 +62,42 @@ def read_budget(item: PodDisruptionBudget) -> DisruptionBudget:
     observed = status.observed_generation >= meta.generation
     allowed = max(0, status.disruptions_allowed) if observed else 0
     key = object_key(meta.namespace, meta.name)
-    return DisruptionBudget(key, item.spec.selector, allowed, max(0, status.desired_healthy))
+    selector = item.spec.selector
+    labels = _labels_read(selector)
+    if excess := _own_excess(selector, labels):
+        return DisruptionBudget(key, None, 0, 0, excess=excess)
+    return DisruptionBudget(key, selector, allowed, max(0, status.desired_healthy), labels)
 
 
-def _labels_read(selector: LabelSelector | None) -> set[str]:
+def _labels_read(selector: LabelSelector | None) -> frozenset[str]:
     if selector is None:
-        return set()
-    return {*selector.match_labels, *(requirement.key for requirement in selector.match_expressions)}
+        return frozenset()
+    return frozenset((*selector.match_labels, *(requirement.key for requirement in selector.match_expressions)))
 
 
-def _excess(selector: LabelSelector | None, chosen: int, read: set[str]) -> str:
+def _own_excess(selector: LabelSelector | None, labels: frozenset[str]) -> str:
+    """Which bound a selector exceeds by itself, "" for none."""
+    if len(labels) > MAX_LABELS:
+        return f"its selector reads {len(labels)} labels, at most {MAX_LABELS} are allowed"
+    values = sum(max(1, len(each.values)) for each in selector.match_expressions) if selector is not None else 0
+    return f"its selector lists {values} values, at most {MAX_VALUES} are allowed" if values > MAX_VALUES else ""
+
+
+def _excess(budget: DisruptionBudget, chosen: int, read: set[str]) -> str:
     """Which bound a budget exceeds after so many others, which read these labels; "" for none."""
     if chosen >= MAX_BUDGETS:
         return f"its namespace has more than {MAX_BUDGETS} PodDisruptionBudgets, of which the first by name count"
-    if (labels := len(read | _labels_read(selector))) > MAX_LABELS:
+    if budget.excess:
+        return budget.excess
+    if (labels := len(read | budget.labels)) > MAX_LABELS:
         return f"the budgets of its namespace up to this one read {labels} labels, at most {MAX_LABELS} are allowed"
-    values = sum(len(each.values) for each in selector.match_expressions) if selector is not None else 0
-    return f"its selector lists {values} values, at most {MAX_VALUES} are allowed" if values > MAX_VALUES else ""
+    return ""
 
 
 class NamespaceBudgets:
     """The budgets of one namespace."""
 
-    __slots__ = ("_by_key", "budgets", "labels", "problems", "running")
+    __slots__ = ("_by_key", "budgets", "has_more_problems", "labels", "problems", "running")
 
     def __init__(self) -> None:
         self._by_key: dict[str, DisruptionBudget] = {}
@@ -84,8 +107,13 @@ class NamespaceBudgets:
         self.labels: tuple[str, ...] = ()
         #: running pods by these labels, None = not counted yet
         self.running: dict[LabelValues, int] | None = None
-        #: key of a budget that does not count -> why
+        #: key of a budget that does not count -> why, for the first `MAX_REPORTED`
         self.problems: dict[str, str] = {}
+        #: whether more budgets do not count
+        self.has_more_problems = False
+
+    def __bool__(self) -> bool:
+        return bool(self._by_key)
 
     def set(self, key: str, budget: DisruptionBudget | None) -> bool:
         """Add, replace or remove a budget; whether that changes anything."""
@@ -96,22 +124,25 @@ class NamespaceBudgets:
             del self._by_key[key]
         else:
             self._by_key[key] = budget
-        self._choose_budgets()
         return True
 
-    def _choose_budgets(self) -> None:
+    def choose(self) -> None:
         """Take budgets in the order of their names as long as they are within bounds."""
         chosen: list[DisruptionBudget] = []
         read: set[str] = set()
-        self.problems = {}
+        self.problems, self.has_more_problems = {}, False
         for key in sorted(self._by_key):
             budget = self._by_key[key]
-            problem = _excess(budget.selector, len(chosen), read)
-            if problem:
+            problem = _excess(budget, len(chosen), read)
+            if not problem:
+                chosen.append(budget)
+                read |= budget.labels
+            elif len(self.problems) < MAX_REPORTED:
                 self.problems[key] = f"{problem}; evictions ignore the budget"
             else:
-                chosen.append(budget)
-                read |= _labels_read(budget.selector)
+                self.has_more_problems = True
+                if len(chosen) >= MAX_BUDGETS:
+                    break
         self.budgets = tuple(chosen)
         labels = tuple(sorted(read))
         if labels != self.labels:
@@ -153,10 +184,12 @@ class NamespaceBudgets:
 class BudgetIndex:
     """The budgets of the cluster; false while there is none."""
 
-    __slots__ = ("_by_namespace",)
+    __slots__ = ("_by_namespace", "_changed")
 
     def __init__(self) -> None:
         self._by_namespace: dict[str, NamespaceBudgets] = {}
+        #: namespaces whose budgets have changed since the last choice
+        self._changed: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._by_namespace)
@@ -172,16 +205,32 @@ class BudgetIndex:
                 return False
             known = self._by_namespace[namespace] = NamespaceBudgets()
         changed = known.set(key, budget)
-        if not known.budgets and not known.problems:
+        if changed:
+            self._changed.add(namespace)
+        if not known:
             del self._by_namespace[namespace]
         return changed
+
+    def choose(self) -> list[str]:
+        """Choose the budgets that count; the namespaces where that was due."""
+        namespaces = sorted(self._changed)
+        self._changed.clear()
+        for namespace in namespaces:
+            if (known := self._by_namespace.get(namespace)) is not None:
+                known.choose()
+        return namespaces
 
     def problems(self, namespace: str) -> list[Problem]:
         """The budgets of a namespace that do not count, and why."""
         known = self._by_namespace.get(namespace)
         if known is None:
             return []
-        return [Problem(f"PodDisruptionBudget/{key}", "spec", text) for key, text in sorted(known.problems.items())]
+        found = [Problem(f"PodDisruptionBudget/{key}", "spec", text) for key, text in known.problems.items()]
+        if known.has_more_problems:
+            # Without a number: it would be another problem with every budget.
+            text = f"more PodDisruptionBudgets do not count than the {MAX_REPORTED} that are reported"
+            found.append(Problem(f"Namespace/{namespace}", "", f"{text}; evictions ignore them"))
+        return found
 
     def count(self, task: Task, sign: int) -> None:
         """A task comes (1) or goes (-1)."""

@@ -169,7 +169,6 @@ class Tables:
         if self.disruption_budgets.set(namespace, key, budget):
             # Budgets are read only together with the running work that they protect.
             self._changes.running_changed()
-            self._problems.set(f"PodDisruptionBudget/{namespace}", self.disruption_budgets.problems(namespace))
 
     def assume(self, pod_key: str, status: TaskStatus | None) -> None:
         """Hold a pod in a state its object does not show yet (an eviction under way); None ends that.
@@ -439,6 +438,8 @@ class Tables:
         """Count what has changed and drop unused shapes; needed where no snapshots are taken."""
         if self._group_table.refresh():
             self._changes.waiting_changed()
+        for namespace in self.disruption_budgets.choose():
+            self._problems.set(f"PodDisruptionBudget/{namespace}", self.disruption_budgets.problems(namespace))
         if len(self.shapes.shapes) > self._max_shapes:
             used = {task.shape for task in self._tasks.values()} | {self._unreadable_shape}
             self.shapes.retain_only(used)
