@@ -10,7 +10,7 @@ import pytest
 from pykai.core.model.status import TaskStatus
 from pykai.core.policy import DisruptionMode
 from pykai.core.report.sentences import no_eviction_text
-from tests.core.builders import Cluster, Result
+from tests.core.builders import Cluster, Result, timestamp_before
 from tests.core.eviction.searching import new, old, searching
 
 PREFER, STRICT, IGNORE = DisruptionMode.PREFER, DisruptionMode.STRICT, DisruptionMode.IGNORE
@@ -56,6 +56,14 @@ def test_jobs_within_their_budgets_go_first() -> None:
 def test_a_budget_is_exceeded_where_nothing_else_suffices() -> None:
     assert victims(web_budget(full("batch", "web")), gpu=2) == ["batch-0", "web-0"]
     assert victims(web_budget(full("web"))) == ["web-0"]
+
+
+def test_a_job_that_is_no_victim_spends_nothing() -> None:
+    """The youngest job has just started: a minimum run time protects it, and the allowance is for the next one."""
+    built = full("batch", "web-a", gpus=3).queue("q", preemptMinRuntime="60s")
+    started = {"annotations": {"kai.scheduler/last-start-timestamp": timestamp_before(10)}}
+    runs(built, "web-b", group_spec=started)
+    assert victims(web_budget(built, allowed=1)) == ["web-a-0"]
 
 
 def test_budgets_do_not_change_the_order_of_priorities() -> None:

@@ -73,11 +73,14 @@ class DisruptionLedger:
         """Whether the namespace of a gang has budgets."""
         return gang.group.namespace in self._index
 
-    def worst_first(self, queue: int, line: UnitLine) -> Iterator[EvictionUnit]:
-        """The units of a leaf queue in the order of eviction, computed as it is read; its line has the worst last."""
+    def worst_first(self, queue: int, line: UnitLine, accepts: Callable[[Gang], bool]) -> Iterator[EvictionUnit]:
+        """The units of acceptable gangs of a leaf queue in the order of eviction, computed as it is read.
+
+        Its line has the worst last.  A gang that is no victim in this search spends nothing of a budget.
+        """
         order = _LineOrder(self, self._evicted_pods())
         self._protected[queue] = order.protected
-        return order.worst_first(line)
+        return order.worst_first(item for item in reversed(line) if accepts(item[2].gang))
 
     def objection(self, losses: Iterable[tuple[Gang, list[Loss]]]) -> OverBudget | None:
         """The budget that a set of victims exceeds, where budgets are strict; the victims are evicted in the state."""
@@ -171,9 +174,9 @@ class _LineOrder:
         self.protected: list[ProtectedGang] = []
         self._protected_keys: set[str] = set()
 
-    def worst_first(self, line: UnitLine) -> Iterator[EvictionUnit]:
+    def worst_first(self, line: Iterable[UnitItem]) -> Iterator[EvictionUnit]:
         """Of each priority the units within budgets, then the others, without those that strict budgets forbid."""
-        for _, items in groupby(reversed(line), key=_priority):
+        for _, items in groupby(line, key=_priority):
             beyond = []
             for _, _, unit in items:
                 if self._is_within(unit):

@@ -27,12 +27,11 @@ def _sum(a: QueueAmounts, b: QueueAmounts) -> QueueAmounts:
 class _LeafVictims:
     """A leaf as a source of victims."""
 
-    __slots__ = ("_accepts", "_units", "seen", "unit")
+    __slots__ = ("_units", "seen", "unit")
 
-    def __init__(self, units: Iterator[EvictionUnit], accepts: Callable[[Gang], bool]) -> None:
-        #: worst first
+    def __init__(self, units: Iterator[EvictionUnit]) -> None:
+        #: acceptable ones, worst first
         self._units = units
-        self._accepts = accepts
         #: gangs yielded
         self.seen: set[str] = set()
         #: the next unit, None after the last
@@ -40,13 +39,8 @@ class _LeafVictims:
         self.advance()
 
     def advance(self) -> None:
-        """Go to the next acceptable unit."""
-        accepts = self._accepts
-        for unit in self._units:
-            if accepts(unit.gang):
-                self.unit = unit
-                return
-        self.unit = None
+        """Go to the next unit."""
+        self.unit = next(self._units, None)
 
     @property
     def next_loss(self) -> QueueAmounts:
@@ -75,7 +69,7 @@ class VictimOrder:
         self._units: list[EvictionUnit] = []
         self._sources: dict[int, _LeafVictims] = {}
         for leaf in leaves:
-            source = _LeafVictims(victim_table.worst_first(leaf), accepts)
+            source = _LeafVictims(victim_table.worst_first(leaf, accepts))
             if source.unit is not None:
                 self._sources[leaf] = source
         self._roots = RankedSiblings(rules.queue_tie_in(state))

@@ -9,8 +9,7 @@ are listed again.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
-from operator import itemgetter
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -127,12 +126,12 @@ class VictimTable:
                 self._lines[queue].sort(key=_sort_key)
         return self._lines.get(queue, ())
 
-    def worst_first(self, queue: int) -> Iterator[EvictionUnit]:
-        """The units of a leaf queue in the order of eviction, as disruption budgets change it."""
+    def worst_first(self, queue: int, accepts: Callable[[Gang], bool]) -> Iterator[EvictionUnit]:
+        """The units of acceptable gangs of a leaf queue in the order of eviction, as disruption budgets change it."""
         line = self.units_of(queue)
         if self._disruptions is None or queue not in self._budgeted_queues:
-            return map(_unit, reversed(line))
-        return self._disruptions.worst_first(queue, line)
+            return (unit for _, _, unit in reversed(line) if accepts(unit.gang))
+        return self._disruptions.worst_first(queue, line, accepts)
 
     def _evictable_gangs(self, queue: int) -> Iterator[Gang]:
         """Gangs of a leaf queue that may be evicted: those that ran before the cycle, and those it placed."""
@@ -264,7 +263,6 @@ class VictimTable:
 
 
 #: The unit of an item.
-_unit = itemgetter(2)
 
 
 def _sort_key(item: UnitItem) -> tuple[UnitKey, int]:
