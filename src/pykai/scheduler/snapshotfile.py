@@ -109,6 +109,8 @@ _OUR_FLAGS = (
     "cpu-worker-node-label-key",
     "gpu-worker-node-label-key",
     "mig-worker-node-label-key",
+    "queue-admission-gating",
+    "queue-admission-reservation-timeout",
 )
 
 
@@ -220,6 +222,8 @@ def _flag_values(flags: Flags) -> dict[str, Any]:
         "cpu-worker-node-label-key": shard.cpu_worker_label,
         "gpu-worker-node-label-key": shard.gpu_worker_label,
         "mig-worker-node-label-key": shard.mig_label,
+        "queue-admission-gating": flags.admission_gating,
+        "queue-admission-reservation-timeout": f"{flags.admission_reservation_ns}ns",
     }
 
 

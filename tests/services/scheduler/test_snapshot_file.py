@@ -211,6 +211,14 @@ def test_flags_survive_a_file() -> None:
     assert (again.shard, again.profile, again.honour_preemption_policy) == (flags.shard, "kubernetes", True)
 
 
+def test_gating_survives_a_file() -> None:
+    """queues:Q-405: a replay without it would open every gate."""
+    given = {"queue-admission-gating": "true", "queue-admission-reservation-timeout": "3m"}
+    again = read_snapshot(snapshot_zip([], read_flags(given), {}, 5))
+    assert again.policy.admission_reservation_ns == 180 * 10**9
+    assert read_snapshot(snapshot_zip([], read_flags({}), {}, 5)).policy.admission_reservation_ns is None
+
+
 def test_the_turn_of_namespaces_survives_a_file() -> None:
     again = read_snapshot(
         snapshot_zip([], read_flags({}), {}, 5, resume={"crowd": "crowd/c2"}, nominated_groups=["a/b"])

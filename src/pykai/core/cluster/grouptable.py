@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from pykai.core.cluster.groupindex import GroupEntry, GroupIndex, HeldTasks, count_terminating
 from pykai.core.cluster.queueaccess import QueueAccessIndex
+from pykai.core.model.gates import Gate
 from pykai.core.model.groups import Group
 from pykai.core.model.nodes import NodeFacts
 from pykai.core.model.shapes import GpuKind, Shape
@@ -101,18 +102,13 @@ class GroupTable:
         vector = self._vectors[task.shape]
         if status is TaskStatus.PENDING:
             entry.pending += sign * task.for_this_scheduler
-            if entry.group is not None and task.subgroup not in entry.group.leaf_index:
-                # It can never be placed, so it is no demand (cycle:PG-4).
-                return
-            requested = entry.requested
-            requested[0] += sign * vector.cpu
-            requested[1] += sign * vector.memory
-            requested[2] += sign * task.shape.gpu_hundredths
-            if task.shape.gpu.kind is GpuKind.MEMORY:
-                entry.requested_mib += sign * task.shape.gpu.devices * task.shape.gpu.memory_mib
+            self._count_demand(entry, task, sign)
         elif status is TaskStatus.GATED:
             entry.gated += sign * task.for_this_scheduler
-            if task.held_by_queue and (entry.group is None or task.subgroup in entry.group.leaf_index):
+            if task.gate is Gate.OPENING:
+                # It was admitted: its demand must not vanish until the watch shows that (queues:Q-407).
+                self._count_demand(entry, task, sign)
+            elif task.held_by_queue and (entry.group is None or task.subgroup in entry.group.leaf_index):
                 requested_mib = 0
                 if task.shape.gpu.kind is GpuKind.MEMORY:
                     requested_mib = task.shape.gpu.devices * task.shape.gpu.memory_mib
@@ -126,6 +122,17 @@ class GroupTable:
         elif TERMINATING[status] and task.node:
             held = (vector.cpu, vector.memory, self._allocated_gpu_hundredths(task.shape, task.node))
             count_terminating(entry, held, sign, slow=task.terminates_slowly(self._stuck_after_ns))
+
+    def _count_demand(self, entry: GroupEntry, task: Task, sign: int) -> None:
+        """Add to or take from what a group requests; a stray can never be placed, so it is no demand (cycle:PG-4)."""
+        if entry.group is not None and task.subgroup not in entry.group.leaf_index:
+            return
+        vector, requested = self._vectors[task.shape], entry.requested
+        requested[0] += sign * vector.cpu
+        requested[1] += sign * vector.memory
+        requested[2] += sign * task.shape.gpu_hundredths
+        if task.shape.gpu.kind is GpuKind.MEMORY:
+            entry.requested_mib += sign * task.shape.gpu.devices * task.shape.gpu.memory_mib
 
     def _allocated_gpu_hundredths(self, shape: Shape, node: str) -> int:
         """Hundredths of a GPU a task has on its node (gpu:C-8; cycle:TSK-6; queues:Q-106)."""

@@ -229,7 +229,7 @@ class StatusTracker:
         diff: StatusDiff,
     ) -> None:
         """Compare a waiting group with what was published about it."""
-        if any(task.gate is Gate.OPENING for task in entry.tasks.values()):
+        if entry.gated and any(task.gate is Gate.OPENING for task in entry.tasks.values()):
             # It was admitted to its queue, and the watch does not show that yet.
             return
         tasks = [task for task in entry.tasks.values() if task.for_this_scheduler and task.status is TaskStatus.PENDING]
