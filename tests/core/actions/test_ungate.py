@@ -44,6 +44,16 @@ def admitted_at(age: float) -> dict[str, Any]:
     return {"annotations": {ADMITTED: timestamp_before(age)}}
 
 
+def ungated(
+    built: Cluster, name: str, pods: int = 1, *, age: float = 5, queue: str = "q", preemptible: bool = True, **how: Any
+) -> Cluster:
+    """A group of young pods that never had a gate."""
+    built.group(name, queue=queue, preemptibility="preemptible" if preemptible else "non-preemptible")
+    for index in range(pods):
+        built.pod(f"{name}-{index}", group=name, age=age, **how)
+    return built
+
+
 # queues:Q-406: quota for non-preemptible work, the limit for all
 
 
@@ -111,6 +121,13 @@ def test_the_minimum_of_a_gang_is_admitted_whole_or_not_at_all() -> None:
 
 def test_elastic_pods_are_admitted_one_by_one() -> None:
     assert opened(gated(limit=3).gang("job", 5, min=2, gpu=1, **HELD).schedule()) == ["job-0", "job-1", "job-2"]
+
+
+def test_a_group_is_served_a_hundred_times_in_a_cycle_at_most() -> None:
+    """The minimum of two, 99 pods one by one; the rest is for the next cycles, and other groups lose nothing."""
+    result = gated().gang("job", 150, min=2, gpu=1, **HELD).gang("other", 3, min=1, gpu=1, **HELD).schedule()
+    assert [sum(pod.startswith(name) for pod in opened(result)) for name in ("job-", "other-")] == [101, 3]
+    assert result.unscheduled("job") is None
 
 
 def test_the_minimum_is_that_of_the_subgroup_tree() -> None:
@@ -192,6 +209,38 @@ def test_a_gang_that_was_left_half_admitted_goes_first() -> None:
     assert opened(built.schedule()) == ["half-1", "half-2"]
 
 
+@pytest.mark.parametrize(
+    ("how", "first"),
+    [
+        (admitted_at(5), "half-1"),
+        # It came without a gate: no scheduler has left it half admitted.
+        ({}, "urgent-0"),
+        (admitted_at(-100), "urgent-0"),
+        (admitted_at(1_000_000), "urgent-0"),
+        ({**admitted_at(5), "scheduler": "other"}, "urgent-0"),
+    ],
+)
+def test_a_pod_without_a_gate_does_not_take_its_gang_past_the_line(how: dict[str, Any], first: str) -> None:
+    """queues:Q-408"""
+    built = on(cluster().queue("q", admissionGating=True), actions=("ungate",)).priority_class("high", 90)
+    built.group("half", minMember=2).pod("half-0", group="half", gpu=1, age=3600, **how)
+    built.pod("half-1", group="half", gpu=1, **HELD)
+    built.gang("urgent", gpu=1, priority="high", preemptible=True, **HELD)
+    assert opened(built.schedule())[0] == first
+
+
+def test_a_time_of_admission_counts_once_it_has_come() -> None:
+    """A gang that is taken over from the last cycle sees the time of this one."""
+    built = on(cluster().queue("q", limit=1, admissionGating=True), actions=("ungate",)).priority_class("high", 90)
+    built.group("half", minMember=2).pod("half-0", group="half", age=3600, **admitted_at(-100))
+    built.pod("half-1", group="half", gpu=1, **HELD)
+    built.gang("urgent", gpu=1, priority="high", preemptible=True, **HELD)
+    tables, memory, policy = built.tables(), CycleMemory(), built.policy()
+    for seconds, pod in ((0, "urgent-0"), (100, "half-1")):
+        plan = schedule(tables.snapshot(NOW_NS + seconds * S), policy, memory)
+        assert [item.pod for item in plan.ungates or ()] == [pod]
+
+
 def test_a_gang_that_runs_and_grows_does_not_go_first() -> None:
     built = on(cluster(nodes=1, gpus=8).queue("q", limit=2, admissionGating=True)).priority_class("high", 90)
     built.group("grows", minMember=1).pod("grows-0", group="grows", gpu=1, on="node-0")
@@ -232,6 +281,44 @@ def test_pods_that_were_admitted_and_wait_hold_a_reservation(how: dict[str, Any]
             "q quota has reached the allowable limit of GPUs. Limit is 1 GPUs, currently 0 GPUs allocated and workload "
             "requested 1 GPUs. 1 GPUs are reserved for pods that were admitted and wait for a node"
         )
+
+
+@pytest.mark.parametrize("preemptible", [True, False])
+def test_a_pod_that_its_queues_could_never_take_reserves_nothing(preemptible: bool) -> None:
+    """It came without a gate, and would keep out everything below the queue above."""
+    built = on(cluster().queue("root", quota=2, limit=4), actions=("ungate",))
+    built.queue("a", parent="root").queue("b", parent="root", admissionGating=True)
+    ungated(built, "huge", gpu=1_000_000, queue="a", preemptible=preemptible)
+    built.gang("job", 4, min=0, gpu=1, queue="b", preemptible=preemptible, **HELD)
+    assert len(opened(built.schedule())) == (4 if preemptible else 2)
+
+
+def test_pods_without_a_gate_reserve_no_more_than_their_own_queue_may_take() -> None:
+    built = on(cluster().queue("root", limit=4), actions=("ungate",))
+    built.queue("a", parent="root", limit=1).queue("b", parent="root", admissionGating=True)
+    ungated(built, "many", 8, gpu=1, queue="a").gang("job", 4, min=0, gpu=1, queue="b", **HELD)
+    assert len(opened(built.schedule())) == 3
+
+
+def test_admitted_pods_reserve_before_those_without_a_gate() -> None:
+    """An older pod without a gate takes nothing from what was promised."""
+    built = on(cluster().queue("q", limit=4, admissionGating=True), actions=("ungate",))
+    ungated(built, "older", gpu=1, age=500).gang("promised", gpu=4, **admitted_at(5))
+    assert opened(built.gang("job", gpu=1, **HELD).schedule()) == []
+
+
+def test_pods_without_a_gate_reserve_oldest_first() -> None:
+    for ages, count in (((400, 5), 0), ((5, 400), 3)):
+        built = on(cluster().queue("q", limit=4, admissionGating=True), actions=("ungate",))
+        ungated(ungated(built, "big", gpu=4, age=ages[0]), "small", gpu=1, age=ages[1])
+        assert len(opened(built.gang("job", 4, min=0, gpu=1, **HELD).schedule())) == count
+
+
+def test_a_pod_that_names_no_subgroup_of_its_group_reserves_nothing() -> None:
+    """cycle:PG-4: it is never placed."""
+    built = on(cluster().queue("q", limit=1, admissionGating=True), actions=("ungate",))
+    built.group("waits").pod("waits-0", group="waits", gpu=1, subgroup="none", **admitted_at(5))
+    assert opened(built.gang("job", gpu=1, **HELD).schedule()) == ["job-0"]
 
 
 def test_a_pod_that_pauses_after_a_failed_bind_keeps_its_reservation() -> None:

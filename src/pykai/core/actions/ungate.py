@@ -9,7 +9,9 @@ quota.  The action charges the ledger of the cycle and takes everything back at 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -28,11 +30,15 @@ from pykai.core.model.protected import protected_tasks
 from pykai.core.model.queuetree import GPU, QueueAmounts
 from pykai.core.model.shapes import GpuKind
 from pykai.core.model.status import QUEUE_ALLOCATED, TaskStatus
-from pykai.core.model.tasks import Task
+from pykai.core.model.tasks import Task, by_age
 from pykai.core.opencycle import Cycle
 from pykai.core.placing.capacity import over_capacity
 from pykai.core.queueing.queueledger import CapacityRefusal, QueueLedger
 from pykai.core.report.decisions import BrokenTree, NoQueue, NotLeafQueue, NotReady, OverCapacity, Refusal, Ungate
+
+#: How often a group is served in one cycle: its minimum, then a pod or a whole subgroup each time.  Every turn
+#: evaluates the subgroup tree, so one group must not take thousands; the next cycles go on.
+MAX_TURNS: Final = 100
 
 
 def ungate(cycle: Cycle, action: Action) -> None:
@@ -54,7 +60,7 @@ def ungate(cycle: Cycle, action: Action) -> None:
         partly: list[AdmissionGang] = []
         others: list[AdmissionGang] = []
         for gang in gangs:
-            (partly if gang.partly_admitted else others).append(gang)
+            (partly if gang.is_partly_admitted(snapshot.now_ns) else others).append(gang)
         for each in (partly, others):
             _admit(cycle, action, each, charges)
     finally:
@@ -163,23 +169,47 @@ class _Charges:
 
 
 def _charge_reservations(cycle: Cycle, charges: _Charges, reservation_ns: int) -> None:
-    """Charge pods that no gate holds and that still wait, as long as their reservation lasts (queues:Q-406)."""
+    """Charge pods that no gate holds and that still wait, as long as their reservation lasts (queues:Q-406).
+
+    A pod that was admitted has passed the check of its queues.  One that never had a gate has not: it reserves only
+    what its queues could still take, or a request that can never be placed would keep out everything beside it.
+    """
     snapshot, state = cycle.context.snapshot, cycle.state
-    tree, vectors, gpu_mib = snapshot.tree, snapshot.vectors, cycle.context.largest_gpu_mib
+    tree = snapshot.tree
+    never_admitted: list[tuple[Task, Group, int, bool]] = []
     for entry in snapshot.group_index.waiting.values():
         group = entry.group
-        if group is None or (queue := tree.rows.get(group.queue)) is None:
+        if group is None or group.tree_error or (queue := tree.rows.get(group.queue)) is None or tree.children[queue]:
             continue
-        reserving = [task for task in entry.tasks.values() if _is_reserving(state, task, reservation_ns)]
+        leaves = group.leaf_index
+        reserving = [
+            task
+            for task in entry.tasks.values()
+            # A stray is never placed (cycle:PG-4).
+            if task.subgroup in leaves and _is_reserving(state, task, reservation_ns)
+        ]
         if not reserving:
             continue
-        non_preemptible = _non_preemptible_keys(cycle, entry, group, reserving)
+        keys = _non_preemptible_keys(cycle, entry, group, reserving)
         for task in reserving:
-            amounts = vectors[task.shape].amounts
-            gpu = task.shape.gpu
-            if gpu.kind is GpuKind.MEMORY and gpu_mib:
-                amounts = (amounts[0], amounts[1], amounts[2] + 100.0 * gpu.devices * gpu.memory_mib / gpu_mib)
-            charges.add(tree.chains[queue], amounts, non_preemptible=task.key in non_preemptible)
+            if task.was_admitted(snapshot.now_ns):
+                charges.add(tree.chains[queue], _amounts_of(cycle, task), non_preemptible=task.key in keys)
+            else:
+                never_admitted.append((task, group, queue, task.key in keys))
+    never_admitted.sort(key=lambda item: by_age(item[0]))
+    for task, group, queue, non_preemptible in never_admitted:
+        chain, amounts = tree.chains[queue], _amounts_of(cycle, task)
+        if state.ledger.check_capacity(chain, amounts, non_preemptible, preemptor=group.uid) is None:
+            charges.add(chain, amounts, non_preemptible=non_preemptible)
+
+
+def _amounts_of(cycle: Cycle, task: Task) -> QueueAmounts:
+    """What a task requests, gpu-memory converted by the largest GPU (queues:Q-202)."""
+    amounts, gpu = cycle.context.snapshot.vectors[task.shape].amounts, task.shape.gpu
+    gpu_mib = cycle.context.largest_gpu_mib
+    if gpu.kind is GpuKind.MEMORY and gpu_mib:
+        return (amounts[0], amounts[1], amounts[2] + 100.0 * gpu.devices * gpu.memory_mib / gpu_mib)
+    return amounts
 
 
 def _is_reserving(state: State, task: Task, reservation_ns: int) -> bool:
@@ -192,9 +222,9 @@ def _is_reserving(state: State, task: Task, reservation_ns: int) -> bool:
         return False
     if state.status_of(task) not in (TaskStatus.PENDING, TaskStatus.GATED):
         return False
-    since_ns = task.admitted_ns
-    if since_ns is None or not task.creation_ns <= since_ns <= state.snapshot.now_ns:
-        since_ns = task.creation_ns
+    since_ns = task.creation_ns
+    if task.admitted_ns is not None and task.was_admitted(state.snapshot.now_ns):
+        since_ns = task.admitted_ns
     return not state.passed(since_ns + reservation_ns)
 
 
@@ -228,6 +258,7 @@ def _admit(cycle: Cycle, action: Action, gangs: list[AdmissionGang], charges: _C
         context.policy.queue_depth.get(action.name),
     )
     walk = cycle.gangs.queue_walk(lines, version=lambda: charges.version)
+    turns: Counter[str] = Counter()
     while (popped := walk.pop()) is not None:
         gang = by_key[popped.key]
         batches, amounts = _next_tasks(cycle, gang), _requested(cycle, gang)
@@ -242,7 +273,8 @@ def _admit(cycle: Cycle, action: Action, gangs: list[AdmissionGang], charges: _C
             _record(cycle, task, gang.group.queue)
         charges.add(gang.chain, amounts, non_preemptible=non_preemptible)
         gang.admit(batches)
-        if _next_tasks(cycle, gang):
+        turns[gang.key] += 1
+        if turns[gang.key] < MAX_TURNS and _next_tasks(cycle, gang):
             walk.push(gang)
 
 

@@ -15,10 +15,14 @@ from pykai.core.model.status import ALIVE, TaskStatus
 class AdmissionGang(Gang):
     """A gang of which tasks are admitted instead of placed."""
 
-    __slots__ = ()
+    __slots__ = ("first_admitted_ns",)
+
+    #: the earliest admission of a task of it, None if none was admitted; may be in the future
+    first_admitted_ns: int | None
 
     def _count_tasks(self) -> None:
         index = self.group.leaf_index
+        admitted: list[int] = []
         for task in self.entry.tasks.values():
             position = index.get(task.subgroup)
             if position is None or not ALIVE[task.status]:
@@ -32,11 +36,17 @@ class AdmissionGang(Gang):
                 leaf.gated += 1
             else:
                 leaf.active_allocated += 1
+                since_ns = task.admitted_ns
+                if since_ns is not None and task.for_this_scheduler and task.was_admitted(since_ns):
+                    admitted.append(since_ns)
+        self.first_admitted_ns = min(admitted, default=None)
 
-    @property
-    def partly_admitted(self) -> bool:
-        """Whether a part of its minimum was admitted and the rest was not: a scheduler died (queues:Q-408)."""
-        return not self.satisfied and any(leaf.active_allocated for leaf in self.leaves)
+    def is_partly_admitted(self, now_ns: int) -> bool:
+        """Whether a part of its minimum was admitted and the rest was not: a scheduler died (queues:Q-408).
+
+        Only pods with a time of admission count: one that came without a gate must not take its gang past the line.
+        """
+        return self.first_admitted_ns is not None and self.first_admitted_ns <= now_ns and not self.satisfied
 
     def admit(self, batches: list[Batch]) -> None:
         """Count tasks as admitted."""

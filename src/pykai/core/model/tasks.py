@@ -100,6 +100,10 @@ class Task:
         """Whether the gate of its queue, and nothing else, keeps the pod from being scheduled (queues:Q-406)."""
         return self.gate is Gate.QUEUE and self.status is TaskStatus.GATED and self.for_this_scheduler
 
+    def was_admitted(self, now_ns: int) -> bool:
+        """Whether the pod has a time of admission that can be true: not before its creation, nor in the future."""
+        return self.admitted_ns is not None and self.creation_ns <= self.admitted_ns <= now_ns
+
     def terminates_slowly(self, stuck_after_ns: int) -> bool:
         """Whether the pod terminates slowly: it is stuck, or another client gave it a long grace period."""
         if not TERMINATING[self.status]:
