@@ -11,10 +11,12 @@ from pykai.api import names
 from pykai.api.core import Namespace
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue
-from pykai.kube.resources import NAMESPACES
+from pykai.kube.resources import NAMESPACES, QUEUES
 from pykai.webhooks.handlers import ReviewHandlers, object_handlers, pod_handlers
+from pykai.webhooks.options import make_admission, read_options
 from pykai.webhooks.queueaccess import QueueAccessCheck, queue_of_group, queue_of_pod
 from pykai.webhooks.reviews import ReviewAnswer, ReviewRequest
+from pykai.webhooks.server import AdmissionServer
 from pykai.webhooks.table import VALIDATE_POD_GROUPS, VALIDATE_PODS
 from pykai.webhooks.topologylookups import TopologyLookups
 from tests.webhooks.test_gpusharing import a_pod
@@ -123,3 +125,17 @@ def test_pods_of_other_schedulers_are_not_checked() -> None:
     pod = a_pod(labels={names.QUEUE_LABEL: "vision"}, schedulerName="default-scheduler")
     request = ReviewRequest("u", "CREATE", "b", "p", object=pod)
     assert not asyncio.run(handlers()[VALIDATE_PODS.path](request)).refusal
+
+
+def test_the_label_of_the_queue_can_be_another() -> None:
+    """access:admission: `--queue-label-key`, as for the scheduler."""
+    runtime = runtime_of_nothing()
+    server, *_ = make_admission(runtime, read_options({"queue-label-key": "team"}))
+    assert isinstance(server, AdmissionServer)
+    queues = runtime.caches.store(QUEUES, Queue)
+    queues.assume(Queue(metadata=ObjectMeta(name="vision", annotations=LISTS["vision"])))
+    queues.synced.set()
+    validate = server._handlers[VALIDATE_PODS.path]
+    for label, refused in (("team", True), (names.QUEUE_LABEL, False)):
+        request = ReviewRequest("u", "CREATE", "b", "p", object=a_pod(labels={label: "vision"}))
+        assert bool(asyncio.run(validate(request)).refusal) == refused

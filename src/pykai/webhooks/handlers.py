@@ -58,7 +58,8 @@ def pod_handlers(
         privileged = is_privileged(request.user, request.groups)
         problem = pod_problem(request.object, request.old_object, privileged=privileged, rules=rules)
         if not problem and access is not None and is_for_scheduler(request.object, rules):
-            queue, old_queue = queue_of_pod(request.object), queue_of_pod(request.old_object or {})
+            objects = (request.object, request.old_object or {})
+            queue, old_queue = (queue_of_pod(each, access.queue_label) for each in objects)
             problem = await access.problem(request.namespace, queue, old_queue)
         return ReviewAnswer(problem)
 

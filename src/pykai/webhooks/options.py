@@ -208,7 +208,7 @@ def make_admission(
     gating = None
     if options.queues_gated:
         gating = GatingRules(lookups.is_gated, options.rules.scheduler_name, options.queue_label)
-    access = QueueAccessCheck(runtime)
+    access = QueueAccessCheck(runtime, options.queue_label)
     handlers = {
         **pod_handlers(options.rules, access, gating=gating),
         **object_handlers(TopologyLookups(runtime), access),

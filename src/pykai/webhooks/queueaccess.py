@@ -29,11 +29,11 @@ from pykai.webhooks.fields import object_at, texts_at
 _SYNC_LIMIT_S: Final = 2.0
 
 
-def queue_of_pod(pod: Mapping[str, Any]) -> str:
+def queue_of_pod(pod: Mapping[str, Any], queue_label: str = names.QUEUE_LABEL) -> str:
     """The queue that a pod names itself; "" if only its owners can tell (workloads:DF-5)."""
     metadata = object_at(pod, "metadata")
     labels = texts_at(metadata, "labels")
-    queue = labels.get(names.QUEUE_LABEL)
+    queue = labels.get(queue_label)
     if queue is not None:
         return queue
     project = labels.get(names.PROJECT_LABEL, "")
@@ -52,7 +52,9 @@ def queue_of_group(group: Mapping[str, Any]) -> str:
 class QueueAccessCheck:
     """Reads queues, and namespaces where a list selects them."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, queue_label: str = names.QUEUE_LABEL) -> None:
+        #: the label of a pod that names its queue
+        self.queue_label = queue_label
         self._caches = runtime.caches
         self._queues = runtime.caches.store(QUEUES, Queue)
         self._namespaces: Store[Namespace] | None = None
