@@ -104,9 +104,9 @@ class Intake:
         self.group_intake = GroupIntake(self.groups, self._start_times, self.sanitising_problems, self.queue)
         self._shard = shard
         self._caches = caches
-        self._subscribe(queues)
+        self._subscribe(queues, namespaces)
 
-    def _subscribe(self, queues: Store[Queue]) -> None:
+    def _subscribe(self, queues: Store[Queue], namespaces: Store[Namespace]) -> None:
         self._add_store(self.pods).subscribe(self._on_pod)
         self._add_store(self.groups).subscribe(self.group_feed.publish)
         self.group_feed.subscribe(GroupStage.INTAKE, self.group_intake.on_change)
@@ -118,6 +118,7 @@ class Intake:
         for resource, kind in REQUIRED_KINDS:
             self._take_in(self._caches.store(resource, kind))
         queues.subscribe(self.pod_intake.on_queue_change)
+        namespaces.subscribe(self.pod_intake.on_namespace_change)
         for resource, kind in OPTIONAL_KINDS:
             self._take_in(self._caches.store(resource, kind, optional=True))
 

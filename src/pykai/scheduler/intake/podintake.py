@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from pykai.api.core import Node, Pod
+from pykai.api.core import Namespace, Node, Pod
 from pykai.api.scheduling import PodGroup, Queue
 from pykai.kube.store import Change, Store
 from pykai.scheduler.intake.changes import pod_differs
@@ -43,6 +43,7 @@ class PodIntake:
     def on_change(self, change: Change[Pod]) -> None:
         """Handle a change of a pod."""
         key, pod = change.key, change.new
+        self._stand_ins.on_pod_change(change)
         if pod is None:
             self._problems.record(f"Pod/{key}", ())
             self._evictions.on_pod_change(key, None)
@@ -66,6 +67,10 @@ class PodIntake:
     def on_queue_change(self, change: Change[Queue]) -> None:
         """Handle a change of a queue: the same for the pods in it."""
         self._apply_each(self._stand_ins.on_queue_change(change))
+
+    def on_namespace_change(self, change: Change[Namespace]) -> None:
+        """Handle a change of a namespace: the same for its pods."""
+        self._apply_each(self._stand_ins.on_namespace_change(change))
 
     def on_group_change(self, change: Change[PodGroup]) -> None:
         """Handle a change of a PodGroup: its pods may need a stand-in, or none any more."""

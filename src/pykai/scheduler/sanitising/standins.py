@@ -6,9 +6,10 @@ pod grouper away.  So the engine sees a stand-in: a PodGroup of this one pod, in
 with the pod's priority class.  It is never written; it ends when the pod is deleted or gets a PodGroup.
 
 A PodGroup that moves to another node pool, or to a queue that does not exist, is not charged here either, and its
-tenant can write both; one that moves to a queue which its namespace may not use would be charged to others.  The pods
+tenant can write both; one that names a queue which its namespace may not use would be charged to others.  The pods
 on our nodes then stay in the last queue of the group that this scheduler has seen; the group itself, with its waiting
-pods, is taken as it is.
+pods, is taken as it is.  Where access is withdrawn from a group that was charged, its pods stay charged there; pods
+that come to the group later are not.
 
 Subtle: pods and PodGroups come over two watches, so at the start every pod may seem to have none.  Stand-ins are made
 after `start`, when the lists are complete.  Only nodes of this shard count: each scheduler sees all pods.
@@ -19,7 +20,7 @@ Statements: trust:ungrouped, access:charges.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -36,6 +37,9 @@ from pykai.kube.store import Change, Store
 
 #: index of the pods: the node they are on
 PODS_BY_NODE = "pods by node"
+
+
+_NEVER_CHARGED: Final = ("", PodGroupSpec())
 
 
 class StandInChange(NamedTuple):
@@ -69,14 +73,25 @@ class StandInGroups:
         self._stand_ins: dict[str, PodGroup] = {}
         #: key of a PodGroup -> its uid, and its spec when it was last charged
         self._last_charged: dict[str, tuple[str, PodGroupSpec]] = {}
+        #: keys of pods that came to their PodGroup while its queue was closed to them
+        self._latecomers: set[str] = set()
         pods.index(PODS_BY_NODE, lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
 
     def start(self) -> list[Pod]:
         """Start to check pods; returns those that already need a stand-in."""
-        self._started = True
-        for key, group in zip(self._groups.keys(), self._groups.values(), strict=True):
-            self._remember_if_charged(key, group)
+        if not self._started:
+            self._started = True
+            self._remember_groups()
         return [pod for pod in self._pods.values() if self._needs_stand_in(pod)]
+
+    def _remember_groups(self) -> None:
+        """Take groups that run as charged to the queue that they name: their access may have been withdrawn."""
+        running = {_group_key(pod) for pod in self._pods.values() if self._is_ours(pod) and not has_ended(pod)}
+        for key, group in zip(self._groups.keys(), self._groups.values(), strict=True):
+            if key in running and self._names_queue_here(group):
+                self._last_charged[key] = (group.metadata.uid, group.spec)
+            else:
+                self._remember_if_charged(key, group)
 
     def groups(self) -> Collection[PodGroup]:
         """All stand-ins."""
@@ -115,6 +130,9 @@ class StandInGroups:
     def on_group_change(self, change: Change[PodGroup]) -> bool:
         """Note whether a PodGroup is charged; True if its pods have to be checked again."""
         old, new = change.old, change.new
+        if not self._started:
+            # The lists of queues and namespaces may be incomplete.
+            return False
         if new is None:
             self._last_charged.pop(change.key, None)
             return True
@@ -126,8 +144,10 @@ class StandInGroups:
         if not self._started:
             return ()
         if change.old is not None and change.new is not None:
-            texts = (access_texts(each.metadata.annotations) for each in (change.old, change.new))
-            return () if len(set(texts)) == 1 else self._pods_with_stand_in()
+            access = {
+                (each.spec.parent_queue, access_texts(each.metadata.annotations)) for each in (change.old, change.new)
+            }
+            return () if len(access) == 1 else self._pods_with_stand_in()
         named = self._groups.values()
         groups = {
             object_key(each.metadata.namespace, each.metadata.name): each
@@ -136,7 +156,31 @@ class StandInGroups:
         }
         for key, group in groups.items():
             self._remember_if_charged(key, group)
-        return [pod for pod in self._pods.values() if pod.spec.node_name and _group_key(pod) in groups]
+        in_queue = [pod for pod in self._pods.values() if pod.spec.node_name and _group_key(pod) in groups]
+        # A queue that comes or goes may close or open those below it.
+        return in_queue + self._pods_with_stand_in()
+
+    def on_namespace_change(self, change: Change[Namespace]) -> Iterable[Pod]:
+        """Pods to check again because the labels of their namespace may select it for other queues than before."""
+        old, new = change.old, change.new
+        if not self._stand_ins or (old and old.metadata.labels) == (new and new.metadata.labels):
+            return ()
+        return [pod for pod in self._pods_with_stand_in() if pod.metadata.namespace == change.key]
+
+    def on_pod_change(self, change: Change[Pod]) -> None:
+        """Note whether a pod came to its PodGroup while the queue of the group was closed to it (access:charges)."""
+        old, new = change.old, change.new
+        if not self._started or new is None:
+            self._latecomers.discard(change.key)
+            return
+        if old is not None and old.metadata.uid == new.metadata.uid and _group_key(old) == _group_key(new):
+            return
+        key = _group_key(new)
+        group = self._groups.get(key)
+        if group is not None and not self._may_use(new.metadata.namespace, self._charged_queue(key, group)):
+            self._latecomers.add(change.key)
+        else:
+            self._latecomers.discard(change.key)
 
     def _pods_with_stand_in(self) -> list[Pod]:
         return [pod for key in self._stand_ins if (pod := self._pods.get(key)) is not None]
@@ -149,22 +193,23 @@ class StandInGroups:
         return is_charged
 
     def _is_charged(self, group: PodGroup) -> bool:
-        return (
-            self._shard.covers(group.metadata)
-            and group.spec.queue in self._queues
-            and not self._moved_to_closed_queue(group)
-        )
+        return self._names_queue_here(group) and not self._is_closed_to(group)
 
-    def _moved_to_closed_queue(self, group: PodGroup) -> bool:
-        """Whether a group was charged elsewhere and now names a queue that its namespace may not use.
+    def _names_queue_here(self, group: PodGroup) -> bool:
+        return self._shard.covers(group.metadata) and group.spec.queue in self._queues
 
-        Where access to its queue was withdrawn it has not moved, and is charged as before.
+    def _is_closed_to(self, group: PodGroup) -> bool:
+        """Whether a group names a queue that its namespace may not use, and that it was not charged to when it might.
+
+        Where access to its queue was withdrawn, it is charged as before (access:withdrawn).
         """
-        meta = group.metadata
-        uid, spec = self._last_charged.get(object_key(meta.namespace, meta.name), ("", group.spec))
-        return (
-            uid == meta.uid and spec.queue != group.spec.queue and not self._may_use(meta.namespace, group.spec.queue)
-        )
+        meta, queue = group.metadata, group.spec.queue
+        uid, spec = self._last_charged.get(object_key(meta.namespace, meta.name), _NEVER_CHARGED)
+        return (uid != meta.uid or spec.queue != queue) and not self._may_use(meta.namespace, queue)
+
+    def _charged_queue(self, key: str, group: PodGroup) -> str:
+        uid, spec = self._last_charged.get(key, _NEVER_CHARGED)
+        return spec.queue if uid == group.metadata.uid else group.spec.queue
 
     def _may_use(self, namespace: str, queue: str) -> bool:
         known = self._namespaces.get(namespace)
@@ -181,13 +226,26 @@ class StandInGroups:
 
     def _needs_stand_in(self, pod: Pod) -> bool:
         node = pod.spec.node_name
-        if not self._started or not node or pod.spec.scheduler_name != self._shard.scheduler_name or has_ended(pod):
+        if not self._started or not node or has_ended(pod):
             return False
-        group = self._groups.get(_group_key(pod))
-        if group is not None and self._is_charged(group):
+        key = _group_key(pod)
+        group = self._groups.get(key)
+        if not self._is_ours(pod) and (group is None or not self._names_queue_here(group)):
+            # Without a PodGroup, pods of other schedulers are charged to no queue.
+            return False
+        if group is not None and self._remember_if_charged(key, group) and not self._is_latecomer(pod, group):
             return False
         where = self._nodes.get(node)
         return where is not None and self._shard.covers_node(where.metadata)
+
+    def _is_ours(self, pod: Pod) -> bool:
+        return bool(pod.spec.node_name) and pod.spec.scheduler_name == self._shard.scheduler_name
+
+    def _is_latecomer(self, pod: Pod, group: PodGroup) -> bool:
+        key = _key(pod)
+        if key in self._latecomers and self._may_use(pod.metadata.namespace, group.spec.queue):
+            self._latecomers.remove(key)
+        return key in self._latecomers
 
     def _stand_in(self, pod: Pod) -> PodGroup:
         meta, shard = pod.metadata, self._shard
@@ -209,16 +267,18 @@ class StandInGroups:
         )
 
     def _queue_of(self, pod: Pod) -> str:
-        """The queue that the label of a pod names, if its namespace may use it (access:charges)."""
-        queue = pod.metadata.labels.get(self._shard.queue_label)
-        return queue if queue and self._may_use(pod.metadata.namespace, queue) else names.DEFAULT_QUEUE
+        """The queue that the label of a pod names, or the default one; "" if its namespace may use neither
+        (access:charges)."""
+        named = pod.metadata.labels.get(self._shard.queue_label)
+        queues = (named, names.DEFAULT_QUEUE)
+        return next((queue for queue in queues if queue and self._may_use(pod.metadata.namespace, queue)), "")
 
     def _last_spec(self, pod: Pod) -> PodGroupSpec | None:
         """The spec of an existing PodGroup when it was last charged, for one pod of it."""
         key = _group_key(pod)
         group = self._groups.get(key)
-        uid, spec = self._last_charged.get(key, ("", PodGroupSpec()))
-        if group is None or group.metadata.uid != uid:
+        uid, spec = self._last_charged.get(key, _NEVER_CHARGED)
+        if group is None or group.metadata.uid != uid or _key(pod) in self._latecomers:
             return None
         return PodGroupSpec(
             min_member=1,
