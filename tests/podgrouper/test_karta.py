@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
+from weakref import ref
 
 import pytest
 from msgspec.structs import replace
 
 from pykai.api.core import Pod
 from pykai.dev.groupingcases import RecordedReaders
+from pykai.podgrouper.karta.answers import MAX_ANSWERS, RememberedAnswers
 from pykai.podgrouper.karta.compiled import KartaError, compile_karta
 from pykai.podgrouper.karta.definition import Karta
 from pykai.podgrouper.kinds import grouper_for
@@ -269,6 +272,59 @@ def test_an_expression_that_takes_too_long_refuses_the_workload() -> None:
     with pytest.raises(GroupingError, match="too many steps"):
         grouped(pod(), trial(list=[1]), readers=readers)
     assert grouped(pod(), trial("2", list=[1]), readers=readers).min_available == 2
+
+
+class WatchedSpec(dict[str, Any]):
+    """The spec of a workload, of which a test can see when it is freed."""
+
+
+def test_a_refused_workload_is_not_kept_in_memory() -> None:
+    """workloads:KT-3: the text of the refusal is remembered, not the frames that raised it."""
+    readers = RecordedReaders(groupers={TRIAL: karta_grouper(karta(component("a", ".spec.n"), podGroup={"name": "g"}))})
+
+    def refuse(top: Owner) -> None:
+        with pytest.raises(GroupingError, match="is no number of pods"):
+            grouped(pod(), top, readers=readers)
+
+    spec = WatchedSpec(n="many")
+    freed = ref(spec)
+    top = trial()
+    refuse(Owner(top.api_version, top.kind, top.metadata, {"spec": spec}))
+    del spec
+    gc.collect()
+    assert freed() is None
+    refuse(trial(n=1))
+
+
+def test_answers_are_bounded_in_bytes() -> None:
+    """workloads:KT-3: ids of instances and refusals are as long as tenants make them."""
+    answers = RememberedAnswers(max_bytes=10_000)
+    for number in range(100):
+        answers.put(("u", str(number), "ids a"), ("x" * 500,))
+        answers.put(("u", str(number), "pods a"), "no " * 100)
+        assert answers.size <= 10_000
+    assert 2 <= len(answers) <= 8
+    assert answers.get(("u", "99", "ids a")) == ("x" * 500,)
+    with pytest.raises(GroupingError, match="no no"):
+        answers.get(("u", "99", "pods a"))
+    assert answers.get(("u", "0", "ids a")) is None
+
+
+def test_an_answer_that_is_too_large_is_not_remembered() -> None:
+    """workloads:KT-3."""
+    answers = RememberedAnswers(max_bytes=10_000)
+    for _ in range(2):
+        answers.put(("u", "1", "ids a"), ("x",) * 1000)
+        assert (len(answers), answers.size) == (0, 0)
+
+
+def test_answers_are_bounded_in_number() -> None:
+    """workloads:KT-3."""
+    answers = RememberedAnswers()
+    for number in range(MAX_ANSWERS + 1):
+        answers.put(("u", str(number), "pods a"), (1,))
+    assert len(answers) == MAX_ANSWERS
+    assert answers.get(("u", "0", "pods a")) is None
 
 
 @pytest.mark.parametrize(

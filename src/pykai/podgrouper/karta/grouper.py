@@ -13,25 +13,20 @@ Subtle:
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from pykai.api.core import Pod
 from pykai.api.scheduling import MOST_SUBGROUPS, SubGroup, TopologyConstraint
 from pykai.podgrouper.defaults import default_metadata
 from pykai.podgrouper.jq import Budget, Expression, JqError, Json
+from pykai.podgrouper.karta.answers import Answer, RememberedAnswers
 from pykai.podgrouper.karta.compiled import CACHED_POD_FIELDS, CompiledComponent, CompiledKarta, CompiledMember
 from pykai.podgrouper.karta.definition import KartaPodGroup, KartaSubGroup, KartaTopology
 from pykai.podgrouper.karta.scale import WorkloadScale
 from pykai.podgrouper.metadata import GroupingError, GroupingSettings, Metadata, ObjectName, Owner, Readers
 from pykai.podgrouper.ownerspec import SUB_GROUP_NAME, is_object_name
-
-#: Numbers of workloads that a grouper remembers.
-_MAX_REMEMBERED: Final = 4096
-
-_Numbers = tuple[int, ...] | tuple[str, ...]
 
 
 class KartaGrouper:
@@ -41,7 +36,7 @@ class KartaGrouper:
         self.karta = karta
         self._needs_whole_pod = not all(each.reads_only(CACHED_POD_FIELDS) for each in karta.pod_expressions())
         #: by the workload's uid and resource version, and by what was asked: the answer or the refusal
-        self._remembered: OrderedDict[tuple[str, ...], _Numbers | GroupingError] = OrderedDict()
+        self._remembered = RememberedAnswers()
 
     def __call__(
         self, top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: GroupingSettings, readers: Readers
@@ -138,22 +133,22 @@ class KartaGrouper:
         found = self._recall(top, f"ids {component}", lambda scale: scale.instance_ids(component))
         return cast("tuple[str, ...]", found)
 
-    def _recall(self, top: Owner, asked: str, answer: Callable[[WorkloadScale], _Numbers]) -> _Numbers:
+    def _recall(self, top: Owner, asked: str, answer: Callable[[WorkloadScale], Answer]) -> Answer:
         """What was asked of a workload, evaluated once for each version of it."""
         key = (top.metadata.uid, top.metadata.resource_version, asked)
         found = self._remembered.get(key)
-        if found is None:
-            try:
-                found = answer(WorkloadScale(self.karta, _plain(top.body)))
-            except GroupingError as error:
-                found = error
-            if all(key):
-                self._remembered[key] = found
-                if len(self._remembered) > _MAX_REMEMBERED:
-                    self._remembered.popitem(last=False)
-        if isinstance(found, GroupingError):
-            raise GroupingError(str(found))
-        return found
+        if found is not None:
+            return found
+        outcome: Answer | str
+        try:
+            outcome = answer(WorkloadScale(self.karta, _plain(top.body)))
+        except GroupingError as error:
+            outcome = str(error)
+        if all(key):
+            self._remembered.put(key, outcome)
+        if isinstance(outcome, str):
+            raise GroupingError(outcome)
+        return outcome
 
     def _error(self, reason: str) -> GroupingError:
         return GroupingError(f"Karta {self.karta.name}: {reason}")
