@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +16,14 @@ from pykai.api.decode import decode_as
 from pykai.api.scheduling import PodGroup
 from pykai.api.workloadapi import KubernetesPodGroup, KubernetesWorkload
 from pykai.dev.groupingcases import RecordedReaders
+from pykai.kube import resources
+from pykai.kube.reflector import WatchEvent
+from pykai.kube.store import Store
 from pykai.podgrouper.grouping import needs_grouping
+from pykai.podgrouper.lookups import BY_ORIGIN, index_pods
 from pykai.podgrouper.metadata import GroupingError, GroupingSettings, KubernetesGang, Metadata
 from pykai.podgrouper.origins import MissingGang, Origin, origin_keys, refuse_foreign_group
+from tests.calls import count_calls
 from tests.podgrouper.groupings import grouped, owner, pod
 
 ON = GroupingSettings(workload_api=True, kueue_pod_groups=True)
@@ -43,9 +49,9 @@ def in_group(name: str = "g", **more: Any) -> Pod:
     return changed(made, spec=changed(made.spec, scheduling_group=PodSchedulingGroup(pod_group_name=name)))
 
 
-def in_kueue_group(name: str = "k", count: str | None = "3", phase: str = "Pending", **more: Any) -> Pod:
+def in_kueue_group(group: str = "k", count: str | None = "3", phase: str = "Pending", **more: Any) -> Pod:
     annotations = {} if count is None else {COUNT: count}
-    made = pod(labels={"kueue.x-k8s.io/pod-group-name": name}, annotations=annotations, **more)
+    made = pod(labels={"kueue.x-k8s.io/pod-group-name": group}, annotations=annotations, **more)
     return changed(made, status=changed(made.status, phase=phase))
 
 
@@ -291,6 +297,53 @@ def test_a_pod_group_of_kueue_is_a_group() -> None:
     assert grouped(in_kueue_group(), readers=joined, settings=ON).owner.uid == "first"
 
 
+class IndexedReaders(RecordedReaders):
+    """Readers that count pods as the service does."""
+
+    def __init__(self, *pods: Pod, **more: Any) -> None:
+        super().__init__(**more)
+        self.store: Store[Pod] = Store(resources.PODS, Pod)
+        self._version = 0
+        index_pods(self.store, ON)
+        for each in pods:
+            self.happens("ADDED", each)
+
+    def happens(self, type_: str, one: Pod) -> None:
+        self._version += 1
+        said = changed(one, metadata=changed(one.metadata, resource_version=str(self._version)))
+        self.store.apply_event(WatchEvent(type_, msgspec.Raw(msgspec.json.encode(said))))
+
+    def count_of_origin(self, key: str) -> int:
+        return self.store.count_by_index(BY_ORIGIN, key)
+
+
+def test_succeeded_pods_are_counted_while_pods_come_and_go() -> None:
+    """kueue:pod-groups."""
+
+    def minimum() -> int:
+        return grouped(in_kueue_group(), readers=readers, settings=ON).min_available
+
+    readers = IndexedReaders(in_kueue_group(name="p1"), in_kueue_group(name="p2", phase="Succeeded"))
+    assert minimum() == 2
+    readers.happens("MODIFIED", in_kueue_group(name="p1", phase="Succeeded"))
+    assert minimum() == 1
+    readers.happens("DELETED", in_kueue_group(name="p1", phase="Succeeded"))
+    assert minimum() == 2
+
+
+def test_a_pod_costs_the_same_in_a_large_pod_group_of_kueue() -> None:
+    """kueue:pod-groups: ten thousand pods with one label must not cost a step for each pair of them."""
+
+    def calls(pods: int) -> int:
+        others = [in_kueue_group(name=f"p{number}", phase="Succeeded", by=JOB) for number in range(pods)]
+        # The group of the owner exists, so it is also asked whether pods of the gang are in it already.
+        readers = IndexedReaders(*others, groups={"ns/pg-train-J": existing()})
+        one = in_kueue_group(by=JOB)
+        return count_calls(lambda: grouped(one, JOB, readers=readers, settings=ON))
+
+    assert calls(200) == calls(2)
+
+
 @pytest.mark.parametrize("count", [None, "", "0", "-1", "many", "9" * 20])
 def test_a_pod_group_of_kueue_without_a_count_is_refused(count: str | None) -> None:
     """kueue:pod-groups."""
@@ -308,6 +361,14 @@ def test_a_pod_without_owners_follows_its_gang() -> None:
 
 
 def test_pods_are_found_by_gang_and_by_its_object() -> None:
-    assert set(origin_keys(referring("w", replica="1"), ON)) == {"ns/Workload/w", "ns/Workload/w/workers/1"}
+    assert origin_keys(referring("w", replica="1"), ON) == ("ns/Workload/w",)
+    assert origin_keys(referring("w", replica="1", annotations={GROUP: "g"}), ON) == (
+        "ns/Workload/w",
+        "ns/Workload/w/workers/1 in g",
+    )
+    assert origin_keys(in_kueue_group(phase="Succeeded"), ON) == (
+        "ns/KueuePodGroup/k",
+        "ns/KueuePodGroup/k succeeded",
+    )
     assert origin_keys(in_group(), ON) == ("ns/PodGroup/g",)
     assert origin_keys(pod(), ON) == ()

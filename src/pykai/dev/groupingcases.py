@@ -40,7 +40,7 @@ from pykai.podgrouper.metadata import (
     ObjectNotRead,
     Owner,
 )
-from pykai.podgrouper.origins import origin_of
+from pykai.podgrouper.origins import origin_keys
 from pykai.podgrouper.owners import OwnerCache, find_owners
 from pykai.podgrouper.writes import group_patch, new_group, pod_patch
 
@@ -152,11 +152,10 @@ class RecordedReaders:
         """See `metadata.Readers`."""
         return kind in self.gang_kinds
 
-    def pods_of_origin(self, namespace: str, identity: str) -> Collection[Pod]:
+    def count_of_origin(self, key: str) -> int:
         """See `metadata.Readers`."""
-        found = (pod for pod in self.cluster_pods if pod.metadata.namespace == namespace)
         everything = GroupingSettings(workload_api=True, kueue_pod_groups=True)
-        return [pod for pod in found if (one := origin_of(pod, everything)) is not None and one.identity == identity]
+        return sum(key in origin_keys(pod, everything) for pod in self.cluster_pods)
 
     def topologies_with_level(self, label: str) -> Collection[str]:
         """See `metadata.Readers`."""

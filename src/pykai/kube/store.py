@@ -131,6 +131,10 @@ class Store(Generic[T]):
         row = self._indexes[name].rows.get(value)
         return list(row.values()) if row else ()
 
+    def count_by_index(self, name: str, value: str) -> int:
+        """How many objects the index has for this value, without a copy of them."""
+        return len(self._indexes[name].rows.get(value, ()))
+
     def subscribe(self, on_change: Callable[[Change[T]], None]) -> None:
         """Call for every change from now on, and at once for everything that is there."""
         self._subscribers.append(on_change)

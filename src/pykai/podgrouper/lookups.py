@@ -91,9 +91,9 @@ class Lookups:
         """See `metadata.Readers`."""
         return self.gangs.serves(kind)
 
-    def pods_of_origin(self, namespace: str, identity: str) -> Collection[Pod]:
+    def count_of_origin(self, key: str) -> int:
         """See `metadata.Readers`."""
-        return self.labelled_pods.by_index(BY_ORIGIN, f"{namespace}/{identity}")
+        return self.labelled_pods.count_by_index(BY_ORIGIN, key)
 
     def topologies_with_level(self, label: str) -> Collection[str]:
         """See `metadata.Readers`."""

@@ -166,8 +166,8 @@ class Readers(Protocol):
         """Whether the server has such gangs at all."""
         ...
 
-    def pods_of_origin(self, namespace: str, identity: str) -> Collection[Pod]:
-        """Pods of ours that name this group of another API, ended ones included."""
+    def count_of_origin(self, key: str) -> int:
+        """How many pods of ours have this key, ended ones included; see `origins.origin_keys`."""
         ...
 
     def topologies_with_level(self, label: str) -> Collection[str]:

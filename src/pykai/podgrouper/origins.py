@@ -89,12 +89,29 @@ def origin_of(pod: Pod, settings: GroupingSettings) -> Origin | None:
 
 
 def origin_keys(pod: Pod, settings: GroupingSettings) -> tuple[str, ...]:
-    """What pods are indexed by: the identity of their origin, and its object."""
+    """What pods are indexed by: the object of their origin, the group they are in, and whether they succeeded.
+
+    A gang may have thousands of pods, each of which is grouped: what is asked about all of them must be a count.
+    """
     origin = origin_of(pod, settings)
     if origin is None:
         return ()
     namespace = pod.metadata.namespace
-    return tuple({f"{namespace}/{origin.identity}", f"{namespace}/{origin.kind}/{origin.name}"})
+    keys = [f"{namespace}/{origin.kind}/{origin.name}"]
+    if group := pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION):
+        keys.append(_key_in_group(namespace, origin, group))
+    if pod.status.phase == "Succeeded":
+        keys.append(_key_of_succeeded(namespace, origin))
+    return tuple(keys)
+
+
+def _key_in_group(namespace: str, origin: Origin, group: str) -> str:
+    # No identity holds a space.
+    return f"{namespace}/{origin.identity} in {group}"
+
+
+def _key_of_succeeded(namespace: str, origin: Origin) -> str:
+    return f"{namespace}/{origin.identity} succeeded"
 
 
 def is_in_origin_group(pod: Pod, settings: GroupingSettings) -> bool:
@@ -153,10 +170,7 @@ def _stays_in_own_group(meta: Metadata, pod: Pod, origin: Origin, existing: PodG
     if pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION) == meta.name:
         return True
     # Once the group of the gang exists, all new pods join it.
-    return existing is None and any(
-        each.metadata.annotations.get(names.POD_GROUP_ANNOTATION) == meta.name
-        for each in readers.pods_of_origin(meta.namespace, origin.identity)
-    )
+    return existing is None and readers.count_of_origin(_key_in_group(meta.namespace, origin, meta.name)) > 0
 
 
 def _with_gang(
@@ -219,5 +233,4 @@ def _kueue_minimum(pod: Pod, origin: Origin, readers: Readers) -> int:
     if total is None or total < 1:
         where = object_key(pod.metadata.namespace, pod.metadata.name)
         raise GroupingError(f"Pod {where}: metadata.annotations[{key}]: {text!r} is not a number of pods")
-    pods = readers.pods_of_origin(pod.metadata.namespace, origin.identity)
-    return max(1, total - sum(each.status.phase == "Succeeded" for each in pods))
+    return max(1, total - readers.count_of_origin(_key_of_succeeded(pod.metadata.namespace, origin)))
