@@ -331,6 +331,8 @@ EVENT_NOT_READY: Final = "NotReady"
 # Ours: the namespace may not use the queue.
 EVENT_QUEUE_ACCESS_DENIED: Final = "QueueAccessDenied"
 EVENT_ADMITTED: Final = "Admitted"
+# Ours: the API server refuses to remove the gate of a queue from a pod.
+EVENT_ADMISSION_REFUSED: Final = "AdmissionRefused"
 EVENT_STALE_JOB: Final = "StaleJob"
 EVENT_BOUND: Final = "Bound"
 EVENT_BINDING_ERROR: Final = "BindingError"

@@ -26,9 +26,9 @@ def behind(*gates: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def gated_cluster(*, limit: float = 1) -> AsyncIterator[SchedulerCluster]:
+async def gated_cluster(*, limit: float = 1, speed: float = 1.0) -> AsyncIterator[SchedulerCluster]:
     """A node with four GPUs, and a queue that gates."""
-    async with scheduler_cluster() as lab:
+    async with scheduler_cluster(speed=speed) as lab:
         await lab.node("a", gpus=4)
         await lab.queue("gated", parent="department", limit=limit, admissionGating=True)
         yield lab
@@ -170,6 +170,43 @@ async def test_a_patch_that_fails_is_repeated(answer: Any) -> None:
         async with lab.scheduler(**ON):
             await lab.until_bound("job", 1)
         assert len(lab.faults.written("PATCH", POD)) == 2
+
+
+TOO_LONG = refusal(422, "Invalid", "metadata.annotations: Too long: must have at most 262144 bytes")
+
+
+async def test_a_pod_whose_patch_is_invalid_pauses_and_holds_no_quota() -> None:
+    """It has no space for the annotation: others get the quota, and it is not written again and again."""
+    async with gated_cluster() as lab:
+        lab.faults.refuse("PATCH", r"/pods/full-0$", TOO_LONG)
+        await job(lab, "full")
+        async with lab.scheduler(**ON) as scheduler:
+            assert await lab.wait_for_event("AdmissionRefused", "full-0") == (
+                "The API server refuses to remove the gate of pod default/full-0; next attempt in 5 s: "
+                "metadata.annotations: Too long: must have at most 262144 bytes"
+            )
+            await job(lab, "next")
+            await lab.until_bound("next", 1)
+            await scheduler.dispatcher.drain()
+            assert len(scheduler.intake.admissions) == 0
+        found = lab.pods.get("default/full-0")
+        assert found is not None
+        assert gates_of(lab, "full-0") == [GATE]
+        # A scheduler that stopped leaves no pause behind.
+        assert not scheduler.intake.admissions.resume("default/full-0", found.metadata.uid)
+
+
+async def test_after_its_pause_a_refused_pod_is_admitted_again() -> None:
+    """Every pause is longer than the last."""
+    async with gated_cluster(speed=50) as lab:
+        lab.faults.refuse("PATCH", r"/pods/full-0$", TOO_LONG, times=2)
+        await job(lab, "full")
+        async with lab.scheduler(**ON):
+            await lab.until_bound("full", 1)
+            await lab.events.wait_until(lambda _: len(lab.event_messages("AdmissionRefused")) == 2, 10)
+        found = sorted(lab.event_messages("AdmissionRefused"))
+        assert [text.partition(": ")[0].rpartition("attempt ")[2] for text in found] == ["in 10 s", "in 5 s"]
+        assert len(lab.faults.written("PATCH", r"/pods/full-0$")) == 3
 
 
 async def test_a_patch_whose_answer_is_lost_is_repeated_without_harm() -> None:

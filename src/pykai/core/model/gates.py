@@ -1,7 +1,8 @@
 """Scheduling gates of pods: that of queue admission gating, and those of others (queues:Q-405).
 
 While the scheduler writes that the gate of a queue is removed, its tables have `OPENING_GATE` in its place: the pod was
-admitted, but no API server would bind it yet.  No API server accepts a gate of that name.
+admitted, but no API server would bind it yet.  While the removal pauses because the server refuses it, they have
+`REFUSED_GATE`, which counts as foreign: nothing is decided about the pod.  No API server accepts gates of these names.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pykai.api.core import SchedulingGate
 from pykai.api.timestamp import TimestampError, parse_timestamp
 
 OPENING_GATE: Final = f"{names.ADMISSION_GATE} (being removed)"
+REFUSED_GATE: Final = f"{names.ADMISSION_GATE} (removal refused)"
 
 
 class Gate(IntEnum):

@@ -99,7 +99,7 @@ class Dispatcher:
         self._evictions = Evictions(
             pods, groups, requests, binds, statuses, status_events, metrics, deletions, binding, gangs
         )
-        self._ungating = Ungating(client, intake, status_events, metrics, in_flight=in_flight)
+        self._ungating = Ungating(client, intake, status_events, metrics, clock, in_flight=in_flight)
         self._failed_requests = FailedRequests(
             pods, requests, binds, shard, tasks, deletions, failed, backoff, binding, gangs
         )
@@ -137,6 +137,7 @@ class Dispatcher:
         """Start nothing more, and cancel writes in progress: the next leader resumes them."""
         self._failed_requests.leading = False
         self._backoff.stop()
+        self._ungating.stop()
         # The watches go on for a while; the next leader handles what they bring.
         self._gang_binding.stop()
         self._failed_binds.stop()

@@ -3,6 +3,9 @@
 The patch names the gate, so a gate that another program holds is left alone, and it can be repeated.  It also says when
 the pod was admitted: the reservation ends by that, and the next leader reads it.  A patch that fails is repeated after
 a pause; if it keeps failing it is given up, and the next cycle decides again.
+
+A patch that the server calls invalid would fail every time, for example because the annotations of the pod leave no
+space for one more.  The pod then stays out of the cycles, longer after every failure, and holds no quota meanwhile.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from pykai.api.keys import object_key
 from pykai.api.timestamp import format_timestamp
 from pykai.core.report.decisions import Ungate
 from pykai.kube import resources
+from pykai.kube.backoff import Backoff
 from pykai.kube.client import Client, PatchKind
-from pykai.kube.errors import KubeError, NotFound
+from pykai.kube.clock import Clock
+from pykai.kube.errors import Invalid, KubeError, NotFound
 from pykai.kube.limits import FairSemaphore
 from pykai.scheduler.dispatch.deletions import MAX_SERVER_FAILURES, retry_delay_s
 from pykai.scheduler.intake.assumptions import AssumptionEvent
@@ -25,9 +30,11 @@ from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.intake.operations import ApplyObject
 from pykai.scheduler.intake.pendingadmissions import has_queue_gate
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.status.statusevents import NORMAL, StatusEvents
+from pykai.scheduler.status.statusevents import NORMAL, WARNING, StatusEvents
 
 log = logging.getLogger(__name__)
+
+_REFUSED_BACKOFF = Backoff(5.0, 300.0)
 
 
 def ungating_patch(uid: str, admitted: str) -> dict[str, Any]:
@@ -47,6 +54,7 @@ class Ungating:
         intake: Intake,
         status_events: StatusEvents,
         metrics: SchedulerMetrics,
+        clock: Clock,
         *,
         in_flight: int,
     ) -> None:
@@ -55,7 +63,16 @@ class Ungating:
         self._admissions = intake.admissions
         self._status_events = status_events
         self._metrics = metrics
+        self._clock = clock
         self._slots = FairSemaphore(in_flight)
+        #: (key, uid) of a pod -> the end of its pause
+        self._pauses: dict[tuple[str, str], asyncio.TimerHandle] = {}
+
+    def stop(self) -> None:
+        """End all pauses."""
+        for (key, uid), timer in list(self._pauses.items()):
+            timer.cancel()
+            self._resume(key, uid)
 
     def assume(self, decision: Ungate, now_ns: int) -> str | None:
         """Count a pod as admitted; the time to write on it ("" = none), None if the pod or its gate is gone."""
@@ -87,6 +104,9 @@ class Ungating:
                 return
             except NotFound:
                 break
+            except Invalid as error:
+                self._pause(key, decision, error)
+                break
             except KubeError as error:
                 pod = self._pods.get(key)
                 if pod is None or pod.metadata.uid != uid:
@@ -103,6 +123,25 @@ class Ungating:
         if decision.queue:
             text = f"Pod {key} was admitted to queue {decision.queue}"
             self._status_events.pod_event(key, decision.uid, NORMAL, names.EVENT_ADMITTED, text)
+
+    def _pause(self, key: str, decision: Ungate, error: Invalid) -> None:
+        """Keep the pod out of the cycles for a while."""
+        pod = self._pods.get(key)
+        if pod is None or pod.metadata.uid != decision.uid:
+            return
+        delay_s = _REFUSED_BACKOFF.delay_s(self._admissions.pause(key, decision.uid))
+        self._pauses[key, decision.uid] = asyncio.get_running_loop().call_later(
+            self._clock.wall_s(delay_s), self._resume, key, decision.uid
+        )
+        text = f"The API server refuses to remove the gate of pod {key}; next attempt in {delay_s:g} s: {error}"
+        log.info("%s", text)
+        self._status_events.pod_event(key, decision.uid, WARNING, names.EVENT_ADMISSION_REFUSED, text)
+
+    def _resume(self, key: str, uid: str) -> None:
+        self._pauses.pop((key, uid), None)
+        pod = self._pods.get(key)
+        if self._admissions.resume(key, uid) and pod is not None:
+            self._pod_intake.apply(pod)
 
     def _give_up(self, key: str, uid: str) -> None:
         """Count the pod as its object shows it."""
