@@ -176,6 +176,7 @@ def _charge_reservations(cycle: Cycle, charges: _Charges, reservation_ns: int) -
     """
     snapshot, state = cycle.context.snapshot, cycle.state
     tree = snapshot.tree
+    admitted: list[tuple[Task, Group, int, bool]] = []
     never_admitted: list[tuple[Task, Group, int, bool]] = []
     for entry in snapshot.group_index.waiting.values():
         group = entry.group
@@ -192,11 +193,13 @@ def _charge_reservations(cycle: Cycle, charges: _Charges, reservation_ns: int) -
             continue
         keys = _non_preemptible_keys(cycle, entry, group, reserving)
         for task in reserving:
-            if task.was_admitted(snapshot.now_ns):
-                charges.add(tree.chains[queue], _amounts_of(cycle, task), non_preemptible=task.key in keys)
-            else:
-                never_admitted.append((task, group, queue, task.key in keys))
-    never_admitted.sort(key=lambda item: by_age(item[0]))
+            reservations = admitted if task.was_admitted(snapshot.now_ns) else never_admitted
+            reservations.append((task, group, queue, task.key in keys))
+    # In an order of their own: sums of fractions must not depend on the order in which pods arrived.
+    for reservations in (admitted, never_admitted):
+        reservations.sort(key=lambda item: by_age(item[0]))
+    for task, _, queue, non_preemptible in admitted:
+        charges.add(tree.chains[queue], _amounts_of(cycle, task), non_preemptible=non_preemptible)
     for task, group, queue, non_preemptible in never_admitted:
         chain, amounts = tree.chains[queue], _amounts_of(cycle, task)
         if state.ledger.check_capacity(chain, amounts, non_preemptible, preemptor=group.uid) is None:
@@ -235,7 +238,10 @@ def _non_preemptible_keys(cycle: Cycle, entry: GroupEntry, group: Group, reservi
     if group.preemptibility == names.SEMI_PREEMPTIBLE:
         tasks = entry.tasks.values()
         protected = protected_tasks(
-            group, tasks, cycle.gangs.task_order, lambda task: task.key in keys or QUEUE_ALLOCATED[task.status]
+            group,
+            tasks,
+            cycle.gangs.task_order,
+            lambda task: task.key in keys or QUEUE_ALLOCATED[cycle.state.status_of(task)],
         )
         return keys & {task.key for task in protected}
     return set() if snapshot.is_preemptible(group, snapshot.priority_of(group)) else keys
