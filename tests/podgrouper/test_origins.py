@@ -22,7 +22,7 @@ from pykai.kube.store import Store
 from pykai.podgrouper.grouping import needs_grouping
 from pykai.podgrouper.lookups import BY_ORIGIN, index_pods
 from pykai.podgrouper.metadata import GroupingError, GroupingSettings, KubernetesGang, Metadata
-from pykai.podgrouper.origins import MissingGang, Origin, origin_keys, refuse_foreign_group
+from pykai.podgrouper.origins import MissingGang, Origin, origin_keys, refuse_foreign_group, waiting_siblings_key
 from tests.calls import count_calls
 from tests.podgrouper.groupings import grouped, owner, pod
 
@@ -360,6 +360,13 @@ def test_a_pod_without_owners_follows_its_gang() -> None:
     assert not needs_grouping(ended, "kai-scheduler", ON)
 
 
+def test_pods_that_wait_are_found_by_one_that_has_succeeded() -> None:
+    """kueue:pod-groups."""
+    assert waiting_siblings_key(in_kueue_group(phase="Succeeded"), ON) in origin_keys(in_kueue_group(), ON)
+    assert waiting_siblings_key(in_kueue_group(), ON) is None
+    assert waiting_siblings_key(in_group(), ON) is None
+
+
 def test_pods_are_found_by_gang_and_by_its_object() -> None:
     assert origin_keys(referring("w", replica="1"), ON) == ("ns/Workload/w",)
     assert origin_keys(referring("w", replica="1", annotations={GROUP: "g"}), ON) == (
@@ -370,5 +377,6 @@ def test_pods_are_found_by_gang_and_by_its_object() -> None:
         "ns/KueuePodGroup/k",
         "ns/KueuePodGroup/k succeeded",
     )
+    assert origin_keys(in_kueue_group(), ON) == ("ns/KueuePodGroup/k", "ns/KueuePodGroup/k waiting")
     assert origin_keys(in_group(), ON) == ("ns/PodGroup/g",)
     assert origin_keys(pod(), ON) == ()

@@ -15,7 +15,6 @@ rewritten for each of the others.
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,13 +27,12 @@ from pykai.core.model.problems import Problem
 from pykai.podgrouper.defaults import overridden_by
 from pykai.podgrouper.kinds.pod import in_existing_group
 from pykai.podgrouper.metadata import GroupingError, GroupingSettings, Metadata, Owner, Readers
-from pykai.podgrouper.ownerspec import MAX_INT32, parse_int32
+from pykai.podgrouper.ownerspec import MAX_INT32, is_object_name, parse_int32
 
 WORKLOAD: Final = "Workload"
 POD_GROUP: Final = "PodGroup"
 KUEUE_POD_GROUP: Final = "KueuePodGroup"
 _LONGEST_NAME: Final = 253
-_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
 class MissingGang(GroupingError):
@@ -66,12 +64,12 @@ class Origin:
             KUEUE_POD_GROUP: ("kueue", self.name),
         }[self.kind]
         name = "-".join(filter(None, parts))
-        if not _OBJECT_NAME.fullmatch(name):
+        if len(name) > _LONGEST_NAME:
+            digest = hashlib.sha256(self.identity.encode()).hexdigest()[:12]
+            name = f"{name[: _LONGEST_NAME - 13].rstrip('-.')}-{digest}"
+        if not is_object_name(name):
             raise GroupingError(f"{self.kind} {self.name}: {name!r} cannot be the name of a PodGroup")
-        if len(name) <= _LONGEST_NAME:
-            return name
-        digest = hashlib.sha256(self.identity.encode()).hexdigest()[:12]
-        return f"{name[: _LONGEST_NAME - 13].rstrip('-.')}-{digest}"
+        return name
 
 
 def origin_of(pod: Pod, settings: GroupingSettings) -> Origin | None:
@@ -89,7 +87,7 @@ def origin_of(pod: Pod, settings: GroupingSettings) -> Origin | None:
 
 
 def origin_keys(pod: Pod, settings: GroupingSettings) -> tuple[str, ...]:
-    """What pods are indexed by: the object of their origin, the group they are in, and whether they succeeded.
+    """What pods are indexed by: the object of their origin, the group they are in, and whether they wait or succeeded.
 
     A gang may have thousands of pods, each of which is grouped: what is asked about all of them must be a count.
     """
@@ -102,7 +100,17 @@ def origin_keys(pod: Pod, settings: GroupingSettings) -> tuple[str, ...]:
         keys.append(_key_in_group(namespace, origin, group))
     if pod.status.phase == "Succeeded":
         keys.append(_key_of_succeeded(namespace, origin))
+    elif origin.kind == KUEUE_POD_GROUP and not pod.spec.node_name and pod.status.phase != "Failed":
+        keys.append(_key_of_waiting(namespace, origin))
     return tuple(keys)
+
+
+def waiting_siblings_key(pod: Pod, settings: GroupingSettings) -> str | None:
+    """The key of pods without a node that are in the group of a pod that has succeeded, if there can be any."""
+    origin = origin_of(pod, settings)
+    if origin is None or origin.kind != KUEUE_POD_GROUP or pod.status.phase != "Succeeded":
+        return None
+    return _key_of_waiting(pod.metadata.namespace, origin)
 
 
 def _key_in_group(namespace: str, origin: Origin, group: str) -> str:
@@ -112,6 +120,10 @@ def _key_in_group(namespace: str, origin: Origin, group: str) -> str:
 
 def _key_of_succeeded(namespace: str, origin: Origin) -> str:
     return f"{namespace}/{origin.identity} succeeded"
+
+
+def _key_of_waiting(namespace: str, origin: Origin) -> str:
+    return f"{namespace}/{origin.identity} waiting"
 
 
 def is_in_origin_group(pod: Pod, settings: GroupingSettings) -> bool:

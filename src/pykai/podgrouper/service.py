@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -57,7 +58,7 @@ from pykai.podgrouper.metadata import (
 )
 from pykai.podgrouper.oldestpods import OldestPods, group_key
 from pykai.podgrouper.options import FLAGS, PodGrouperOptions, selector_pairs
-from pykai.podgrouper.origins import KUEUE_POD_GROUP, MissingGang, origin_of
+from pykai.podgrouper.origins import KUEUE_POD_GROUP, MissingGang, origin_of, waiting_siblings_key
 from pykai.podgrouper.ownerreader import OwnerReader
 from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly, controller_reference, controller_uid
 from pykai.podgrouper.unknownkinds import UnknownKindReporter
@@ -175,6 +176,10 @@ class PodGrouper(ReconcilingService):
             self._failures.pop(change.key, None)
         elif self._needs_grouping(new) and not (old is not None and self._is_unchanged(old, new)):
             self._reconciler.enqueue(change.key)
+        elif (key := waiting_siblings_key(new, self._settings)) is not None:
+            # The minimum of the group follows what is left to do; one pod is enough to write it.
+            for pod in islice(self._pods.by_index(BY_ORIGIN, key), 1):
+                self._reconciler.enqueue(object_key(pod.metadata.namespace, pod.metadata.name))
 
     def _needs_grouping(self, pod: Pod) -> bool:
         return needs_grouping(pod, self._options.scheduler_name, self._settings) and self._in_namespace(

@@ -248,3 +248,18 @@ async def test_pods_of_a_kueue_pod_group_are_one_group() -> None:
             assert group["metadata"]["ownerReferences"][0]["name"] == "a"
             await place.client.delete(resources.PODS, "a", "default", grace_s=0)
             await place.groups.wait_until(owned_by("b"))
+
+
+async def test_the_minimum_of_a_kueue_pod_group_follows_what_is_left() -> None:
+    """kueue:pod-groups: a pod that waits does not wait for one that has succeeded."""
+    labels = {"kueue.x-k8s.io/pod-group-name": "k"}
+    annotations = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+    async with service_cluster(ROLE, Clock(speed=20)) as place:
+        await place.classes()
+        for name in ("a", "b"):
+            await place.pod(name, labels=labels, annotations=annotations)
+        async with place.running(grouper(kueue_pod_groups=True)):
+            await place.pods.wait_until(assigned("a"))
+            await place.pods.wait_until(assigned("b"))
+            await place.pod_status("a", phase="Succeeded")
+            await place.groups.wait_until(lambda groups: [each.spec.min_member for each in groups.values()] == [1])
