@@ -134,8 +134,15 @@ class BindAdmission:
                 del self._admitted[name]
 
     def _other_admitted(self, attempt: BindAttempt, node: str) -> list[BindAttempt]:
-        """The other attempts admitted to a node that the cache does not show yet."""
-        return [other for key, other in self._admitted.get(node, {}).items() if key != attempt.key]
+        """The other attempts admitted to a node that the cache does not show yet.
+
+        Another binder may have bound such a pod before it was admitted here: then the cache counts it already.
+        """
+        return [
+            other
+            for key, other in self._admitted.get(node, {}).items()
+            if key != attempt.key and not ((pod := self._pods.get(key)) is not None and pod.spec.node_name)
+        ]
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         if self._node_of_pod and change.key in self._node_of_pod and (change.new is None or change.new.spec.node_name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -283,3 +284,21 @@ def test_no_order_of_attempts_fills_a_gpu_beyond_its_memory(steps: list[tuple[in
         if leaves:
             room.release(one.key)
             del inside[one.key]
+
+
+def test_a_pod_that_another_binder_has_bound_is_counted_once() -> None:
+    """gpu:T-70: this binder tries the same request, and the next pod fits beside the first."""
+    pods: Store[Pod] = Store(PODS, Pod)
+    pods.index(GROUP_INDEX, lambda pod: gpu_groups(pod.metadata.labels))
+    room = BindAdmission(pods, BinderOptions())
+    first = attempt(0, 40, ["g"])
+    document = msgspec.to_builtins(first.pod)
+    document["metadata"]["labels"] = {names.GPU_GROUP_LABEL: "g"}
+    document["spec"]["nodeName"] = NODE.metadata.name
+    pods.begin_list()
+    pods.add_listed([msgspec.Raw(msgspec.json.encode(document))])
+    pods.end_list("1")
+    room.admit(first, NODE)
+    room.admit(attempt(1, 40, ["g"]), NODE)
+    with pytest.raises(BindFailure, match="is full"):
+        room.admit(attempt(2, 40, ["g"]), NODE)
