@@ -38,9 +38,11 @@ async def test_a_group_in_a_queue_of_others_waits_with_the_reason_until_it_is_al
             )
             (condition,) = next(iter(lab.groups.values())).status.scheduling_conditions
             assert [each.reason for each in condition.reasons] == ["QueueAccessDenied"]
-            await annotate(lab, "theirs", names=None, labels="team=red")
-            await lab.client.patch(resources.NAMESPACES, "default", {"metadata": {"labels": {"team": "red"}}})
+            await annotate(lab, "theirs", names=None, labels="floor=third")
+            await lab.client.patch(resources.NAMESPACES, "default", {"metadata": {"labels": {"floor": "third"}}})
             await lab.pods.wait_until(lambda store: any(each.spec.node_name for each in store.values()), 10)
+            # Namespaces of a real server outlive the test.
+            await lab.client.patch(resources.NAMESPACES, "default", {"metadata": {"labels": {"floor": None}}})
 
 
 async def test_pods_stay_charged_where_their_group_moves_to_a_queue_of_others() -> None:
