@@ -5,7 +5,7 @@ from __future__ import annotations
 from pykai.kube.resources import Resource
 from pykai.kube.store import Store
 from tests.services.podgrouper.grouped import assigned, definition, group_of, grouper, sweep
-from tests.services.servicecluster import Document, ServiceCluster
+from tests.services.servicecluster import Document, ServiceCluster, refusal
 
 UNKNOWN = "UnknownWorkloadKind"
 LOCKED = Resource("locked.example.com", "v1", "vaults", "Vault", True)
@@ -46,7 +46,9 @@ async def test_an_owner_that_may_not_be_read_is_reported(place: ServiceCluster) 
     owner = await place.create(LOCKED, "v")
     await place.pod("a", by=owner)
     await place.pod("b", by=owner)
-    async with place.running(grouper()):
+    wire = place.wire()
+    wire.fault = lambda request: refusal(403, "Forbidden") if "/vaults/" in request.path else None
+    async with place.running(grouper(), transport=wire):
         text = await place.wait_for_warning("v", UNKNOWN)
         await place.pods.wait_until(assigned("a", "b"))
     assert "may not read objects of the kind Vault of locked.example.com/v1" in text
