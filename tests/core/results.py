@@ -10,7 +10,7 @@ from pykai.core.ledgers.claims.ledger import ClaimLedger
 from pykai.core.ledgers.numa.ledger import ZoneLedger
 from pykai.core.ledgers.volumes.ledger import VolumeLedger
 from pykai.core.opencycle import Cycle
-from pykai.core.report.decisions import Bind, Evict, Nominate, NoPlace, Plan, Unscheduled
+from pykai.core.report.decisions import Bind, Evict, Nominate, NoPlace, Plan, Refusal, Unscheduled
 from pykai.core.report.sentences import group_text
 
 
@@ -118,6 +118,12 @@ class Result:
             if item.namespace == namespace and item.group == group:
                 return item
         return None
+
+    def refusals(self, group: str, namespace: str = "default") -> tuple[Refusal, ...]:
+        """Why a group waits, as records."""
+        record = self.unscheduled(group, namespace)
+        assert record is not None
+        return record.refusals
 
     def no_place(self, group: str, namespace: str = "default") -> NoPlace:
         """The only refusal of a group for which no node was found."""

@@ -115,7 +115,7 @@ def test_gpu_memory_counts_as_on_the_largest_gpu() -> None:
 def test_the_minimum_of_a_gang_is_admitted_whole_or_not_at_all() -> None:
     result = gated(limit=3).gang("big", 4, gpu=1, **HELD).gang("small", 2, gpu=1, **HELD).schedule()
     assert opened(result) == ["small-0", "small-1"]
-    (refusal,) = result.unscheduled("big").refusals  # type: ignore[union-attr]
+    (refusal,) = result.refusals("big")
     assert reason_of(refusal) == "OverLimit"
 
 
@@ -150,7 +150,7 @@ def test_a_gang_that_lost_a_pod_gets_its_replacement_admitted() -> None:
 def test_a_gang_that_lacks_pods_waits_without_a_verdict() -> None:
     result = gated().group("job", minMember=2).pod("job-0", group="job", **HELD).schedule()
     assert opened(result) == []
-    assert result.unscheduled("job").refusals == (NotReady("default", 2, 1, 1),)  # type: ignore[union-attr]
+    assert result.refusals("job") == (NotReady("default", 2, 1, 1),)
 
 
 # queues:Q-406: only pods of which ours is the only gate
@@ -277,7 +277,7 @@ def test_pods_that_were_admitted_and_wait_hold_a_reservation(how: dict[str, Any]
     result = built.schedule()
     assert len(opened(result)) == count
     if not count:
-        assert refusal_text(result.unscheduled("job").refusals[0]) == (  # type: ignore[union-attr]
+        assert refusal_text(result.refusals("job")[0]) == (
             "q quota has reached the allowable limit of GPUs. Limit is 1 GPUs, currently 0 GPUs allocated and workload "
             "requested 1 GPUs. 1 GPUs are reserved for pods that were admitted and wait for a node"
         )
@@ -401,7 +401,7 @@ def test_without_its_queue_a_group_stays_gated_and_says_so(actions: tuple[str, .
     """queues:Q-408"""
     result = on(cluster().gang("job", queue="gone", **HELD), actions=actions).schedule()
     assert opened(result) == []
-    assert result.unscheduled("job").refusals == (NoQueue("gone"),)  # type: ignore[union-attr]
+    assert result.refusals("job") == (NoQueue("gone"),)
 
 
 def test_a_namespace_that_may_not_use_the_queue_stays_gated_and_says_so() -> None:
