@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 from collections.abc import Awaitable, Callable
+from cProfile import Profile
 from types import FrameType
 
 
@@ -26,7 +27,11 @@ def count_calls(work: Callable[[], object]) -> int:
     try:
         work()
     finally:
-        sys.setprofile(before)
+        if isinstance(before, Profile):
+            # A profiler in C cannot be set again as a function.
+            before.enable()
+        else:
+            sys.setprofile(before)
         if collecting:
             gc.enable()
     return count
