@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pykai.api.suspension import SUSPEND_PATHS
 from pykai.kube import resources
 from pykai.kube.resources import Resource
 from pykai.podgrouper.kinds.amljob import group_aml_job
@@ -44,9 +45,6 @@ from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly
 _READ = ("get",)
 _WATCH = ("list", "watch", "get")
 
-_SUSPEND = ("spec", "suspend")
-_KUBEFLOW_SUSPEND = ("spec", "runPolicy", "suspend")
-
 
 @dataclass(frozen=True, slots=True)
 class WorkloadKind:
@@ -61,8 +59,11 @@ class WorkloadKind:
     verbs: tuple[str, ...] = _READ
     #: the row holds for every version of the kind; `resource` names the usual one
     any_version: bool = False
-    #: the field that suspends an object, as names from the top; None where a kind has none
-    suspend_path: tuple[str, ...] | None = None
+
+    @property
+    def suspend_path(self) -> tuple[str, ...] | None:
+        """The field that suspends an object, as names from the top; None where a kind has none."""
+        return SUSPEND_PATHS.get((self.resource.group, self.resource.kind))
 
     @property
     def group_version_kind(self) -> GroupVersionKind:
@@ -74,9 +75,8 @@ def _watched(
     resource: Resource,
     grouper: Grouper,
     cached_as: type[ObjectMetadataOnly] = ObjectMetadataOnly,
-    suspend_path: tuple[str, ...] | None = None,
 ) -> WorkloadKind:
-    return WorkloadKind(resource, grouper, cached_as, _WATCH, suspend_path=suspend_path)
+    return WorkloadKind(resource, grouper, cached_as, _WATCH)
 
 
 def _foreign(
@@ -84,20 +84,19 @@ def _foreign(
     versions: str,
     *kinds: str,
     grouper: Grouper | None = None,
-    suspend_path: tuple[str, ...] | None = None,
     any_version: bool = False,
 ) -> Iterator[WorkloadKind]:
     """Kinds of one API group that share a grouper, a row for each of the versions, the usual one last."""
     for version in versions.split():
         for kind in kinds:
             resource = Resource(group, version, f"{kind.lower()}s", kind, True)
-            yield WorkloadKind(resource, grouper, any_version=any_version, suspend_path=suspend_path)
+            yield WorkloadKind(resource, grouper, any_version=any_version)
 
 
 _ROWS = (
     # The service itself watches pods.
     WorkloadKind(resources.PODS, group_pod, verbs=()),
-    _watched(resources.JOBS, group_job, JobProgress, _SUSPEND),
+    _watched(resources.JOBS, group_job, JobProgress),
     _watched(resources.CRON_JOBS, group_cron_job),
     _watched(resources.DEPLOYMENTS, group_deployment),
     _watched(resources.REPLICA_SETS, group_default),
@@ -108,12 +107,12 @@ _ROWS = (
     *_foreign("egx.nvidia.io", "v1", "SPOTRequest", grouper=group_spot_request),
     *_foreign("grove.io", "v1alpha1", "PodClique", "PodCliqueScalingGroup"),
     *_foreign("grove.io", "v1alpha1", "PodCliqueSet", "PodGangSet", grouper=group_pod_gang),
-    *_foreign("jobset.x-k8s.io", "v1alpha2", "JobSet", grouper=group_job_set, suspend_path=_SUSPEND),
-    *_foreign("kubeflow.org", "v1", "JAXJob", grouper=group_jax_job, suspend_path=_KUBEFLOW_SUSPEND),
-    *_foreign("kubeflow.org", "v2beta1 v1", "MPIJob", grouper=group_mpi_job, suspend_path=_KUBEFLOW_SUSPEND),
-    *_foreign("kubeflow.org", "v1", "PyTorchJob", grouper=group_pytorch_job, suspend_path=_KUBEFLOW_SUSPEND),
-    *_foreign("kubeflow.org", "v1", "TFJob", grouper=group_tf_job, suspend_path=_KUBEFLOW_SUSPEND),
-    *_foreign("kubeflow.org", "v1", "XGBoostJob", grouper=group_xgboost_job, suspend_path=_KUBEFLOW_SUSPEND),
+    *_foreign("jobset.x-k8s.io", "v1alpha2", "JobSet", grouper=group_job_set),
+    *_foreign("kubeflow.org", "v1", "JAXJob", grouper=group_jax_job),
+    *_foreign("kubeflow.org", "v2beta1 v1", "MPIJob", grouper=group_mpi_job),
+    *_foreign("kubeflow.org", "v1", "PyTorchJob", grouper=group_pytorch_job),
+    *_foreign("kubeflow.org", "v1", "TFJob", grouper=group_tf_job),
+    *_foreign("kubeflow.org", "v1", "XGBoostJob", grouper=group_xgboost_job),
     *_foreign("kubeflow.org", "v1beta1", "Notebook", grouper=group_notebook),
     *_foreign("kubeflow.org", "v1alpha1", "ScheduledWorkflow", grouper=group_default),
     *_foreign("kubevirt.io", "v1", "VirtualMachine"),
@@ -122,7 +121,7 @@ _ROWS = (
     *_foreign("machinelearning.seldon.io", "v1alpha2 v1", "SeldonDeployment", grouper=group_default),
     *_foreign("nvidia.com", "v1alpha1", "DynamoGraphDeployment", grouper=group_by_child, any_version=True),
     *_foreign("ray.io", "v1alpha1 v1", "RayCluster", "RayService", grouper=group_ray),
-    *_foreign("ray.io", "v1alpha1 v1", "RayJob", grouper=group_ray, suspend_path=_SUSPEND),
+    *_foreign("ray.io", "v1alpha1 v1", "RayJob", grouper=group_ray),
     *_foreign("run.ai", "v1", "RunaiJob", grouper=group_runai_job),
     *_foreign(
         "run.ai",
@@ -139,7 +138,7 @@ _ROWS = (
     *_foreign("serving.knative.dev", "v1", "Configuration", "Revision"),
     *_foreign("serving.knative.dev", "v1", "Service", grouper=group_knative_service),
     *_foreign("tekton.dev", "v1", "PipelineRun", "TaskRun", grouper=group_default),
-    *_foreign("trainer.kubeflow.org", "v1alpha1", "TrainJob", grouper=group_by_child, suspend_path=_SUSPEND),
+    *_foreign("trainer.kubeflow.org", "v1alpha1", "TrainJob", grouper=group_by_child),
     *_foreign("workspace.devfile.io", "v1alpha2", "DevWorkspace", grouper=group_default),
 )
 
