@@ -83,6 +83,8 @@ KUEUE_PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
 KUEUE_STOPPING_ANNOTATION: Final = "kueue.x-k8s.io/stopping"
 KUEUE_ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
 KUEUE_TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+KUEUE_GROUP: Final = "kueue.x-k8s.io"
+KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
 # The services around pods and groups, as sources of events.
 POD_GROUPER: Final = "pod-grouper"
@@ -103,6 +105,10 @@ BIND_PLAN_ANNOTATION: Final = "kai.scheduler/bind-plan"
 RECORD_LABEL: Final = "kai.scheduler/record"
 RECORD_SCHEDULER_LABEL: Final = "kai.scheduler/record-scheduler"
 RECORD_POOL_LABEL: Final = "kai.scheduler/record-node-pool"
+# Suspending evicted workloads; ours: on a PodGroup the wish, on a suspended owner the uid of the PodGroup and the time.
+EVICTION_STRATEGY_ANNOTATION: Final = "kai.scheduler/eviction-strategy"
+EVICTION_STRATEGY_SUSPEND: Final = "suspend"
+SUSPENDED_BY_ANNOTATION: Final = "kai.scheduler/suspended-by"
 
 # Shared GPUs: the request of a pod, and its allocation.
 GPU_FRACTION_ANNOTATION: Final = "gpu-fraction"
@@ -331,6 +337,9 @@ EVENT_NOT_READY: Final = "NotReady"
 # Ours: the namespace may not use the queue.
 EVENT_QUEUE_ACCESS_DENIED: Final = "QueueAccessDenied"
 EVENT_ADMITTED: Final = "Admitted"
+EVENT_SUSPENDED: Final = "WorkloadSuspended"
+EVENT_RESUMED: Final = "WorkloadResumed"
+EVENT_NOT_RESUMED: Final = "WorkloadNotResumed"
 # Ours: the API server refuses to remove the gate of a queue from a pod.
 EVENT_ADMISSION_REFUSED: Final = "AdmissionRefused"
 EVENT_STALE_JOB: Final = "StaleJob"

@@ -34,6 +34,8 @@ _NOT_COPIED: Final = frozenset(
         names.MADE_FROM_ANNOTATION,
         # Kueue stops the workload, not the group (kueue:stopping).
         names.KUEUE_STOPPING_ANNOTATION,
+        # A scheduler says it of the workload (suspend:owner).
+        names.SUSPENDED_BY_ANNOTATION,
         *TIMESTAMPS,
     )
 )

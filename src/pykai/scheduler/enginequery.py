@@ -14,6 +14,8 @@ T = TypeVar("T")
 class EngineQuery(Protocol):
     """Queries the engine about the cluster as it is now; also returns the generation of nodes it has seen."""
 
-    def __call__(self, query: Callable[[Snapshot, Policy], T], /) -> Awaitable[tuple[T, int]]:
-        """The result."""
+    def __call__(
+        self, query: Callable[[Snapshot, Policy], T], prepare: Callable[[], None] = ..., /
+    ) -> Awaitable[tuple[T, int]]:
+        """The result; `prepare` runs right before, and no cycle in between."""
         ...

@@ -298,9 +298,16 @@ class Loop:
             at_ns = now_ns(self._clock)
             return await self._in_thread(lambda: query(self.intake.tables.snapshot(at_ns), self.policy))
 
-    async def query_engine_up_to_date(self, query: Callable[[Snapshot, Policy], T]) -> tuple[T, int]:
-        """The same before the first cycle, with all changes so far applied; also the generation of nodes until then."""
+    async def query_engine_up_to_date(
+        self, query: Callable[[Snapshot, Policy], T], prepare: Callable[[], None] = lambda: None
+    ) -> tuple[T, int]:
+        """The same with all changes so far applied; also the generation of nodes until then.
+
+        `prepare` may make changes that no cycle must see alone.  What the caller assumes before its next await is in
+        the tables before the next cycle.
+        """
         async with self.engine_lock:
+            prepare()
             operations, seen_generation = self.intake.queue.take(), self.intake.generations.latest
             at_ns = now_ns(self._clock)
 

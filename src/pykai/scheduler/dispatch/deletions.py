@@ -94,7 +94,7 @@ class Deletions:
         while True:
             try:
                 async with self._slots.slot(namespace):
-                    await self._write_eviction_conditions(key, uid, why)
+                    await self.write_eviction_conditions(key, uid, why)
                     await self._client.delete(resources.PODS, name, namespace, uid=uid)
                 self._statuses.eviction_written(key, uid)
                 return
@@ -134,7 +134,7 @@ class Deletions:
             tries += 1
             await asyncio.sleep(retry_delay_s(tries))
 
-    async def _write_eviction_conditions(self, key: str, uid: str, why: str) -> None:
+    async def write_eviction_conditions(self, key: str, uid: str, why: str) -> None:
         """Write the reason on the pod; without it the pod is not deleted (cycle:OUT-6)."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.uid != uid:

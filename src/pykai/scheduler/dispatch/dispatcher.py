@@ -2,7 +2,7 @@
 
     plan --> Dispatcher --+--> PodBinding: a single bind is one write
                           +--> GangBinding: several binds of one group have a plan, kept in a record
-                          +--> Evictions
+                          +--> Evictions, or Suspension of their owner; Resumption when it fits again
                           +--> Ungating: gates of queues
     watch --> FailedRequests, FailedBinds, BindBackoff: what failed pauses, and evicts no more
 
@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterable
 
 from pykai.api.core import Pod
-from pykai.api.keys import object_key, split_key
+from pykai.api.keys import object_key
 from pykai.core.model.shard import Shard
 from pykai.core.report.decisions import Plan
 from pykai.kube.client import Client
@@ -38,12 +38,17 @@ from pykai.scheduler.dispatch.gangrollback import GangRollback
 from pykai.scheduler.dispatch.gangtakeover import GangTakeover
 from pykai.scheduler.dispatch.noderecheck import NodeRecheck
 from pykai.scheduler.dispatch.podbinding import PodBinding
-from pykai.scheduler.dispatch.records import BIND_PLAN, FAILED_BINDS, HandoverRecords
+from pykai.scheduler.dispatch.records import BIND_PLAN, FAILED_BINDS, SUSPENDED_WORKLOAD, HandoverRecords
+from pykai.scheduler.dispatch.resumption import Resumption
+from pykai.scheduler.dispatch.suspendedworkloads import SuspendedWorkloads
+from pykai.scheduler.dispatch.suspendtakeover import SuspendTakeover
+from pykai.scheduler.dispatch.suspension import Suspension
 from pykai.scheduler.dispatch.ungating import Ungating
 from pykai.scheduler.enginequery import EngineQuery
 from pykai.scheduler.intake.groupfeed import GroupStage
 from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.intake.pendingevictions import preemptor_reference
+from pykai.scheduler.intake.placeholderpods import is_placeholder
 from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.status.statusevents import StatusEvents, is_waiting
 
@@ -99,12 +104,44 @@ class Dispatcher:
         self._evictions = Evictions(
             pods, groups, requests, binds, statuses, status_events, metrics, deletions, binding, gangs
         )
+        self._workloads = SuspendedWorkloads(records, pods_of_group, intake.placeholders, binds, statuses, tasks)
+        self._suspension = Suspension(
+            client,
+            groups,
+            pods_of_group,
+            statuses,
+            status_events,
+            deletions,
+            self._evictions,
+            self._workloads,
+            tasks,
+            clock,
+        )
+        self._resumption = Resumption(
+            client,
+            pods,
+            groups,
+            pods_of_group,
+            binds,
+            statuses,
+            status_events,
+            self._workloads,
+            self._suspension,
+            binding,
+            gangs,
+            tasks,
+            clock,
+        )
+        self._suspend_takeover = SuspendTakeover(
+            client, records, groups, shard, self._workloads, self._suspension, self._resumption, tasks, clock
+        )
         self._ungating = Ungating(client, intake, status_events, metrics, clock, in_flight=in_flight)
         self._failed_requests = FailedRequests(
             pods, requests, binds, shard, tasks, deletions, failed, backoff, binding, gangs
         )
         pods.subscribe(self._on_pod)
         intake.group_feed.subscribe(GroupStage.DISPATCH, failed.on_group_change)
+        intake.group_feed.subscribe(GroupStage.DISPATCH, self._resumption.on_group_change)
         requests.subscribe(self._failed_requests.on_request_change)
 
     @property
@@ -128,6 +165,9 @@ class Dispatcher:
         self._failed_requests.leading = True
         self._failed_binds.take_over(each for each in records if each.kind == FAILED_BINDS)
         await self._takeover.take_over([each for each in records if each.kind == BIND_PLAN], query_engine)
+        await self._suspend_takeover.take_over(
+            [each for each in records if each.kind == SUSPENDED_WORKLOAD], query_engine
+        )
 
     async def drain(self, timeout_s: float = 10.0) -> bool:
         """Wait for the writes in progress; False on a timeout."""
@@ -141,30 +181,20 @@ class Dispatcher:
         # The watches go on for a while; the next leader handles what they bring.
         self._gang_binding.stop()
         self._failed_binds.stop()
+        self._workloads.stop()
         self._tasks.cancel()
 
     async def dispatch(self, plan: Plan, seen_generation: int = 0) -> None:
         """Assume the decisions of a plan, and start to write them; the cycle has seen nodes up to `seen_generation`."""
         groups, incomplete = await self._assume(plan)
         async for key, decided in yielding_to_loop(groups.items()):
-            namespace, _ = split_key(key)
-            entries = [
-                entry
-                for entry in decided
-                if self._pod_binding.can_be_bound(object_key(namespace, entry.pod), entry.uid)
-            ]
-            if len(entries) < len(decided):
-                incomplete.add(key)
-            if key in incomplete and not self._gang_binding.can_reach_minimum(key):
-                log.info("gang %s does not begin: one of its pods went while it was decided", key)
-                for entry in entries:
-                    self._binds.give_up(object_key(namespace, entry.pod), entry.uid, entry.node)
-            elif len(entries) == 1 and key not in self._gang_binding:
-                self._pod_binding.start(namespace, entries[0], seen_generation)
-            elif entries:
-                self._gang_binding.bind_gang(key, entries, seen_generation)
+            self._gang_binding.start_binds(key, decided, seen_generation, lost=key in incomplete)
+        suspended = self._suspension.select(plan.evictions)
         async for eviction in yielding_to_loop(plan.evictions):
-            self._tasks.start(self._evictions.evict(eviction), f"eviction of {eviction.namespace}/{eviction.pod}")
+            if eviction.group not in suspended and not is_placeholder(eviction.uid):
+                self._tasks.start(self._evictions.evict(eviction), f"eviction of {eviction.namespace}/{eviction.pod}")
+        for key, evictions in suspended.items():
+            self._tasks.start(self._suspension.suspend(key, evictions), f"suspension of {key}")
         async for opened in yielding_to_loop(plan.ungates or ()):
             admitted = self._ungating.assume(opened, plan.now_ns)
             if admitted is not None:
@@ -174,7 +204,12 @@ class Dispatcher:
         """Assume decisions; returns the binds by group, and the groups that lost a pod meanwhile."""
         groups: dict[str, list[PendingBind]] = {}
         incomplete: set[str] = set()
+        placeholders = [bind for bind in plan.binds if is_placeholder(bind.uid)]
+        self._resumption.assume(placeholders)
+        self._resumption.evicted(each.group for each in plan.evictions if is_placeholder(each.uid))
         async for bind in yielding_to_loop(plan.binds):
+            if is_placeholder(bind.uid):
+                continue
             entry = self._pod_binding.make_pending_bind(bind)
             if entry is None:
                 incomplete.add(bind.group)
@@ -198,6 +233,7 @@ class Dispatcher:
         if change.key in self._backoff and (pod is None or not is_waiting(pod)):
             self._backoff.end(change.key)
         self._gang_binding.on_pod_change(change)
+        self._resumption.on_pod_change(change)
         for group in dict.fromkeys(group_key(each) for each in (old, pod) if each is not None):
             self._failed_binds.on_pod_change(change, group)
         if pod is not None and is_waiting(pod) and is_new:

@@ -60,12 +60,16 @@ class Evictions:
             log.info("received an eviction attempt for a terminated task: %s", key)
             self._statuses.give_up_eviction(key, eviction.uid)
             return
-        self._status_events.pod_evicted(eviction)
-        self._metrics.count_eviction(eviction, self._groups.get(eviction.group), self._status_events.node_pool)
+        self.publish(eviction)
         if eviction.unbound and not pod.spec.node_name and await self._withdraw(key, eviction.uid):
             self._statuses.give_up_eviction(key, eviction.uid)
             return
         await self._deletions.delete_pod(key, eviction.uid, eviction.message)
+
+    def publish(self, eviction: Evict) -> None:
+        """Publish and count an eviction that is carried out."""
+        self._status_events.pod_evicted(eviction)
+        self._metrics.count_eviction(eviction, self._groups.get(eviction.group), self._status_events.node_pool)
 
     async def _withdraw(self, key: str, uid: str) -> bool:
         """Withdraw a bind in progress by deleting its BindRequest; False if the pod is already bound."""

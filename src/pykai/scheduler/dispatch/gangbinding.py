@@ -92,6 +92,21 @@ class GangBinding:
     def _is_being_bound(self, pod: Pod) -> bool:
         return self._binds.is_assumed(object_key(pod.metadata.namespace, pod.metadata.name))
 
+    def start_binds(self, key: str, decided: list[PendingBind], seen_generation: int, *, lost: bool) -> None:
+        """Start the binds of a group, several of them as a gang; `lost` says that a pod of it went meanwhile."""
+        namespace, _ = split_key(key)
+        entries = [
+            entry for entry in decided if self._pod_binding.can_be_bound(object_key(namespace, entry.pod), entry.uid)
+        ]
+        if (lost or len(entries) < len(decided)) and not self.can_reach_minimum(key):
+            log.info("gang %s does not begin: one of its pods went while it was decided", key)
+            for entry in entries:
+                self._binds.give_up(object_key(namespace, entry.pod), entry.uid, entry.node)
+        elif len(entries) == 1 and key not in self._plans:
+            self._pod_binding.start(namespace, entries[0], seen_generation)
+        elif entries:
+            self.bind_gang(key, entries, seen_generation)
+
     def bind_gang(self, key: str, entries: list[PendingBind], seen_generation: int) -> None:
         """Bind several pods of a group, or more of a gang that is being bound."""
         group = self._groups.get(key)

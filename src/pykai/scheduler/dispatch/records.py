@@ -1,8 +1,9 @@
 """State that must survive the scheduler, in ConfigMaps of its own namespace.
 
 A scheduler may die at any moment, and another takes over.  What the next one has to know is kept in *records*: the plan
-of a gang that is being bound (`gangbinding`), and failed binds (`failedbinds`).  A record is about one PodGroup and has
-its uid in the name.  It is in the scheduler's namespace, not on the PodGroup, because tenants write PodGroups.
+of a gang that is being bound (`gangbinding`), failed binds (`failedbinds`), and suspended workloads (`suspension`).  A
+record is about one PodGroup and has its uid in the name.  It is in the scheduler's namespace, not on the PodGroup,
+because tenants write PodGroups.
 
 Records carry labels for their kind, scheduler and node pool, so that schedulers and shards never read each other's.  A
 scheduler that takes over reads them once; they are not watched.
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 #: kinds
 BIND_PLAN = "bind-plan"
 FAILED_BINDS = "failed-binds"
+SUSPENDED_WORKLOAD = "suspended-workload"
+_KINDS = (BIND_PLAN, FAILED_BINDS, SUSPENDED_WORKLOAD)
 
 #: Characters a record may hold; the API server admits 1 MiB for all data of a ConfigMap.
 MAX_RECORD_CHARACTERS = 1_000_000
@@ -171,7 +174,7 @@ class HandoverRecords:
             self._uids[meta["name"]] = meta["uid"]
             kind = meta["labels"][names.RECORD_LABEL]
             record = HandoverRecord(kind, meta["name"], data.get(_GROUP, ""), data.get(_UID, ""), data)
-            if kind in (BIND_PLAN, FAILED_BINDS) and record.name == self.name_of(kind, record.uid):
+            if kind in _KINDS and record.name == self.name_of(kind, record.uid):
                 records.append(record)
             else:
                 log.warning("record %s is not about the PodGroup it names, %s; it is deleted", record.name, record.uid)

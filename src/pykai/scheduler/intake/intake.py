@@ -45,6 +45,7 @@ from pykai.scheduler.intake.operations import (
 )
 from pykai.scheduler.intake.pendingadmissions import PendingAdmissions
 from pykai.scheduler.intake.pendingevictions import PendingEvictions
+from pykai.scheduler.intake.placeholderpods import PlaceholderPods
 from pykai.scheduler.intake.podintake import PodIntake
 from pykai.scheduler.intake.statusassumptions import StatusAssumptions
 from pykai.scheduler.sanitising.nodes import sanitise_node
@@ -90,6 +91,8 @@ class Intake:
         self.binds = BindAssumptions(self.pods, self.requests, self.verifier, self.generations, self.queue)
         evictions = PendingEvictions()
         self.admissions = PendingAdmissions()
+        #: pods of suspended workloads
+        self.placeholders = PlaceholderPods(self.queue)
         self.pod_intake = PodIntake(
             self.pods,
             self.pods_of_group,
@@ -201,6 +204,7 @@ class Intake:
                 yield from (sanitise_node(node)[0] for node in store.values())
             elif kind == "Pod":
                 yield from self.pod_intake.objects()
+                yield from self.placeholders.objects()
             else:
                 yield from store.values()
 

@@ -29,6 +29,7 @@ from pykai.kube.store import Store
 from pykai.kube.yielding import yielding_to_loop
 from pykai.scheduler.intake.bindassumptions import BindAssumptions
 from pykai.scheduler.intake.groupintake import GroupIntake
+from pykai.scheduler.intake.placeholderpods import is_placeholder
 from pykai.scheduler.status.conditions import conditions_patch, pod_condition_patch, unschedulable_conditions
 from pykai.scheduler.status.starttimestamps import earliest_bind_ns
 from pykai.scheduler.status.statusdiff import GroupStatusDiff, PodStatusDiff, StatusDiff
@@ -251,7 +252,9 @@ class StatusEvents:
         self.group_event(eviction.group, NORMAL, names.EVENT_EVICT, eviction.message, annotations)
 
     def pod_event(self, key: str, uid: str, type_: str, reason: str, text: str) -> None:
-        """Publish an event about a pod."""
+        """Publish an event about a pod; placeholders are no pods."""
+        if is_placeholder(uid):
+            return
         namespace, name = split_key(key)
         self._event(InvolvedObject("v1", "Pod", namespace, name, uid), type_, reason, text)
 

@@ -1,0 +1,159 @@
+"""The owner of a workload: found from its pods, read, suspended and resumed (suspend:owner).
+
+Tenants write PodGroups, and a PodGroup alone must not make the scheduler change an object that its writer may not
+change.  So the owner is climbed to from a pod of the group, by uid and inside the namespace, and must be the one that
+the PodGroup names.  Each object is read from the server right before it is patched, and patched at that version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.scheduling import PodGroup
+from pykai.api.suspension import PASSED_KINDS, SUSPEND_PATHS
+from pykai.kube.client import Client
+from pykai.kube.errors import Conflict, ConnectionLost, KubeError, NotFound
+from pykai.kube.resources import Resource
+from pykai.scheduler.dispatch.suspendrecord import WorkloadOwner
+
+#: Owners between a pod and the top: a TrainJob has a JobSet, which has Jobs.
+_MAX_OWNERS = 5
+#: Writes of others during one of ours.
+_MAX_CONFLICTS = 5
+
+
+class OwnerState(NamedTuple):
+    """An owner as the server has it."""
+
+    owner: WorkloadOwner
+    resource_version: str
+    suspended: bool
+    #: `kai.scheduler/suspended-by`
+    mark: str
+    #: why the scheduler leaves it alone, "" if it need not
+    managed_by: str
+
+
+class OwnerError(Exception):
+    """An owner cannot be suspended or resumed."""
+
+
+class OwnerGone(OwnerError):
+    """There is no such owner any more, or it belongs to others now."""
+
+
+async def find_owner(client: Client, group: PodGroup, pods: Iterable[Pod]) -> OwnerState:
+    """The owner that a PodGroup names and that owns its first pod; raises OwnerError if it cannot be suspended."""
+    wanted = {reference.uid for reference in group.metadata.owner_references}
+    pod = min(pods, key=lambda each: each.metadata.name)
+    references: list[Mapping[str, Any]] = [
+        {"apiVersion": each.api_version, "kind": each.kind, "name": each.name, "uid": each.uid, "controller": True}
+        for each in pod.metadata.owner_references
+        if each.controller
+    ]
+    for _ in range(_MAX_OWNERS):
+        controller = next((each for each in references if each.get("controller")), None)
+        if controller is None:
+            break
+        api_version, kind = str(controller.get("apiVersion", "")), str(controller.get("kind", ""))
+        owner = WorkloadOwner(api_version, kind, str(controller.get("name", "")), str(controller.get("uid", "")))
+        group_kind = (api_version.rpartition("/")[0], kind)
+        if group_kind not in SUSPEND_PATHS and group_kind not in PASSED_KINDS:
+            break
+        content = await _read(client, group.metadata.namespace, owner)
+        if owner.uid in wanted and group_kind in SUSPEND_PATHS:
+            return _state(owner, content)
+        if managed_by := _managed_by(content):
+            raise OwnerError(f"{kind} {owner.name} is managed by {managed_by}")
+        references = (content.get("metadata") or {}).get("ownerReferences") or []
+    raise OwnerError(f"no owner of pod {pod.metadata.name} that its PodGroup names has a field to suspend it")
+
+
+async def read_owner(client: Client, namespace: str, owner: WorkloadOwner) -> OwnerState:
+    """An owner as the server has it; raises OwnerError if it is gone or cannot be read."""
+    return _state(owner, await _read(client, namespace, owner))
+
+
+async def set_suspended(client: Client, namespace: str, state: OwnerState, mark: str, *, suspend: bool) -> None:
+    """Suspend an owner and mark it, or resume it and remove the mark; raises OwnerError.
+
+    The owner is read again after a conflict, because controllers write its status all the time, and after a patch
+    without an answer, which may have been carried out.
+    """
+    owner, found = state.owner, state
+    for _ in range(_MAX_CONFLICTS):
+        try:
+            content = _suspend_patch(found, mark if suspend else None, suspend=suspend)
+            await client.patch(_resource(owner), owner.name, content, namespace, brief=True)
+            return
+        except (Conflict, ConnectionLost) as error:
+            found = await read_owner(client, namespace, owner)
+            if found.suspended == suspend and found.mark == (mark if suspend else ""):
+                return
+            if (found.suspended, found.mark, found.managed_by) != (state.suspended, state.mark, state.managed_by):
+                raise OwnerGone(f"{owner.kind} {owner.name} was changed by others: {error}") from None
+        except KubeError as error:
+            raise OwnerError(f"{owner.kind} {owner.name} cannot be changed: {error}") from None
+    raise OwnerError(f"{owner.kind} {owner.name} cannot be changed: it was changed {_MAX_CONFLICTS} times meanwhile")
+
+
+def _suspend_patch(state: OwnerState, mark: str | None, *, suspend: bool) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "metadata": {
+            "uid": state.owner.uid,
+            "resourceVersion": state.resource_version,
+            "annotations": {names.SUSPENDED_BY_ANNOTATION: mark},
+        }
+    }
+    *path, field = SUSPEND_PATHS[_group_kind(state.owner)]
+    inner = content
+    for name in path:
+        inner = inner.setdefault(name, {})
+    inner[field] = suspend
+    return content
+
+
+def _group_kind(owner: WorkloadOwner) -> tuple[str, str]:
+    return owner.api_version.rpartition("/")[0], owner.kind
+
+
+def _resource(owner: WorkloadOwner) -> Resource:
+    group, _, version = owner.api_version.rpartition("/")
+    return Resource(group, version, f"{owner.kind.lower()}s", owner.kind, True)
+
+
+async def _read(client: Client, namespace: str, owner: WorkloadOwner) -> dict[str, Any]:
+    try:
+        content = await client.get_raw(_resource(owner), owner.name, namespace)
+    except NotFound:
+        raise OwnerGone(f"{owner.kind} {owner.name} does not exist") from None
+    except KubeError as error:
+        raise OwnerError(f"{owner.kind} {owner.name} cannot be read: {error}") from None
+    uid = (content.get("metadata") or {}).get("uid")
+    if uid != owner.uid:
+        raise OwnerGone(f"{owner.kind} {owner.name} is another one of the name: its uid is {uid}, not {owner.uid}")
+    return content
+
+
+def _state(owner: WorkloadOwner, content: Mapping[str, Any]) -> OwnerState:
+    meta = content.get("metadata") or {}
+    suspended: Any = content
+    for name in SUSPEND_PATHS[_group_kind(owner)]:
+        suspended = suspended.get(name) if isinstance(suspended, Mapping) else None
+    mark = (meta.get("annotations") or {}).get(names.SUSPENDED_BY_ANNOTATION) or ""
+    return OwnerState(owner, str(meta.get("resourceVersion", "")), suspended is True, mark, _managed_by(content))
+
+
+def _managed_by(content: Mapping[str, Any]) -> str:
+    """The program that suspends and resumes an owner itself, "" if there is none (suspend:kueue)."""
+    meta, spec = content.get("metadata") or {}, content.get("spec") or {}
+    if names.KUEUE_QUEUE_LABEL in (meta.get("labels") or {}):
+        return "Kueue"
+    managers = [spec.get("managedBy"), (spec.get("runPolicy") or {}).get("managedBy")]
+    if any(str(each or "").startswith(f"{names.KUEUE_GROUP}/") for each in managers):
+        return "Kueue"
+    owners = [str(each.get("apiVersion", "")) for each in meta.get("ownerReferences") or ()]
+    return "Kueue" if any(each.startswith(f"{names.KUEUE_GROUP}/") for each in owners) else ""
