@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import pytest
 
 from pykai.api import names
+from pykai.api.suspension import SUSPEND_PATHS
 from pykai.kube.resources import JOBS, Resource
 from tests.lab.operators.operatedcluster import KINDS, Document, OperatedCluster, example, operated_cluster
 from tests.lab.operators.test_operators import pytorch_job, runs
@@ -81,3 +83,79 @@ async def test_a_job_is_suspended_for_another_and_resumed_after_it() -> None:
         await runs(cluster, 13)
         assert not first & set(cluster.pods())
         await cluster.until_event("WorkloadResumed", "Job default/train was resumed: 13 of its pods fit")
+
+
+async def until_urgent_runs(cluster: OperatedCluster) -> None:
+    await cluster.until_pods(lambda pods: "Running" in (pods[name] for name in pods if name.startswith("urgent")))
+
+
+def endless(document: Any) -> Any:
+    """A document whose pods run until something ends them."""
+    if isinstance(document, dict):
+        return {key: "1000000" if key == names.RUN_SECONDS_ANNOTATION else endless(document[key]) for key in document}
+    return [endless(each) for each in document] if isinstance(document, list) else document
+
+
+@pytest.mark.parametrize(
+    ("families", "name", "kind"),
+    [
+        ("kubeflow", "pytorchjob", "PyTorchJob"),
+        ("kubeflow", "mpijob", "MPIJob"),
+        ("jobset", "jobset", "JobSet"),
+        ("trainer", "trainjob", "TrainJob"),
+        ("ray", "rayjob", "RayJob"),
+    ],
+)
+async def test_every_kind_with_a_field_for_it_is_suspended_and_resumed(families: str, name: str, kind: str) -> None:
+    """suspend:owner"""
+    resource = KINDS[kind]
+    path = SUSPEND_PATHS[resource.group, kind]
+    async with operated_cluster(families) as cluster:
+        documents = endless(list(example(name)))
+        await cluster.apply(*(suspendable(each) if each["kind"] == kind else each for each in documents))
+        owner = next(each["metadata"]["name"] for each in documents if each["kind"] == kind)
+        await cluster.until_pods(lambda pods: len(pods) > 1 and set(pods.values()) == {"Running"})
+        before = dict(cluster.pods())
+
+        await create_job(cluster, job("urgent", pods=13, gpus=8, priority="build-preemptible"))
+
+        def is_suspended(found: Document) -> bool:
+            return bool(reduce(lambda inner, field: inner.get(field) or {}, path, found))
+
+        found = await cluster.until(resource, owner, is_suspended)
+        assert marks(found)
+        await runs(cluster, 13)
+
+        await cluster.client.delete(JOBS, "urgent", "default")
+
+        found = await cluster.until(resource, owner, lambda found: not is_suspended(found))
+        assert not marks(found)
+        await cluster.until_pods(lambda pods: len(pods) == len(before) and set(pods.values()) == {"Running"})
+
+
+async def test_a_workload_that_does_not_wish_it_is_deleted() -> None:
+    """suspend:evict"""
+    async with operated_cluster("kubeflow") as cluster:
+        await cluster.apply(pytorch_job("plain", 1, 12, 8))
+        await runs(cluster, 13)
+        await create_job(cluster, job("urgent", pods=1, gpus=8, priority="build-preemptible"))
+        await cluster.until_pods(
+            lambda pods: any(name.startswith("urgent") and phase == "Running" for name, phase in pods.items())
+        )
+        found = cluster.stores[PYTORCH].get("default/plain")
+        assert found is not None
+        assert not found["spec"]["runPolicy"].get("suspend")
+
+
+async def test_an_elastic_workload_that_only_shrinks_is_not_suspended() -> None:
+    """suspend:evict"""
+    async with operated_cluster("kubeflow") as cluster:
+        await create_job(cluster, suspendable(job("train", pods=13, gpus=8, minimum=1)))
+        await runs(cluster, 13)
+        await create_job(cluster, job("urgent", pods=1, gpus=8, priority="build-preemptible"))
+        await cluster.until_pods(
+            lambda pods: any(name.startswith("urgent") and phase == "Running" for name, phase in pods.items())
+        )
+        found = cluster.stores[JOBS].get("default/train")
+        assert found is not None
+        assert not found["spec"].get("suspend")

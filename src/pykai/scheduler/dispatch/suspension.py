@@ -119,8 +119,6 @@ class Suspension:
             owner = await find_owner(self._client, group, leaving)
         except OwnerError as error:
             return str(error)
-        if owner.managed_by:
-            return f"{owner.owner.kind} {owner.owner.name} is managed by {owner.managed_by}"
         if owner.suspended:
             return f"{owner.owner.kind} {owner.owner.name} is suspended already"
         record = SuspendRecord(

@@ -46,7 +46,13 @@ class OwnerGone(OwnerError):
 
 
 async def find_owner(client: Client, group: PodGroup, pods: Iterable[Pod]) -> OwnerState:
-    """The owner that a PodGroup names and that owns its first pod; raises OwnerError if it cannot be suspended."""
+    """The owner of the first pod of a PodGroup that can be suspended; raises OwnerError if there is none.
+
+    It is the one that the PodGroup names or, where that one has an owner that can be suspended, the topmost of these:
+    a TrainJob resumes a JobSet that others suspend.
+    """
+    found: OwnerState | None = None
+    is_named = False
     wanted = {reference.uid for reference in group.metadata.owner_references}
     pod = min(pods, key=lambda each: each.metadata.name)
     references: list[Mapping[str, Any]] = [
@@ -64,11 +70,14 @@ async def find_owner(client: Client, group: PodGroup, pods: Iterable[Pod]) -> Ow
         if group_kind not in SUSPEND_PATHS and group_kind not in PASSED_KINDS:
             break
         content = await _read(client, group.metadata.namespace, owner)
-        if owner.uid in wanted and group_kind in SUSPEND_PATHS:
-            return _state(owner, content)
         if managed_by := _managed_by(content):
             raise OwnerError(f"{kind} {owner.name} is managed by {managed_by}")
+        is_named = is_named or owner.uid in wanted
+        if is_named and group_kind in SUSPEND_PATHS:
+            found = _state(owner, content)
         references = (content.get("metadata") or {}).get("ownerReferences") or []
+    if found is not None:
+        return found
     raise OwnerError(f"no owner of pod {pod.metadata.name} that its PodGroup names has a field to suspend it")
 
 
