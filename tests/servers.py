@@ -27,7 +27,7 @@ from pykai.kube.resources import NAMESPACES, RUNTIME_CLASSES
 from pykai.kube.transport import Request, Response, Stream, Transport
 from pykai.lab.apiserver.server import ApiServer
 from pykai.lab.machines.nodes import runtime_class
-from pykai.operator.install import installation
+from pykai.operator.install import installation, optional_role
 from pykai.webhooks.admission import pod_mutator
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ async def api_server(clock: Clock, *, sharing: bool = False, namespaces: Iterabl
             mutators = [pod_mutator(random=lambda count: "x" * count)] if sharing else []
             within = await _EmbeddedServer.open(clock=clock, mutators=mutators)
             left_out = (*NOT_INSTALLED, "CustomResourceDefinition")
-            within.load(each for each in installation() if each["kind"] not in left_out)
+            within.load(each for each in (*installation(), *optional_role("suspend")) if each["kind"] not in left_out)
             stack.push_async_callback(within.close)
             server = within
             await Client(within.transport()).create(RUNTIME_CLASSES, runtime_class())

@@ -48,6 +48,7 @@ def test_policies_come_with_everything_else_alone_or_not_at_all() -> None:
     assert [each for each in everything if each not in without] == only
     assert [each for each in everything if each not in only] == without
     assert "exclude each other" in printed("--no-policies", "--policies-only")
+    assert "exclude each other" in printed("--no-policies", "--suspend-role")
 
 
 def test_policies_are_about_the_scheduler_and_the_namespaces_that_are_named() -> None:

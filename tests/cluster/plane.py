@@ -22,7 +22,7 @@ from pykai.kube.errors import AlreadyExists, Forbidden, NotFound
 from pykai.kube.resources import MUTATING_WEBHOOKS, PODS, Resource
 from pykai.kube.transport import Request, Transport
 from pykai.lab.machines.nodes import runtime_class
-from pykai.operator.install import installation
+from pykai.operator.install import installation, optional_role
 from pykai.operator.webhooks import webhook_configurations
 from pykai.services.table import account_rules
 from pykai.webhooks.admission import random_letters
@@ -104,7 +104,7 @@ def running_plane(folder: Path) -> Iterator[TestPlane]:
     """Start everything."""
     selected = {"matchLabels": {"kubernetes.io/metadata.name": ADMITTED_NAMESPACE}}
     with TestPlane(folder) as plane, admission(plane, selected, lambda count: "x" * count) as webhook:
-        objects = [each for each in installation() if each["kind"] not in NOT_INSTALLED]
+        objects = [each for each in (*installation(), *optional_role("suspend")) if each["kind"] not in NOT_INSTALLED]
         asyncio.run(_install(plane, [*objects, runtime_class()], webhook))
         plane.start_controllers()
         yield plane

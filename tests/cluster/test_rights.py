@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pykai.api import names
-from pykai.operator.install import installation
+from pykai.api.suspension import SUSPEND_PATHS
+from pykai.operator.install import installation, optional_role
 from pykai.services.rights import RoleRule
 from pykai.services.table import installed_services
 from tests.cluster.rights import allowed, forbidden, rights_problems, unused
@@ -96,6 +97,30 @@ def test_no_right_is_granted_twice_or_by_a_wildcard() -> None:
         assert not [right for right in rights if "*" in (right.group, right.resource, right.verb)]
         everywhere = {right[:4] for right in rights if not right.namespace}
         assert not [right for right in rights if right.namespace and right[:4] in everywhere]
+
+
+def test_an_optional_role_is_bound_to_its_service_and_grants_nothing_twice() -> None:
+    """suspend:rights"""
+    role, binding = optional_role("suspend")
+    assert role["metadata"] == {"name": "kai-scheduler-suspend"}
+    assert binding["roleRef"]["name"] == "kai-scheduler-suspend"
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "scheduler", "namespace": "kai-scheduler"}]
+    granted = {
+        (group, resource): rule["verbs"]
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert granted.pop(("ray.io", "rayclusters")) == ["get"]
+    assert set(granted) == {(group, f"{kind.lower()}s") for group, kind in SUSPEND_PATHS}
+    assert all(verbs == ["get", "patch"] for verbs in granted.values())
+    usual = {
+        right[1:3]
+        for service in installed_services()
+        for right in allowed({"scheduler": service.rules})
+        if service.account == "scheduler"
+    }
+    assert not usual & granted.keys()
 
 
 def test_what_is_installed_is_the_table() -> None:

@@ -31,6 +31,7 @@ from pykai.api.guardedfields import DEFAULT_GUARD_SETTINGS, GuardSettings
 )
 @click.option("--no-policies", is_flag=True, help="Leave out the ValidatingAdmissionPolicies.")
 @click.option("--policies-only", is_flag=True, help="Only the ValidatingAdmissionPolicies and their bindings.")
+@click.option("--suspend-role", is_flag=True, help="Only the role with which the scheduler suspends evicted workloads.")
 @click.option(
     "--closed-namespace",
     "closed_namespaces",
@@ -47,13 +48,14 @@ def manifests(
     scheduler_name: str,
     no_policies: bool,
     policies_only: bool,
+    suspend_role: bool,
     closed_namespaces: tuple[str, ...],
 ) -> None:
     """Print definitions, namespaces, accounts, roles, policies, priority classes and default queues as YAML."""
     import yaml
 
     from pykai.api.crds import custom_resource_definitions
-    from pykai.operator.install import installation
+    from pykai.operator.install import installation, optional_role
     from pykai.operator.policies import admission_policies
     from pykai.operator.webhooks import admission_objects
 
@@ -63,11 +65,15 @@ def manifests(
         def ignore_aliases(self, data: object) -> bool:
             return True
 
-    if sum((crds_only, bool(admission), policies_only, no_policies)) > 1:
-        raise click.UsageError("--crds-only, --admission, --policies-only and --no-policies exclude each other")
+    if sum((crds_only, bool(admission), policies_only, no_policies, suspend_role)) > 1:
+        raise click.UsageError(
+            "--crds-only, --admission, --policies-only, --no-policies and --suspend-role exclude each other"
+        )
     settings = GuardSettings(scheduler_name=scheduler_name, closed_namespaces=closed_namespaces)
     if admission:
         objects = admission_objects(_https(admission), _authority(admission_ca), scheduler_name)
+    elif suspend_role:
+        objects = optional_role("suspend")
     elif policies_only:
         objects = admission_policies(settings)
     else:

@@ -41,6 +41,21 @@ def installation(settings: GuardSettings | None = DEFAULT_GUARD_SETTINGS) -> lis
     ]
 
 
+def optional_role(feature: str) -> list[dict[str, Any]]:
+    """The role that a service needs for one of its features, and its binding; not part of the installation."""
+    return [
+        each
+        for service in installed_services()
+        if feature in service.optional_roles
+        for each in _role_and_binding(
+            f"{role_name(service.account)}-{feature}",
+            "",
+            service.optional_roles[feature](),
+            (service.account, names.DEFAULT_NAMESPACE),
+        )
+    ]
+
+
 def _object(api_version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> dict[str, Any]:
     metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}

@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -55,6 +55,8 @@ class ServiceDefinition:
     rights: tuple[RoleRule | RuleSource, ...] = ()
     #: rights that a version of Kubernetes after the one tested asks for
     future_rules: tuple[RoleRule, ...] = ()
+    #: rights that an administrator may give it besides, for one of its features: name of the role -> rights
+    optional_roles: Mapping[str, RuleSource] = field(default_factory=dict)
     #: name of the lease that `kai run` takes for it; empty where the service takes its own, or none
     lease: str = ""
     #: whether `--leader-elect` has an effect

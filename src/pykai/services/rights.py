@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from pykai.api import names
+from pykai.api.suspension import PASSED_KINDS, SUSPEND_PATHS
 from pykai.kube.resources import KARTAS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from pykai.podgrouper.kinds.table import WorkloadKind, read_kinds, watched_kinds
 from pykai.webhooks import table as webhooks
@@ -54,6 +55,14 @@ def _rules_for(kinds: Iterable[WorkloadKind]) -> Iterator[RoleRule]:
     ordered = sorted({(kind.resource.group, kind.verbs, kind.resource.plural) for kind in kinds})
     for (group, verbs), rows in groupby(ordered, key=lambda each: each[:2]):
         yield RoleRule(group, tuple(plural for *_, plural in rows), verbs)
+
+
+def suspend_rules() -> Iterator[RoleRule]:
+    """What the scheduler may do with owners of workloads that it suspends (suspend:rights), by the table of fields."""
+    ordered = sorted(((group, f"{kind.lower()}s", ("get", "patch")) for group, kind in SUSPEND_PATHS))
+    ordered += sorted((group, f"{kind.lower()}s", ("get",)) for group, kind in PASSED_KINDS)
+    for group, resource, verbs in ordered:
+        yield RoleRule(group, (resource,), verbs)
 
 
 #: events are counted up by patches

@@ -26,6 +26,7 @@ _ROWS = (
         ),
         account="scheduler",
         rights=rights.SCHEDULER,
+        optional_roles={"suspend": rights.suspend_rules},
         in_all=True,
     ),
     ServiceDefinition(

@@ -1,7 +1,8 @@
 """The workloads that are suspended, being suspended, or being resumed.
 
     evicted --> SUSPENDING --the last pod is gone--> SUSPENDED --a plan places it--> RESUMING --pods are back--> ended
-                                                         ^---- the owner cannot be resumed ----'
+
+If the owner cannot be resumed, the workload is SUSPENDED again.
 
 `suspension` brings workloads in, `resumption` brings them out.  This module holds them, their placeholders in the
 tables, and their records.
