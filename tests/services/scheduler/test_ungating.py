@@ -176,6 +176,19 @@ async def test_a_patch_that_fails_is_repeated(answer: Any) -> None:
 TOO_LONG = refusal(422, "Invalid", "metadata.annotations: Too long: must have at most 262144 bytes")
 
 
+async def test_a_pod_whose_patch_is_forbidden_again_and_again_pauses() -> None:
+    async with gated_cluster() as lab:
+        lab.faults.refuse("PATCH", r"/pods/full-0$", refusal(403, "Forbidden", "not here"))
+        await job(lab, "full")
+        async with lab.scheduler(**ON):
+            assert await lab.wait_for_event("AdmissionRefused", "full-0") == (
+                "The API server refuses to remove the gate of pod default/full-0; next attempt in 5 s: not here"
+            )
+            await job(lab, "next")
+            await lab.until_bound("next", 1)
+        assert len(lab.faults.written("PATCH", r"/pods/full-0$")) == 3
+
+
 async def test_a_pod_whose_patch_is_invalid_pauses_and_holds_no_quota() -> None:
     """It has no space for the annotation: others get the quota, and it is not written again and again."""
     async with gated_cluster() as lab:

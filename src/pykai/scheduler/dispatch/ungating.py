@@ -5,7 +5,7 @@ the pod was admitted: the reservation ends by that, and the next leader reads it
 a pause; if it keeps failing it is given up, and the next cycle decides again.
 
 A patch that the server calls invalid would fail every time, for example because the annotations of the pod leave no
-space for one more.  The pod then stays out of the cycles, longer after every failure, and holds no quota meanwhile.
+space for one more; so would one that a webhook of others forbids.  The pod then stays out of the cycles, longer after every failure, and holds no quota meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pykai.kube import resources
 from pykai.kube.backoff import Backoff
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
-from pykai.kube.errors import Invalid, KubeError, NotFound
+from pykai.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from pykai.kube.limits import FairSemaphore
 from pykai.scheduler.dispatch.deletions import MAX_SERVER_FAILURES, retry_delay_s
 from pykai.scheduler.intake.assumptions import AssumptionEvent
@@ -35,6 +35,8 @@ from pykai.scheduler.status.statusevents import NORMAL, WARNING, StatusEvents
 log = logging.getLogger(__name__)
 
 _REFUSED_BACKOFF = Backoff(5.0, 300.0)
+#: A server that has just started forbids what it allows later; after this many answers it means it.
+_MAX_FORBIDDEN = 3
 
 
 def ungating_patch(uid: str, admitted: str) -> dict[str, Any]:
@@ -112,6 +114,9 @@ class Ungating:
                 if pod is None or pod.metadata.uid != uid:
                     break
                 log.info("the gate of pod %s was not removed: %s", key, error)
+                if isinstance(error, Forbidden) and failures >= _MAX_FORBIDDEN:
+                    self._pause(key, decision, error)
+                    break
             await asyncio.sleep(retry_delay_s(failures))
         else:
             log.warning("the gate of pod %s was not removed; the next cycle decides again", key)
@@ -124,7 +129,7 @@ class Ungating:
             text = f"Pod {key} was admitted to queue {decision.queue}"
             self._status_events.pod_event(key, decision.uid, NORMAL, names.EVENT_ADMITTED, text)
 
-    def _pause(self, key: str, decision: Ungate, error: Invalid) -> None:
+    def _pause(self, key: str, decision: Ungate, error: KubeError) -> None:
         """Keep the pod out of the cycles for a while."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.uid != decision.uid:
