@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from math import log
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from pykai.dev.bench import Measurement
 
 #: Of `kinds`: one workload of each kind.
 _FEWEST_PODS = 200
@@ -33,32 +37,13 @@ def bench(shape: str | None, nodes: int, pods: int, as_json: bool, quick: bool, 
     The shape kinds measures the pod grouper instead: --pods pods of workloads of ten kinds, created at once on an
     embedded API server, until all of them are in their groups.
     """
-    from pykai.dev.bench import COMPARED, SHAPES, SIZES, Measurement, WrongSize
+    from pykai.dev.bench import COMPARED, SHAPES, SIZES, WrongSize
 
     def show(measurement: Measurement) -> None:
         if as_json:
             click.echo(json.dumps(measurement.record()))
         else:
-            click.echo(
-                f"{measurement.shape:>7} {measurement.nodes:>6} nodes {measurement.pods:>6} pods "
-                f"{measurement.seconds:>12.6f} s "
-                f"{measurement.microseconds_a_pod:>8.1f} us/pod  floor {measurement.floor_seconds:.6f} s  "
-                f"ratio {measurement.ratio:>7.2f}  peak {measurement.peak_mib:>6.1f} MiB  "
-                f"{measurement.decisions} decisions"
-                + (f", {measurement.evictions} evictions" if measurement.evictions else "")
-                + (
-                    f", too many refused in {measurement.refusal_seconds:.6f} s"
-                    if measurement.refusal_seconds is not None
-                    else ""
-                )
-                + (f", unchanged {measurement.second_seconds:.6f} s" if measurement.second_seconds is not None else "")
-                + (f", median {measurement.median_seconds:.6f} s" if measurement.median_seconds is not None else "")
-                + (
-                    f", a new pod {measurement.new_pod_seconds:.6f} s"
-                    if measurement.new_pod_seconds is not None
-                    else ""
-                )
-            )
+            click.echo(_line(measurement))
 
     if not everything:
         if shape == "kinds":
@@ -85,6 +70,25 @@ def bench(shape: str | None, nodes: int, pods: int, as_json: bool, quick: bool, 
                 f"(the cycle grows with n^{power:.2f})"
             )
     _measure_kinds(_FEWEST_PODS if quick else pods, as_json=as_json)
+
+
+def _line(measurement: Measurement) -> str:
+    """A measurement for readers; figures that a shape does not have are left out."""
+    optional = (
+        (", too many refused in", measurement.refusal_seconds),
+        (", unchanged", measurement.second_seconds),
+        (", median", measurement.median_seconds),
+        (", a new pod", measurement.new_pod_seconds),
+    )
+    return (
+        f"{measurement.shape:>7} {measurement.nodes:>6} nodes {measurement.pods:>6} pods "
+        f"{measurement.seconds:>12.6f} s "
+        f"{measurement.microseconds_a_pod:>8.1f} us/pod  floor {measurement.floor_seconds:.6f} s  "
+        f"ratio {measurement.ratio:>7.2f}  peak {measurement.peak_mib:>6.1f} MiB  "
+        f"{measurement.decisions} decisions"
+        + (f", {measurement.evictions} evictions" if measurement.evictions else "")
+        + "".join(f"{text} {seconds:.6f} s" for text, seconds in optional if seconds is not None)
+    )
 
 
 def _measure_kinds(pods: int, *, as_json: bool) -> None:

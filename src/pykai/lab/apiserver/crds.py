@@ -72,6 +72,21 @@ def _with_status(state: ServerState, obj: JsonObject, status: JsonObject) -> Jso
     }
 
 
+def _validate_version(path: str, version: object) -> list[StatusCause]:
+    """Problems of one version of a definition."""
+    if not isinstance(version, dict) or not version.get("name"):
+        return [required_value(f"{path}.name")]
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    if not isinstance(schema, dict):
+        return [required_value(f"{path}.schema.openAPIV3Schema", "schemas are required")]
+    try:
+        crd_schema(schema)
+    except Exception as error:
+        # The schema is a tenant's: any shape of it that cannot be read is refused, none is an error of the server.
+        return [invalid_value(f"{path}.schema.openAPIV3Schema", "", str(error))]
+    return []
+
+
 def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None) -> list[StatusCause]:
     """Problems that keep a definition from being served."""
     if call.subresource == "status":
@@ -103,22 +118,10 @@ def validate(state: ServerState, call: Call, obj: JsonObject, before: JsonObject
     versions = spec.get("versions")
     if not isinstance(versions, list) or not versions:
         return [*causes, required_value("spec.versions")]
-    storage_versions = 0
     for at, version in enumerate(versions):
-        path = f"spec.versions[{at}]"
-        if not isinstance(version, dict) or not version.get("name"):
-            causes.append(required_value(f"{path}.name"))
-            continue
-        storage_versions += version.get("storage") is True
-        schema = (version.get("schema") or {}).get("openAPIV3Schema")
-        if not isinstance(schema, dict):
-            causes.append(required_value(f"{path}.schema.openAPIV3Schema", "schemas are required"))
-            continue
-        try:
-            crd_schema(schema)
-        except Exception as error:
-            # The schema is a tenant's: any shape of it that cannot be read is refused, none is an error of the server.
-            causes.append(invalid_value(f"{path}.schema.openAPIV3Schema", "", str(error)))
+        causes += _validate_version(f"spec.versions[{at}]", version)
+    named = [version for version in versions if isinstance(version, dict) and version.get("name")]
+    storage_versions = sum(version.get("storage") is True for version in named)
     if storage_versions != 1:
         causes.append(
             invalid_value("spec.versions", storage_versions, "must have exactly one version marked as storage version")

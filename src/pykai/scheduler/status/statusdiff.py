@@ -244,10 +244,9 @@ class StatusTracker:
             return
         group = entry.group
         assert group is not None
-        prefix = ""
-        if group.scheduling_backoff == names.BACKOFF_ONCE:
-            # A group that tries a pool once says which (cycle:EXP-13).
-            prefix = f"Node-Pool '{group.node_pool or names.DEFAULT_NODE_POOL}': "
+        # A group that tries a pool once says which (cycle:EXP-13).
+        tries_once = group.scheduling_backoff == names.BACKOFF_ONCE
+        prefix = f"Node-Pool '{group.node_pool or names.DEFAULT_NODE_POOL}': " if tries_once else ""
         detailed = any(isinstance(refusal, NoPlace) and refusal.details for refusal in record.refusals)
         text = prefix + (detailed_group_text(record) if detailed else group_text(record))
         pod_texts = tuple(_pod_texts(record, tasks, ready, prefix, publishes_pods))
