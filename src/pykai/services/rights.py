@@ -22,6 +22,7 @@ from pykai.podgrouper.kinds.table import WorkloadKind, read_kinds, watched_kinds
 from pykai.webhooks import table as webhooks
 
 LIST_WATCH = ("list", "watch")
+_READ: tuple[str, ...] = ("get",)
 
 _CORE = ""
 _SCHEDULING = names.SCHEDULING_GROUP
@@ -59,10 +60,9 @@ def _rules_for(kinds: Iterable[WorkloadKind]) -> Iterator[RoleRule]:
 
 def suspend_rules() -> Iterator[RoleRule]:
     """What the scheduler may do with owners of workloads that it suspends (suspend:rights), by the table of fields."""
-    ordered = sorted(((group, f"{kind.lower()}s", ("get", "patch")) for group, kind in SUSPEND_PATHS))
-    ordered += sorted((group, f"{kind.lower()}s", ("get",)) for group, kind in PASSED_KINDS)
-    for group, resource, verbs in ordered:
-        yield RoleRule(group, (resource,), verbs)
+    for kinds, verbs in ((SUSPEND_PATHS, ("get", "patch")), (PASSED_KINDS, _READ)):
+        for group, kind in sorted(kinds):
+            yield RoleRule(group, (f"{kind.lower()}s",), verbs)
 
 
 #: events are counted up by patches

@@ -5,7 +5,8 @@ the pod was admitted: the reservation ends by that, and the next leader reads it
 a pause; if it keeps failing it is given up, and the next cycle decides again.
 
 A patch that the server calls invalid would fail every time, for example because the annotations of the pod leave no
-space for one more; so would one that a webhook of others forbids.  The pod then stays out of the cycles, longer after every failure, and holds no quota meanwhile.
+space for one more; so would one that a webhook of others forbids.  The pod then stays out of the cycles, longer after
+every failure, and holds no quota meanwhile.
 """
 
 from __future__ import annotations
