@@ -14,13 +14,12 @@ import binascii
 import enum
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from pykai.api import names
-from pykai.api.core import Pod, PodStatus
+from pykai.api.core import Pod, PodSpec, PodStatus
 from pykai.api.keys import object_key, split_key
 from pykai.api.meta import ObjectMeta
 from pykai.scheduler.dispatch.records import MAX_RECORD_CHARACTERS
@@ -68,7 +67,7 @@ class PodTemplate(msgspec.Struct, frozen=True):
     count: int
     labels: dict[str, str]
     annotations: dict[str, str]
-    spec: Any
+    spec: PodSpec
 
 
 class SuspendRecord(msgspec.Struct, frozen=True):
@@ -103,10 +102,6 @@ class SuspendRecord(msgspec.Struct, frozen=True):
         namespace, _ = split_key(group)
         found: list[Pod] = []
         for template in self.templates:
-            try:
-                spec = msgspec.convert(template.spec, type(Pod().spec))
-            except msgspec.ValidationError as error:
-                raise SuspendRecordError(f"not a record of pods: {error}") from None
             for _ in range(template.count):
                 name = f"{PLACEHOLDER_PREFIX}{group_uid}:{len(found)}"
                 meta = ObjectMeta(
@@ -117,7 +112,7 @@ class SuspendRecord(msgspec.Struct, frozen=True):
                     annotations=template.annotations,
                     creation_timestamp=self.since,
                 )
-                found.append(Pod(metadata=meta, spec=spec, status=PodStatus(phase="Pending")))
+                found.append(Pod(metadata=meta, spec=template.spec, status=PodStatus(phase="Pending")))
         return found
 
 
@@ -130,7 +125,7 @@ def templates_of(pods: Iterable[Pod]) -> tuple[PodTemplate, ...]:
         volumes = tuple(volume for volume in pod.spec.volumes if not volume.name.startswith(_TOKEN_VOLUME))
         spec = replace(pod.spec, node_name="", scheduling_gates=(), volumes=volumes)
         labels, annotations = _without_node(pod.metadata.labels), _without_node(pod.metadata.annotations)
-        template = PodTemplate(1, labels, annotations, msgspec.to_builtins(spec))
+        template = PodTemplate(1, labels, annotations, spec)
         text = msgspec.json.encode(template, order="sorted")
         templates.setdefault(text, template)
         numbers[text] = numbers.get(text, 0) + 1

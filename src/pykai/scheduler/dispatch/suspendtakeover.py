@@ -95,7 +95,6 @@ class SuspendTakeover:
             return None
         try:
             content = decode_record(record.data)
-            content.placeholders(record.group, record.uid)
         except SuspendRecordError as error:
             log.warning("the record %s is deleted: %s", record.name, error)
             return None
