@@ -61,6 +61,8 @@ class LabOptions:
     objects: Iterable[dict[str, Any]] = ()
     #: flags of the scheduler, as on its command line
     scheduler_flags: Mapping[str, str] = field(default_factory=dict)
+    #: the cache is the cluster's, whatever these say
+    podgrouper: PodGrouperOptions = field(default_factory=PodGrouperOptions)
     #: seconds that pods without a declared duration run
     behaviour: BehaviourDefaults = field(default_factory=BehaviourDefaults)
     #: kinds of other projects that are defined, and whose operators run
@@ -87,7 +89,7 @@ class LabCluster:
             # Under its own rights: which owners it may read decides what the top of a workload is.
             make_podgrouper(
                 replace(runtime, client=Client(server.transport(names.POD_GROUPER))),
-                PodGrouperOptions(shared_cache=True),
+                replace(options.podgrouper, shared_cache=True),
             ),
             make_podgroups(runtime, PodGroupsOptions(shared_cache=True)),
             make_queues(runtime, QueuesOptions(), registry),
