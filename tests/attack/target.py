@@ -37,12 +37,18 @@ from pykai.kube.store import Change, Store
 from pykai.lab.cluster import LabCluster, LabOptions
 from pykai.lab.story import MachineEntry, QueueEntry, ResourceShare, Story
 from pykai.operator.install import installation
+from pykai.podgrouper.kinds.table import WORKLOAD_KINDS
+from pykai.podgrouper.options import PodGrouperOptions
 
 Document = dict[str, Any]
 
 TENANT = "tenant"
 HONEST = "honest"
 _KINDS = {each.kind: each for each in vars(resources).values() if isinstance(each, Resource)}
+_RESOURCES = {
+    (each.api_version, each.kind): each
+    for each in (*(row.resource for row in WORKLOAD_KINDS.values()), *_KINDS.values())
+}
 #: how the scheduler calls the thread of its engine
 ENGINE = "engine"
 #: whether the admission policies are installed
@@ -148,15 +154,18 @@ class ActorClient:
         made = []
         for each in objects:
             try:
-                made.append(await self.client.create(_KINDS[each["kind"]], each, each["metadata"].get("namespace", "")))
+                resource = _RESOURCES[each["apiVersion"], each["kind"]]
+                made.append(await self.client.create(resource, each, each["metadata"].get("namespace", "")))
             except KubeError as error:
                 self.refusals.append(str(error))
         return made
 
-    async def patch(self, kind: str, name: str, change: Document, namespace: str = TENANT) -> None:
+    async def patch(
+        self, kind: str, name: str, change: Document, namespace: str = TENANT, subresource: str = ""
+    ) -> None:
         """Merge a change into an object; a refusal is noted."""
         try:
-            await self.client.patch(_KINDS[kind], name, change, namespace)
+            await self.client.patch(_KINDS[kind], name, change, namespace, subresource=subresource)
         except KubeError as error:
             self.refusals.append(str(error))
 
@@ -308,8 +317,13 @@ async def target(
     queues: Sequence[QueueEntry] = (),
     speed: float = 20.0,
     objects: Sequence[Document] = (),
+    installed: Sequence[Document] = (),
+    podgrouper: PodGrouperOptions | None = None,
 ) -> AsyncIterator[Target]:
-    """A cluster with these machines, the queues `honest` and `tenant` (limit 2 GPUs unless given), and all services."""
+    """A cluster with these machines, the queues `honest` and `tenant` (limit 2 GPUs unless given), and all services.
+
+    `installed` is there before the services start.
+    """
     given_names = {each.name for each in queues}
     default_queues = [
         QueueEntry(name="root", gpu=ResourceShare(quota=-1)),
@@ -321,8 +335,9 @@ async def target(
         queues=[*(each for each in default_queues if each.name not in given_names), *queues],
         objects=[document("Namespace", HONEST), *objects],
     )
-    installed = [*installation(DEFAULT_GUARD_SETTINGS if POLICIES.get() else None), *tenant_rights()]
-    cluster = await LabCluster.start(LabOptions(story=story, speed=speed, objects=installed))
+    first = [*installation(DEFAULT_GUARD_SETTINGS if POLICIES.get() else None), *tenant_rights(), *installed]
+    options = LabOptions(story=story, speed=speed, objects=first, podgrouper=podgrouper or PodGrouperOptions())
+    cluster = await LabCluster.start(options)
     stop = asyncio.Event()
     running = asyncio.create_task(cluster.run(stop))
     attacked = Target(cluster)
