@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from pykai.observe.logs import set_up_logging
-from tests.attack import accounting, crowds, forging, queues
+from tests.attack import accounting, crowds, fieldrun, forging, queues
 from tests.attack.target import POLICIES, AttackOutcome, Document, Impact, Target
 
 
@@ -60,6 +60,7 @@ ATTACKS = (
     _attack("9a", queues.closed_queue, queues.foreign_labels),
     _attack("9b", queues.closed_queue, queues.foreign_pod_groups),
     _attack("9c", queues.closed_queue, queues.foreign_bind_request),
+    _attack("10", fieldrun.shared_cluster, fieldrun.every_field),
 )
 
 

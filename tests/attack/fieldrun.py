@@ -2,7 +2,7 @@
 
 Others own a closed queue and hold all GPUs of one machine, by pods of a PodGroup, a Job, Spark applications, pod groups
 of Kueue and pods without any; one more group of theirs lacks a pod.  The tenant's queue has no quota of GPUs, so it may
-use what is free and evict nobody.
+use what is free and evict no pod of others.
 
     failures = await run_rows(ROWS, guarded=True)
 
@@ -35,6 +35,7 @@ from tests.attack.fields import (
     FULL,
     OTHER_POOL,
     POOLED_QUEUE,
+    ROWS,
     THEIR_JOB,
     THEIR_KUEUES,
     THEIR_SPARKS,
@@ -46,7 +47,18 @@ from tests.attack.fields import (
     Row,
     Spot,
 )
-from tests.attack.target import HONEST, PATIENCE_S, POLICIES, TENANT, Document, Target, document, pod, target
+from tests.attack.target import (
+    HONEST,
+    PATIENCE_S,
+    POLICIES,
+    TENANT,
+    AttackOutcome,
+    Document,
+    Target,
+    document,
+    pod,
+    target,
+)
 
 _THEIR_GPUS = 10
 #: cluster seconds; longer than a gang may be incomplete
@@ -156,6 +168,11 @@ def _their_work() -> Iterator[Document]:
         yield {"apiVersion": api_version, "kind": kind, "metadata": {"name": THEIRS, "namespace": HONEST}, "spec": {}}
 
 
+def _is_work(name: str) -> bool:
+    """Probes come and go."""
+    return "probe-" not in name
+
+
 class Others:
     """What others have, watched while the tenant is at work."""
 
@@ -174,7 +191,11 @@ class Others:
         """Their work runs."""
         await self._cluster.admin.create(*_their_work())
         assert not self._cluster.admin.refusals, self._cluster.admin.refusals
-        assert await self._cluster.until(lambda _: len(self._cluster.on_nodes(HONEST)) == _THEIR_GPUS), "no start"
+
+        def run(_: object) -> bool:
+            return len([each for each in self._cluster.on_nodes(HONEST) if _is_work(each.metadata.name)]) == _THEIR_GPUS
+
+        assert await self._cluster.until(run), "the work of others does not start"
         await self._settled()
         self._known = await self._state()
 
@@ -208,6 +229,8 @@ class Others:
         found: dict[str, Document] = {}
         for each in await client.list_raw(resources.PODS, namespace=HONEST):
             meta = each["metadata"]
+            if not _is_work(meta["name"]):
+                continue
             found[f"pod {meta['name']}"] = {
                 "uid": meta["uid"],
                 "node": each["spec"].get("nodeName"),
@@ -218,6 +241,8 @@ class Others:
         entries = self._cluster.cluster.scheduler.loop.intake.tables.groups
         for each in await client.list_raw(resources.POD_GROUPS, namespace=HONEST):
             meta = each["metadata"]
+            if not _is_work(meta["name"]):
+                continue
             entry = entries[f"{HONEST}/{meta['name']}"]
             found[f"group {meta['name']}"] = {
                 "uid": meta["uid"],
@@ -341,7 +366,12 @@ class FieldRun:
 
     async def _judge(self, spots: Sequence[tuple[Row, Spot]]) -> None:
         reasons = await self._reasons()
+        groups = await self._cluster.admin.client.list_raw(resources.POD_GROUPS, namespace=TENANT)
         for row, spot in spots:
+            for group in groups if row.kept_off else ():
+                meta = group["metadata"]
+                if spot.name in meta["name"] and meta.get("annotations", {}).get(row.key) == row.kept_off:
+                    self.failures[title(row)].append(f"PodGroup {meta['name']} has {row.kept_off}")
             refused = self._refusals[spot.name]
             if self._is_refused(row) and not refused:
                 self.failures[title(row)].append(f"{spot.name}: the API server did not refuse it")
@@ -387,6 +417,13 @@ def reasons_of(reasons: str, spot: Spot) -> str:
 def title(row: Row) -> str:
     """How a row is called in reports."""
     return f"{row.key} on {row.where}: {row.tried}"
+
+
+async def every_field(cluster: Target) -> AttackOutcome:
+    """Every label, annotation and field of workloads, groups and BindRequests, one by one (`attack/fields.py`)."""
+    failures = await FieldRun(cluster, ROWS).run()
+    broken = "; ".join(f"{row or 'all rows'}: {' '.join(texts)}" for row, texts in failures.items())
+    return AttackOutcome(not failures, f"{len(ROWS)} rows did nothing to others" if not failures else broken)
 
 
 async def run_rows(rows: Sequence[Row], *, guarded: bool) -> Failures:

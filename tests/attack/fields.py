@@ -149,6 +149,8 @@ class Row:
     later: Changes | None = None
     #: the API server refuses it: "rights" where roles or policies do, "always" whatever the tenant may do
     refused: str = ""
+    #: the value of an annotation that the PodGroup must not get from its owner
+    kept_off: str = ""
     #: whether pods of the row may get a node or not, as the services race; charges count as for all rows
     may_run: bool = False
 
@@ -756,6 +758,8 @@ _GROUP_ROWS = (
     ),
 )
 
+_APPLIED = f'{{"spec": {{"queue": "{HONEST}"}}}}'
+
 # What services write, and what is only copied.
 _FORGED_ROWS = (
     *(
@@ -774,7 +778,7 @@ _FORGED_ROWS = (
         )
     ),
     *(
-        Row(key, "Job", "the past, for the PodGroup to inherit", _job(annotations={key: PAST}))
+        Row(key, "Job", "the past, for the PodGroup to inherit", _job(annotations={key: PAST}), kept_off=PAST)
         for key in (
             names.STALE_TIMESTAMP_ANNOTATION,
             names.LAST_START_TIMESTAMP_ANNOTATION,
@@ -792,6 +796,7 @@ _FORGED_ROWS = (
         "Job",
         "the pod group of others",
         _job(annotations={names.MADE_FROM_ANNOTATION: f"KueuePodGroup/{THEIRS}"}),
+        kept_off=f"KueuePodGroup/{THEIRS}",
     ),
     Row(
         names.IGNORE_WORKLOAD_API_ANNOTATION,
@@ -806,12 +811,14 @@ _FORGED_ROWS = (
         "Job",
         "that Kueue stops it",
         _job(annotations={names.KUEUE_STOPPING_ANNOTATION: "true"}),
+        kept_off="true",
     ),
     Row(
         names.LAST_APPLIED_ANNOTATION,
         "Job",
         "the queue of others",
-        _job(annotations={names.LAST_APPLIED_ANNOTATION: f'{{"spec": {{"queue": "{HONEST}"}}}}'}),
+        _job(annotations={names.LAST_APPLIED_ANNOTATION: _APPLIED}),
+        kept_off=_APPLIED,
     ),
     Row(
         names.DEPLOYMENT_REVISION_ANNOTATION,
@@ -947,3 +954,9 @@ ROWS: tuple[Row, ...] = (
     *_FORGED_ROWS,
     *_POD_GROUP_ROWS,
 )
+
+
+def listing() -> list[str]:
+    """The rows as the table of docs/security.md."""
+    head = ["| Name or field | Where | What the tenant tries | What happens |", "|---|---|---|---|"]
+    return head + [f"| `{row.key}` | {row.where} | {row.tried} | {row.ends} |" for row in ROWS]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pykai.api import guardedfields, names
+from tests.attack.fields import listing
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
@@ -60,3 +61,10 @@ def test_the_tests_that_are_named_exist() -> None:
     for file, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", DOC):
         assert (ROOT / file).exists(), file
         assert not test or f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), (file, test)
+
+
+def test_the_attempts_by_field_are_listed() -> None:
+    part = DOC[DOC.index("### Every field, one by one") : DOC.index("### ConfigMaps")]
+    assert [line for line in part.splitlines() if line.startswith("|")] == listing(), (
+        "write the lines of tests.attack.fields.listing() to docs/security.md"
+    )
