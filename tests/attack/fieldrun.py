@@ -27,7 +27,7 @@ from pykai.lab.operators.definitions import CustomKind
 from pykai.lab.operators.families import FAMILIES, definitions
 from pykai.lab.story import MachineEntry, QueueEntry, ResourceShare
 from pykai.podgrouper.options import PodGrouperOptions
-from tests.attack.fields import (
+from tests.attack.fieldobjects import (
     ALONE,
     CRITICAL,
     FOREVER_S,
@@ -35,7 +35,6 @@ from tests.attack.fields import (
     FULL,
     OTHER_POOL,
     POOLED_QUEUE,
-    ROWS,
     THEIR_JOB,
     THEIR_KUEUES,
     THEIR_SPARKS,
@@ -47,6 +46,7 @@ from tests.attack.fields import (
     Row,
     Spot,
 )
+from tests.attack.fields import ROWS
 from tests.attack.target import (
     HONEST,
     PATIENCE_S,

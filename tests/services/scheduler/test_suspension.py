@@ -175,7 +175,7 @@ async def test_a_patch_without_an_answer_suspends_once(carried_out: bool) -> Non
 
 
 async def test_pods_that_do_not_leave_in_time_are_deleted() -> None:
-    """suspend:evict: nobody plays the controller."""
+    """suspend:evict: no controller deletes them."""
     async with suspend_cluster(speed=60) as lab, lab.cluster.scheduler():
         await lab.evict()
         await lab.until_suspended()
