@@ -139,6 +139,20 @@ async def test_a_resume_that_is_refused_gives_the_room_back_and_is_repeated() ->
         await lab.cluster.until_bound("train", 2)
 
 
+async def test_pods_are_placed_by_the_cycles_if_the_engine_fails_to_place_them_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("pykai.scheduler.dispatch.resumption.resume", fail)
+    async with suspend_cluster() as lab, lab.cluster.scheduler():
+        await resumed(lab)
+        await lab.create_pods()
+        await lab.cluster.until_bound("train", 2)
+        await until_no_record(lab)
+
+
 async def test_held_room_is_given_up_for_work_that_may_evict_it() -> None:
     async with suspend_cluster() as lab, lab.cluster.scheduler():
         await resumed(lab)

@@ -104,7 +104,29 @@ class Dispatcher:
         self._evictions = Evictions(
             pods, groups, requests, binds, statuses, status_events, metrics, deletions, binding, gangs
         )
-        self._workloads = SuspendedWorkloads(records, pods_of_group, intake.placeholders, binds, statuses, tasks)
+        self._wire_suspension(client, intake, status_events, shard, clock, deletions)
+        self._ungating = Ungating(client, intake, status_events, metrics, clock, in_flight=in_flight)
+        self._failed_requests = FailedRequests(
+            pods, requests, binds, shard, tasks, deletions, failed, backoff, binding, gangs
+        )
+        pods.subscribe(self._on_pod)
+        intake.group_feed.subscribe(GroupStage.DISPATCH, failed.on_group_change)
+        intake.group_feed.subscribe(GroupStage.DISPATCH, self._resumption.on_group_change)
+        requests.subscribe(self._failed_requests.on_request_change)
+
+    def _wire_suspension(
+        self,
+        client: Client,
+        intake: Intake,
+        status_events: StatusEvents,
+        shard: Shard,
+        clock: Clock,
+        deletions: Deletions,
+    ) -> None:
+        """Put the parts together that suspend evicted workloads and resume them."""
+        pods, groups, pods_of_group = intake.pods, intake.groups, intake.pods_of_group
+        binds, statuses, tasks = intake.binds, intake.statuses, self._tasks
+        self._workloads = SuspendedWorkloads(self._records, pods_of_group, intake.placeholders, binds, statuses, tasks)
         self._suspension = Suspension(
             client,
             groups,
@@ -127,22 +149,14 @@ class Dispatcher:
             status_events,
             self._workloads,
             self._suspension,
-            binding,
-            gangs,
+            self._pod_binding,
+            self._gang_binding,
             tasks,
             clock,
         )
         self._suspend_takeover = SuspendTakeover(
-            client, records, groups, shard, self._workloads, self._suspension, self._resumption, tasks, clock
+            client, self._records, groups, shard, self._workloads, self._suspension, self._resumption, tasks, clock
         )
-        self._ungating = Ungating(client, intake, status_events, metrics, clock, in_flight=in_flight)
-        self._failed_requests = FailedRequests(
-            pods, requests, binds, shard, tasks, deletions, failed, backoff, binding, gangs
-        )
-        pods.subscribe(self._on_pod)
-        intake.group_feed.subscribe(GroupStage.DISPATCH, failed.on_group_change)
-        intake.group_feed.subscribe(GroupStage.DISPATCH, self._resumption.on_group_change)
-        requests.subscribe(self._failed_requests.on_request_change)
 
     @property
     def has_binds_in_flight(self) -> bool:

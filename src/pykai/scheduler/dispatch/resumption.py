@@ -166,13 +166,14 @@ class Resumption:
             self._on_waiting_pod(workload, pod)
 
     def _on_limit(self, workload: SuspendedWorkload) -> None:
-        if workload.placeholders and self._workloads.is_current(workload):
-            text = (
-                f"{workload.describe()} was resumed, but {len(workload.placeholders)} of its pods did not come within "
-                f"{HOLD_LIMIT_S:g} s; their room is free for others"
-            )
-            self._status_events.group_event(workload.group, WARNING, names.EVENT_NOT_RESUMED, text)
-            self._workloads.end(workload, "the time limit for its pods has passed")
+        if not self._workloads.is_current(workload):
+            return
+        text = (
+            f"{workload.describe()} was resumed, but {len(workload.placeholders)} of its pods did not come within "
+            f"{HOLD_LIMIT_S:g} s; their room is free for others"
+        )
+        self._status_events.group_event(workload.group, WARNING, names.EVENT_NOT_RESUMED, text)
+        self._workloads.end(workload, "the time limit for its pods has passed")
 
     def _pause(self, workload: SuspendedWorkload, why: str) -> None:
         """Give the room back, and wait before the next attempt."""
@@ -276,7 +277,13 @@ class Resumption:
             if planned and group is not None:
                 unfinished.append(UnfinishedBinds(workload.group, workload.uid, group.spec.queue, planned))
 
-        resumed, seen_generation = await self._query_engine(partial(resume, unfinished=unfinished), take_places)
+        try:
+            resumed, seen_generation = await self._query_engine(partial(resume, unfinished=unfinished), take_places)
+        except Exception:
+            # Its pods must not be held back for ever: the cycles place them.
+            log.exception("the pods of %s cannot take the room that was held for them", workload.describe())
+            self._workloads.end(workload, "its pods could not be placed")
+            return
         # No await until the binds are assumed: a cycle would give their room away.
         entries: list[PendingBind] = []
         for bind in resumed.binds:

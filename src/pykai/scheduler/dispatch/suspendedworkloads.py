@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -84,6 +85,8 @@ class SuspendedWorkloads:
         self._statuses = statuses
         self._tasks = tasks
         self._workloads: dict[str, SuspendedWorkload] = {}
+        #: uid of a PodGroup -> lock held while its record is written or deleted
+        self._record_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._workloads)
@@ -109,11 +112,10 @@ class SuspendedWorkloads:
             data = workload.record.encode()
         except SuspendRecordError as error:
             return str(error)
-        why = await self._records.put(SUSPENDED_WORKLOAD, workload.group, workload.uid, data)
-        if not self.is_current(workload) and workload.group not in self._workloads:
-            # It ended meanwhile, and its record was not there yet.
-            await self._remove_record(workload)
-        return why
+        async with self._record_locks.setdefault(workload.uid, asyncio.Lock()):
+            if not self.is_current(workload):
+                return "it has ended meanwhile"
+            return await self._records.put(SUSPENDED_WORKLOAD, workload.group, workload.uid, data)
 
     def let_wait(self, workload: SuspendedWorkload) -> None:
         """Let placeholders of all its pods wait for a node, in place of those that have one."""
@@ -159,7 +161,12 @@ class SuspendedWorkloads:
         workload.arrived.clear()
 
     async def _remove_record(self, workload: SuspendedWorkload) -> None:
-        await self._records.remove(self._records.name_of(SUSPENDED_WORKLOAD, workload.uid))
+        async with self._record_locks.setdefault(workload.uid, asyncio.Lock()):
+            # The group may have been suspended again meanwhile: the record is that one's.
+            current = self._workloads.get(workload.group)
+            if current is not None and current.uid == workload.uid:
+                return
+            await self._records.remove(self._records.name_of(SUSPENDED_WORKLOAD, workload.uid))
 
     def stop(self) -> None:
         """Forget all: the next leader reads the records."""
