@@ -132,6 +132,15 @@ def test_q308_arguments_know_days_and_weeks() -> None:
     assert problems == []
 
 
+def test_start_times_matter_as_long_as_any_queue_or_default_protects() -> None:
+    """0 while nothing is protected; queues without a value of their own do not count."""
+    unprotected = _tree(("top", "", None, None), ("team", "top", None, 0))
+    assert MinRuntime().longest_ns(unprotected) == 0
+    assert MinRuntime().longest_ns(COMPANY) == 35 * SECOND
+    assert MinRuntime(60 * SECOND, 50 * SECOND).longest_ns(COMPANY) == 60 * SECOND
+    assert MinRuntime(40 * SECOND, 50 * SECOND).longest_ns(unprotected) == 50 * SECOND
+
+
 @pytest.mark.parametrize("name", ["defaultPreemptMinRuntime", "defaultReclaimMinRuntime"])
 @pytest.mark.parametrize("text", ["-5s", "abc"])
 def test_m9_a_time_that_cannot_be_used_is_none(name: str, text: str) -> None:
