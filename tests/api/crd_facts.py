@@ -26,7 +26,7 @@ class Definition:
     said: str
     short_names: tuple[str, ...] = ()
     status: bool = True
-    #: name, JSON path; all of type string
+    #: those of KAI, which come first: name, JSON path; all of type string
     columns: tuple[tuple[str, str], ...] = ()
 
 

@@ -37,6 +37,8 @@ CONTRACT = {
     "RAY_NODE_TYPE_LABEL": "ray.io/node-type",
     "NVIDIA_GPU": "nvidia.com/gpu",
     "AMD_GPU": "amd.com/gpu",
+    "INTEL_GPU_I915": "gpu.intel.com/i915",
+    "INTEL_GPU_XE": "gpu.intel.com/xe",
     "MIG_PREFIX": "nvidia.com/mig-",
     "RECEIVED_REGULAR": "Regular",
     "RECEIVED_FRACTION": "Fraction",

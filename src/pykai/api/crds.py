@@ -1,4 +1,6 @@
-"""The custom resources, as CustomResourceDefinitions to be installed: Queue, PodGroup, BindRequest, Topology.
+"""The custom resources, as CustomResourceDefinitions to be installed.
+
+Queue, PodGroup, BindRequest, Topology, Config and SchedulingShard.
 
 `custom_resource_definitions()` returns them as plain documents.  The schemas are written field by field with a few
 small functions (`text`, `integer`, `object_schema`, ...), because they are a contract with other writers and hold more
@@ -10,9 +12,14 @@ a BindRequest are passed on untouched, in whatever version of resource.k8s.io wr
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from pykai.api import names, topology
+from pykai.api.fieldmeanings import MEANINGS, describe, printer_columns
+from pykai.api.installation import Config, SchedulingShard
+from pykai.api.meta import Wire
+from pykai.api.typeschemas import properties_of
 
 SchemaDocument = dict[str, Any]
 
@@ -84,25 +91,23 @@ def _definition(
     required: tuple[str, ...] = (),
     status: bool = True,
     short_names: tuple[str, ...] = (),
-    columns: tuple[tuple[str, str], ...] = (),
 ) -> dict[str, Any]:
-    """One definition with one version; `columns` are name and JSON path, all of type string."""
+    """One definition with one version, completed with what its fields mean."""
+    # Parts of a schema are used in several places, with another meaning in each.
+    schema = deepcopy(
+        object_schema(required, apiVersion=text(), kind=text(), metadata={"type": "object"}, **properties)
+    )
+    describe(schema, MEANINGS[kind])
     served: dict[str, Any] = {
         "name": version,
         "served": True,
         "storage": True,
-        "schema": {
-            "openAPIV3Schema": object_schema(
-                required, apiVersion=text(), kind=text(), metadata={"type": "object"}, **properties
-            )
-        },
+        "schema": {"openAPIV3Schema": schema},
     }
     if status:
         served["subresources"] = {"status": {}}
-    if columns:
-        served["additionalPrinterColumns"] = [
-            {"name": name, "type": "string", "jsonPath": path} for name, path in columns
-        ]
+    if columns := printer_columns(kind):
+        served["additionalPrinterColumns"] = columns
     kinds: dict[str, Any] = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
     if short_names:
         kinds["shortNames"] = list(short_names)
@@ -150,12 +155,6 @@ def queue() -> dict[str, Any]:
                 conditions=array(condition),
             ),
         },
-        columns=(
-            ("Priority", ".spec.priority"),
-            ("Parent", ".spec.parentQueue"),
-            ("Children", ".status.childQueues"),
-            ("DisplayName", ".spec.displayName"),
-        ),
     )
 
 
@@ -287,6 +286,27 @@ def network_topology() -> dict[str, Any]:
     )
 
 
+def config() -> dict[str, Any]:
+    """operations:2."""
+    return _installation_definition("Config", "configs", Config)
+
+
+def scheduling_shard() -> dict[str, Any]:
+    """operations:3."""
+    return _installation_definition("SchedulingShard", "schedulingshards", SchedulingShard)
+
+
+def _installation_definition(kind: str, plural: str, wire: type[Wire]) -> dict[str, Any]:
+    return _definition(
+        group=names.KAI_GROUP,
+        version="v1",
+        kind=kind,
+        plural=plural,
+        scope="Cluster",
+        properties=properties_of(wire),
+    )
+
+
 def custom_resource_definitions() -> list[dict[str, Any]]:
     """All definitions, in the order in which they are installed."""
-    return [queue(), pod_group(), bind_request(), network_topology()]
+    return [queue(), pod_group(), bind_request(), network_topology(), config(), scheduling_shard()]

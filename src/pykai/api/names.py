@@ -139,6 +139,10 @@ GPU_MEMORY_NODE_LABEL: Final = "nvidia.com/gpu.memory"
 #: followed by the amount, in the key: `beta.amd.com/gpu.vram.16G`
 AMD_GPU_MEMORY_NODE_LABEL_PREFIX: Final = "beta.amd.com/gpu.vram"
 GPU_COUNT_NODE_LABEL: Final = "nvidia.com/gpu.count"
+AMD_GPU_PRODUCT_NODE_LABEL: Final = "amd.com/gpu.product-name"
+INTEL_GPU_PRODUCT_NODE_LABEL: Final = "gpu.intel.com/product"
+#: bytes of all GPUs of the node
+INTEL_GPU_MEMORY_NODE_LABEL: Final = "gpu.intel.com/memory.max"
 MIG_STRATEGY_NODE_LABEL: Final = "nvidia.com/mig.strategy"
 MIG_ENABLED_NODE_LABEL: Final = "node-role.kubernetes.io/mig-enabled"
 GPU_WORKER_NODE_LABEL: Final = "node-role.kubernetes.io/gpu-worker"
@@ -203,6 +207,8 @@ ATTACHABLE_VOLUMES_PREFIX: Final = "attachable-volumes-"
 NATIVE_RESOURCE_PREFIX: Final = "kubernetes.io/"
 NVIDIA_GPU: Final = "nvidia.com/gpu"
 AMD_GPU: Final = "amd.com/gpu"
+INTEL_GPU_I915: Final = "gpu.intel.com/i915"
+INTEL_GPU_XE: Final = "gpu.intel.com/xe"
 GPU_SUFFIX: Final = "/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 GPU_MEMORY_RESOURCE: Final = "run.ai/gpu.memory"
@@ -240,6 +246,12 @@ ZONE_LABELS: Final = {
 
 # Simulated machines: the behaviour that a pod declares, and its devices.
 SIMULATED_NODE_LABEL: Final = "simulator.kai.scheduler/node"
+# Simulated autoscalers; the labels and taints are those of the real ones, except the group of cluster-autoscaler,
+# which no label names.
+SIMULATED_NODE_GROUP_LABEL: Final = "simulator.kai.scheduler/node-group"
+CLUSTER_AUTOSCALER_LEAVING_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
+KARPENTER_NODE_POOL_LABEL: Final = "karpenter.sh/nodepool"
+KARPENTER_LEAVING_TAINT: Final = "karpenter.sh/disrupted"
 RUN_SECONDS_ANNOTATION: Final = "simulator.kai.scheduler/run-seconds"
 EXIT_CODE_ANNOTATION: Final = "simulator.kai.scheduler/exit-code"
 START_SECONDS_ANNOTATION: Final = "simulator.kai.scheduler/start-seconds"
@@ -359,6 +371,9 @@ EVENT_INVALID_WORKLOAD: Final = "InvalidWorkload"
 EVENT_UNKNOWN_KIND: Final = "UnknownWorkloadKind"
 #: about a pod that shares GPUs: an autoscaler is asked for a node
 EVENT_SCALE_UP_REQUESTED: Final = "ScaleUpRequested"
+#: of autoscalers, as cluster-autoscaler and Karpenter call them: a node comes for this pod
+EVENT_TRIGGERED_SCALE_UP: Final = "TriggeredScaleUp"
+EVENT_NOMINATED: Final = "Nominated"
 EVENT_UNREADABLE: Final = "Unreadable"
 EVENT_RESERVATION_MISSING: Final = "GPUReservationMissing"
 EVENT_INVALID_BIND_REQUEST: Final = "InvalidBindRequest"
