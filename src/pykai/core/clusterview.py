@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import isinf
 
 from pykai.api import names
+from pykai.api.gpuvendors import is_gpu
 from pykai.api.keys import object_key
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.model.nodes import NodeFacts
@@ -152,7 +153,8 @@ def _node(facts: NodeFacts, snapshot: Snapshot) -> NodeView:
 
 
 def _whole_gpus(amounts: Iterable[tuple[str, int]]) -> int:
-    return sum(amount for name, amount in amounts if name == names.NVIDIA_GPU)
+    # GPUs of claims are not among the requests of a pod, so such nodes would look free.
+    return sum(amount for name, amount in amounts if is_gpu(name) and name != names.DRA_GPU)
 
 
 def _queue_of(group_key: str, snapshot: Snapshot) -> str:

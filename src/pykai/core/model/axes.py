@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pykai.api import names
+from pykai.api.gpuvendors import is_gpu
 from pykai.api.quantity import milli_value, unit_value
 
 IntArray = npt.NDArray[np.int64]
@@ -47,11 +48,6 @@ NOT_REQUESTED = -(2**62)
 _WHOLE_UNITS = frozenset(("memory", "pods", "ephemeral-storage", "storage"))
 #: Three digits are more slices than any GPU has; a name with more is not a profile and must not overflow a sum.
 _MIG_PROFILE = re.compile(r"^nvidia\.com/mig-(?:\d+c\.)?(\d{1,3})g\.(\d+)gb(?:\.[a-z0-9.]+)?$")
-
-
-def is_gpu(name: str) -> bool:
-    """Whether the resource is a whole GPU of some vendor (gpu:G-14)."""
-    return name.endswith("/gpu")
 
 
 def is_mig(name: str) -> bool:

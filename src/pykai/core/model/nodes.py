@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from pykai.api import names
 from pykai.api.core import Node
+from pykai.api.gpuvendors import is_gpu, is_shareable
 from pykai.api.quantity import QuantityError
-from pykai.core.model.axes import amount, is_gpu, is_mig, is_tracked
+from pykai.core.model.axes import amount, is_mig, is_tracked
 from pykai.core.model.problems import Problem, ProblemReporter
 
 #: Conditions that must be False (cycle:9.1 step 10), in the order they are checked.
@@ -51,7 +52,7 @@ class NodeFacts:
     mig_enabled: bool
     #: `single`, `mixed` or "" (gpu:C-7)
     mig_strategy: str
-    #: the resource whose devices are shared here, "" when the node has no whole GPU
+    #: the resource whose devices are shared here, "" when the node has no GPU that can be shared (ADR-37)
     shared_resource: str
     #: no GPU of any form (cycle:NOD-5)
     cpu_only: bool
@@ -137,10 +138,6 @@ def read_node(node: Node, mig_label: str, report: ProblemReporter) -> NodeFacts:
         gpu_count=count if count is not None else allocatable_gpus,
         mig_enabled=mig_enabled,
         mig_strategy=strategy if mig_enabled and strategy in ("single", "mixed") else "",
-        shared_resource=min(
-            whole_gpus,
-            key=lambda resource: (resource != names.NVIDIA_GPU, resource != names.AMD_GPU, resource),
-            default="",
-        ),
+        shared_resource=next(filter(is_shareable, whole_gpus), ""),
         cpu_only=not mig_enabled and allocatable_gpus == 0,
     )

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from itertools import chain
 
 from pykai.api.core import Container, Pod, ResourceRequirements
+from pykai.api.gpuvendors import is_gpu
 from pykai.api.quantity import QuantityError, RawQuantity, nano_value
-from pykai.core.model.axes import MAX_AMOUNT, amount, is_gpu, is_tracked
+from pykai.core.model.axes import MAX_AMOUNT, amount, is_tracked
 
 #: What one unit needs: (resource, amount in axis units), amounts above zero, sorted by name.
 ZoneNeed = tuple[tuple[str, int], ...]

@@ -31,11 +31,22 @@ RESOURCES = 3
 RESOURCE_NAMES = ("CPU", "Memory", "GPU")
 #: CPU in milli, memory in bytes, GPU in hundredths.
 QueueAmounts = tuple[float, float, float]
+NO_AMOUNTS: QueueAmounts = (0.0, 0.0, 0.0)
 
 _UNLIMITED_ON_THE_WIRE = -1.0
 _MEGABYTE = 1e6
 #: How many queues of a cycle a message names; a cycle may be as long as there are queues.
 _MAX_NAMED_IN_CYCLE = 8
+
+
+def sum_of(a: QueueAmounts, b: QueueAmounts) -> QueueAmounts:
+    """Both together."""
+    return (a[0] + b[0], a[1] + b[1], a[2] + b[2])
+
+
+def difference_of(a: QueueAmounts, b: QueueAmounts) -> QueueAmounts:
+    """The first without the second."""
+    return (a[0] - b[0], a[1] - b[1], a[2] - b[2])
 
 
 @dataclass(slots=True)

@@ -33,9 +33,10 @@ from pykai.api.core import (
     Toleration,
     TopologySpreadConstraint,
 )
+from pykai.api.gpuvendors import is_gpu
 from pykai.api.quantity import QuantityError
 from pykai.core.caching import Cache
-from pykai.core.model.axes import MAX_AMOUNT, amount, is_gpu, is_mig, is_tracked, mig_gpus
+from pykai.core.model.axes import MAX_AMOUNT, amount, is_mig, is_tracked, mig_gpus
 from pykai.core.model.claimrequests import PodClaim
 from pykai.core.model.numarequests import NumaRequest, read_numa_request
 from pykai.core.model.volumerequests import VolumeRequest

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pykai.api.core import PodAffinityTerm
-from pykai.core.model.axes import CPU, MEMORY, NOT_REQUESTED, PODS, UNSATISFIABLE, Axes, IntArray, is_gpu
+from pykai.api.gpuvendors import is_gpu
+from pykai.core.model.axes import CPU, MEMORY, NOT_REQUESTED, PODS, UNSATISFIABLE, Axes, IntArray
 from pykai.core.model.shapes import Shape
 
 #: Planes of the node columns, `columns[plane, axis, node]`.  FREE is IDLE + RELEASING, kept so that the most frequent

@@ -53,7 +53,7 @@ class _PodMove(NamedTuple):
 class _SelectedPods:
     """Pods that all of some terms select, counted by node row."""
 
-    __slots__ = ("by_row", "log", "scope_counts", "seen", "terms")
+    __slots__ = ("by_row", "changed_epoch", "log", "scope_counts", "seen", "terms")
 
     def __init__(self, terms: tuple[AffinityTerm, ...], log: list[_PodMove], base: IntArray | None) -> None:
         self.terms = terms
@@ -63,6 +63,8 @@ class _SelectedPods:
         #: changes of pods that can belong to it, and how many of them are counted
         self.log = log
         self.seen = 0
+        #: the epoch in which a count was last seen to change; several kinds of pods may read it, in any order
+        self.changed_epoch = -1
 
     @property
     def column(self) -> IntArray | _PodsByRow:
@@ -262,21 +264,16 @@ class AffinityIndex:
                     if self._matches_all(terms, task):
                         _count(selection.by_row, row, 1)
             self._selections[terms] = selection
-            self._recount(selection)
         return selection
 
-    def _recount(self, selection: _SelectedPods) -> bool:
-        """Count what came and went since the last read; whether that changed it."""
+    def _recount(self, selection: _SelectedPods) -> None:
+        """Count what came and went since the last read."""
         log = selection.log
-        if selection.seen == len(log):
-            return False
-        changed = False
         for change in log[selection.seen :]:
             if self._matches_all(selection.terms, change.task):
                 _count(selection.by_row, change.row, change.sign)
-                changed = True
+                selection.changed_epoch = self.epoch
         selection.seen = len(log)
-        return changed
 
     def _relevant_terms_of(self, request: PlacementRequest) -> _RelevantTerms:
         """What terms mean for a request right now."""
@@ -286,10 +283,11 @@ class AffinityIndex:
         if relevant is None:
             relevant = self._relevant_terms[key] = self._read_own_terms(request.shape)
         if relevant.epoch != self.epoch or relevant.held_version != self._held_version:
-            relevant.epoch = self.epoch
             changed = self._read_held_terms(relevant, task)
             for selection in _selections(relevant):
-                changed = self._recount(selection) or changed
+                self._recount(selection)
+                changed = changed or selection.changed_epoch > relevant.epoch
+            relevant.epoch = self.epoch
             if changed:
                 relevant.version = self.epoch
                 relevant.codes = relevant.scores = None

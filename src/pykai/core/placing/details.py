@@ -9,13 +9,14 @@ from functools import partial
 
 import numpy as np
 
+from pykai.api.gpuvendors import is_gpu
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
 from pykai.core.hooks import Rules
-from pykai.core.model.axes import PODS, is_gpu, is_mig
+from pykai.core.model.axes import PODS, is_mig
 from pykai.core.model.shapes import GpuKind
-from pykai.core.placing.fit import device_fits_request, devices_with_room, whole_gpus
-from pykai.core.placing.reasons import PODS_EXCEEDED, check_refusals, is_short_of
+from pykai.core.placing.fit import device_fits_request, devices_with_room, has_unshareable_gpus, whole_gpus
+from pykai.core.placing.reasons import PODS_EXCEEDED, UNSHAREABLE, check_refusals, is_short_of
 from pykai.core.report.sentences import amount_text, format_number
 
 _SHORT = "Node didn't have enough resources: "
@@ -83,8 +84,11 @@ def node_details(state: State, rules: Rules, request: PlacementRequest, *, is_mu
     if request.shape.shared:
         count = np.maximum(whole_gpus(state, state.free, _ALL), 0) + devices_with_room(state, request.shape, _ALL)
         too_small = ~device_fits_request(nodes, request.shape)
+        unshareable = has_unshareable_gpus(state.snapshot)
         for row in np.flatnonzero(too_small | (count < request.shape.gpu.devices)).tolist():
-            if too_small[row] and request.shape.gpu.kind is GpuKind.MEMORY:
+            if unshareable[row]:
+                text = UNSHAREABLE
+            elif too_small[row] and request.shape.gpu.kind is GpuKind.MEMORY:
                 text = (
                     f"{_SHORT}Each gpu on the node has a gpu memory capacity of {nodes.facts[row].gpu_mib} Mib. "
                     f"{request.shape.gpu.memory_mib} Mib of gpu memory has been requested"

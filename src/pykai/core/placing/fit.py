@@ -35,6 +35,12 @@ def shared_axes(snapshot: Snapshot) -> IntArray:
     return snapshot.nodes.remember("shared axes", make)
 
 
+def has_unshareable_gpus(snapshot: Snapshot) -> BoolArray:
+    """[node] whether it has GPUs, and none that pods can share (ADR-37)."""
+    offered: BoolArray = snapshot.allocatable[snapshot.axes.gpu_axes].sum(axis=0) > 0
+    return offered & (shared_axes(snapshot) < 0)
+
+
 def gpu_sizes(nodes: NodeTable) -> tuple[IntArray, list[tuple[int, int]]]:
     """[node] number of the size of its GPUs, and the sizes: MiB as counted and as labelled."""
 

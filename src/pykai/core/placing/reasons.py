@@ -11,15 +11,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pykai.api import names
+from pykai.api.gpuvendors import is_gpu
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
 from pykai.core.hooks import NodeSet, Rules
-from pykai.core.model.axes import PODS, BoolArray, is_gpu, is_mig
+from pykai.core.model.axes import PODS, BoolArray, is_mig
 from pykai.core.model.shapes import GpuKind, Shape
-from pykai.core.placing.fit import device_fits_request, devices_with_room, whole_gpus
+from pykai.core.placing.fit import device_fits_request, devices_with_room, has_unshareable_gpus, whole_gpus
 from pykai.core.report.sentences import amount_text
 
 PODS_EXCEEDED = "node(s) pod number exceeded"
+UNSHAREABLE = f"node(s) have GPUs that pods cannot share, only those of {names.NVIDIA_GPU} can be shared"
 _SHORT = "node(s) didn't have enough resources: "
 _ALL = slice(None)
 
@@ -64,13 +67,15 @@ def _shortages(state: State, request: PlacementRequest) -> tuple[list[tuple[str,
         nodes = state.snapshot.nodes
         count = np.maximum(whole_gpus(state, free, _ALL), 0) + devices_with_room(state, request.shape, _ALL)
         small = ~device_fits_request(nodes, request.shape)
+        unshareable = has_unshareable_gpus(state.snapshot)
+        shortages.append((UNSHAREABLE, unshareable))
         if request.shape.gpu.kind is GpuKind.MEMORY:
             # Too little memory on each device is a different reason than too few devices.
             too_small = small & (whole_gpus(state, state.allocatable, _ALL) > 0)
             shortages.append((f"{_SHORT}GPU memory", too_small))
-            shortages.append((f"{_SHORT}GPUs", (count < request.shape.gpu.devices) & ~too_small))
+            shortages.append((f"{_SHORT}GPUs", (count < request.shape.gpu.devices) & ~too_small & ~unshareable))
         else:
-            shortages.append((f"{_SHORT}GPUs", (count < request.shape.gpu.devices) | small))
+            shortages.append((f"{_SHORT}GPUs", ((count < request.shape.gpu.devices) | small) & ~unshareable))
         short_without_overhead |= (count < request.shape.gpu.devices) | small
     short_of_any = np.zeros(free.shape[1], dtype=np.bool_)
     for _, short in shortages:

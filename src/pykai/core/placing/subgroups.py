@@ -65,7 +65,7 @@ class _SubgroupSearch:
 
     def place_all(self, nodes: NodeSet) -> bool:
         """Whether all could be placed; if not, nothing is left behind."""
-        return next(self._placements(self._gang.root, nodes), False)
+        return any(True for _ in self._placements(self._gang.root, nodes))
 
     def _tasks_below(self, node: BranchState | LeafState) -> list[Task]:
         if isinstance(node, LeafState):
@@ -77,11 +77,11 @@ class _SubgroupSearch:
             self._tasks_by_subgroup[id(node)] = tasks
         return tasks
 
-    def _placements(self, node: BranchState | LeafState, nodes: NodeSet) -> Iterator[bool]:
-        """Yields True each time the subgroup is placed; resuming tries another placement."""
+    def _placements(self, node: BranchState | LeafState, nodes: NodeSet) -> Iterator[None]:
+        """Yields each time the subgroup is placed; resuming tries another placement."""
         tasks = self._tasks_below(node)
         if not tasks:
-            yield True
+            yield
             return
         state = self._state
         counts: Counter[str] = Counter()
@@ -90,9 +90,9 @@ class _SubgroupSearch:
             placed = False
             for _ in self._placements_in_set(node, candidate):
                 placed = True
-                yield True
+                yield
                 if not self._may_retry():
-                    state.rollback(mark)
+                    # The subgroup around it rolls back.
                     return
             state.rollback(mark)
             if not placed:
@@ -162,7 +162,7 @@ class _SubgroupSearch:
     def _first_batch(self, tasks: list[Task]) -> int:
         return min(index for index, batch in self._batches.values() if batch.tasks[0] in tasks)
 
-    def _placements_in_set(self, node: BranchState | LeafState, candidate: NodeSet) -> Iterator[bool]:
+    def _placements_in_set(self, node: BranchState | LeafState, candidate: NodeSet) -> Iterator[None]:
         """Ways to place a subgroup on one set of nodes (topo:T-37)."""
         if isinstance(node, BranchState):
             yield from self._child_placements(self._placement_order(node), 0, candidate)
@@ -170,15 +170,15 @@ class _SubgroupSearch:
         index, batch = self._batches[id(node)]
         failure = self._placer.place_batch(self._gang, batch, index, candidate, self._mode)
         if failure is None:
-            yield True
+            yield
         else:
             self.failure = failure
 
     def _child_placements(
         self, children: list[LeafState | BranchState], position: int, candidate: NodeSet
-    ) -> Iterator[bool]:
+    ) -> Iterator[None]:
         if position == len(children):
-            yield True
+            yield
             return
         for _ in self._placements(children[position], candidate):
             yield from self._child_placements(children, position + 1, candidate)

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from pykai.api import names
+from pykai.api.gpuvendors import is_gpu
 from pykai.api.scheduling import TopologyConstraint
 from pykai.api.topology import Topology
 from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState, leaves_of
 from pykai.core.cycle.state import State
-from pykai.core.model.axes import PODS, BoolArray, FloatArray, IntArray, is_gpu
+from pykai.core.model.axes import PODS, BoolArray, FloatArray, IntArray
 from pykai.core.model.shapes import GpuKind, Shape
 from pykai.core.model.tasks import Task
 from pykai.core.placing.claimamounts import claimed_amounts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pykai.api.gpuvendors import is_gpu
 from pykai.api.keys import object_key
 from pykai.api.names import DRA_GPU
 from pykai.core.caching import Cache
@@ -15,7 +16,7 @@ from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
 from pykai.core.hooks import PreFailure
 from pykai.core.ledgers.claims.feasible import minimum_devices
-from pykai.core.model.axes import amount, is_gpu, is_mig
+from pykai.core.model.axes import amount, is_mig
 from pykai.core.model.shapes import Shape
 from pykai.core.report.sentences import format_go_float, format_number
 

@@ -11,8 +11,9 @@ from math import inf, isinf, trunc
 
 from pykai.api import names
 from pykai.api.duration import format_go_duration
+from pykai.api.gpuvendors import is_gpu
 from pykai.api.timestamp import format_timestamp
-from pykai.core.model.axes import amount, is_gpu, is_mig
+from pykai.core.model.axes import amount, is_mig
 from pykai.core.report.decisions import (
     BadTopology,
     BrokenTree,

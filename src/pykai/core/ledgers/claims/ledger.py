@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pykai.api import names
+from pykai.api.gpuvendors import is_gpu
 from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import ExtendedResourceClaimAllocation
 from pykai.core import caching
@@ -40,7 +41,7 @@ from pykai.core.ledgers.claims.feasible import (
 )
 from pykai.core.ledgers.claims.holdings import NOT_HELD, DeviceHoldings
 from pykai.core.ledgers.claims.service import ExtendedResourceService, NodeAmount
-from pykai.core.model.axes import BoolArray, IntArray, Rows, is_gpu
+from pykai.core.model.axes import BoolArray, IntArray, Rows
 from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest
 from pykai.core.model.extendedresources import EXTENDED_CLAIM_NAME
 from pykai.core.model.shapes import Shape
