@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +17,13 @@ MORE = {
     "racks": {"refusal_seconds"},
     "racks64": {"refusal_seconds"},
     "living": {"median_seconds", "new_pod_seconds"},
+}
+
+OPEN = {"quota": -1, "limit": -1}
+GROUP = {"queue": "q", "minMember": 1}
+POD = {
+    "schedulerName": "kai-scheduler",
+    "containers": [{"name": "c", "image": "x", "resources": {"requests": {"nvidia.com/gpu": "1"}}}],
 }
 
 
@@ -72,11 +80,49 @@ def test_without_json_it_is_a_line_for_people() -> None:
     assert "8 decisions" in result.output
 
 
+def test_objects_of_a_file_are_scheduled_in_one_cycle(tmp_path: Path) -> None:
+    """`kai bench objects`: a node with two GPUs takes two of three jobs, and a second cycle is measured, too."""
+    queue = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "q"}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+    amounts = {"cpu": "8", "memory": "8Gi", "pods": "9", "nvidia.com/gpu": "2"}
+    status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    objects: list[dict[str, object]] = [
+        {**node, "status": status},
+        {**queue, "spec": {"resources": dict.fromkeys(("cpu", "memory", "gpu"), OPEN)}},
+    ]
+    for number in range(3):
+        meta = {"name": f"j{number}", "namespace": "d", "uid": f"j{number}"}
+        objects.append(
+            {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": meta, "spec": GROUP}
+        )
+        pod = {**meta, "annotations": {"pod-group-name": f"j{number}"}}
+        objects.append(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": POD, "status": {"phase": "Pending"}}
+        )
+    file = tmp_path / "objects.jsonl"
+    file.write_text("".join(json.dumps(each) + "\n" for each in objects))
+    result = CliRunner().invoke(main, ["bench", "objects", str(file), "--once", "--json"])
+    record = json.loads(result.output)
+    counted = {name: record[name] for name in ("nodes", "pods", "binds", "nominations", "evictions", "ended_searches")}
+    assert counted == {"nodes": 1, "pods": 3, "binds": 2, "nominations": 0, "evictions": 0, "ended_searches": 0}
+    assert {"cpu_seconds", "seconds", "second_cpu_seconds", "second_seconds", "tables_seconds", "peak_mib"} <= set(
+        record
+    )
+
+
+def test_a_line_that_is_no_object_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "objects.jsonl"
+    file.write_text("not json\n")
+    result = CliRunner().invoke(main, ["bench", "objects", str(file), "--once"])
+    assert result.exit_code == 1
+    assert "objects.jsonl, line 1" in result.output
+
+
 @pytest.mark.parametrize("arguments", [["bench"], ["bench", "fly"]])
 def test_an_unknown_shape_is_a_usage_error_that_names_the_known_ones(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
-    assert "fill, gang, full, reclaim, frag, racks, racks64, living, apply, kinds" in result.output
+    assert "fill, gang, full, reclaim, frag, racks, racks64, living, apply, kinds, objects FILE" in result.output
 
 
 def test_a_cluster_that_a_shape_cannot_fill_is_a_usage_error() -> None:

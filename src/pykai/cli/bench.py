@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from math import log
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +19,7 @@ _FEWEST_PODS = 200
 
 @click.command()
 @click.argument("shape", required=False)
+@click.argument("file", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--nodes", type=click.IntRange(min=1), default=500, show_default=True, help="Size of the cluster.")
 @click.option(
     "--pods",
@@ -27,8 +30,20 @@ _FEWEST_PODS = 200
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 @click.option("--quick", is_flag=True, help="Measure once instead of for two seconds: to see that it works.")
+@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Processes of `objects`.")
+@click.option("--once", is_flag=True, help="Measure `objects` in this process instead.")
 @click.option("--all", "everything", is_flag=True, help="Run every shape at its usual sizes and compare the sizes.")
-def bench(shape: str | None, nodes: int, pods: int, as_json: bool, quick: bool, everything: bool) -> None:
+def bench(
+    shape: str | None,
+    file: Path | None,
+    nodes: int,
+    pods: int,
+    as_json: bool,
+    quick: bool,
+    runs: int,
+    once: bool,
+    everything: bool,
+) -> None:
     """Measure SHAPE (fill, gang, full, reclaim, frag, racks, racks64, living or apply) on a cluster of --nodes nodes.
 
     The ratio is the engine's time over that of the least NumPy work for the same decisions, so it can be compared
@@ -36,6 +51,9 @@ def bench(shape: str | None, nodes: int, pods: int, as_json: bool, quick: bool, 
 
     The shape kinds measures the pod grouper instead: --pods pods of workloads of ten kinds, created at once on an
     embedded API server, until all of them are in their groups.
+
+    `objects FILE` measures one cycle on the Kubernetes objects of a file, one JSON object a line, and a second one with
+    nothing changed: medians of --runs fresh processes.
     """
     from pykai.dev.bench import COMPARED, SHAPES, SIZES, WrongSize
 
@@ -49,8 +67,13 @@ def bench(shape: str | None, nodes: int, pods: int, as_json: bool, quick: bool, 
         if shape == "kinds":
             _measure_kinds(_FEWEST_PODS if quick else pods, as_json=as_json)
             return
+        if shape == "objects":
+            if file is None:
+                raise click.UsageError("objects: name a file with one JSON object a line")
+            _measure_objects(file, 0 if once else runs, as_json=as_json)
+            return
         if shape not in SHAPES:
-            raise click.UsageError(f"name a shape ({', '.join(SHAPES)}, kinds) or use --all")
+            raise click.UsageError(f"name a shape ({', '.join(SHAPES)}, kinds, objects FILE) or use --all")
         try:
             show(SHAPES[shape](nodes, quick=quick))
         except WrongSize as error:
@@ -105,4 +128,24 @@ def _measure_kinds(pods: int, *, as_json: bool) -> None:
         f"{found.groups} groups right after {found.seconds:.3f} s, "
         f"at most {found.most_writes_of_a_pod} write for a pod and {found.most_writes_of_a_group} for a group, "
         f"{found.reads} reads, {found.writes_after_update} writes after an update of every owner"
+    )
+
+
+def _measure_objects(file: Path, runs: int, *, as_json: bool) -> None:
+    """In fresh processes, or in this one for no runs."""
+    from pykai.dev.cases import CaseError
+    from pykai.dev.objectsbench import measure_objects, measure_once
+
+    try:
+        found = measure_objects(file, runs) if runs else measure_once(file)
+    except CaseError as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(asdict(found)))
+        return
+    ended = f", {found.ended_searches} searches ended by their budget" if found.ended_searches else ""
+    click.echo(
+        f"objects {found.nodes} nodes, {found.pods} pods: {found.cpu_seconds:.3f} s CPU ({found.seconds:.3f} s), "
+        f"unchanged {found.second_cpu_seconds:.4f} s CPU; {found.binds} bound, {found.nominations} nominated, "
+        f"{found.evictions} evicted{ended}; tables {found.tables_seconds:.2f} s, peak {found.peak_mib:g} MiB"
     )

@@ -18,6 +18,7 @@ from pykai.core.eviction.search import VictimFinder
 from pykai.core.eviction.tables import EvictionTables
 from pykai.core.eviction.trial import TrialRunner
 from pykai.core.hooks import Hooks, Rules
+from pykai.core.listening import SILENT, CycleListener
 from pykai.core.model.problems import Problem
 from pykai.core.model.queuetree import CPU, GPU, MEMORY
 from pykai.core.placing.gang import GangPlacer
@@ -56,12 +57,17 @@ class Cycle:
 
 
 def open_cycle(
-    snapshot: Snapshot, policy: Policy, reuse: ReusableState | None = None, extra_hooks: Iterable[Hooks] = ()
+    snapshot: Snapshot,
+    policy: Policy,
+    reuse: ReusableState | None = None,
+    extra_hooks: Iterable[Hooks] = (),
+    listener: CycleListener = SILENT,
 ) -> Cycle:
     """Prepare the rules, open the ledgers and put the parts together."""
     problems: list[Problem] = []
-    rules = Rules.combine([*_hooks(snapshot, policy, problems), *extra_hooks])
-    context = CycleContext.of(snapshot, policy, rules)
+    listener.cycle_began()
+    rules = Rules.combine([*_hooks(snapshot, policy, problems, listener), *extra_hooks])
+    context = CycleContext.of(snapshot, policy, rules, listener)
     rankings = Rankings(rules)
     state = _open_state(context, rankings)
     decisions = Decisions(problems)
@@ -73,17 +79,18 @@ def open_cycle(
     return Cycle(context, state, decisions, gangs, rankings, placer, tables, victims)
 
 
-def _hooks(snapshot: Snapshot, policy: Policy, problems: list[Problem]) -> list[Hooks]:
+def _hooks(snapshot: Snapshot, policy: Policy, problems: list[Problem], listener: CycleListener) -> list[Hooks]:
     """The hooks of all plugins, in configured order, and of those that are switched off."""
     if any(named.third_party for named in policy.plugins):
         # What they read is not known.
         snapshot.read_running()
-    hooks = [
-        prepare_isolated(named.name, named.plugin, snapshot, problems.append)
-        if named.third_party
-        else named.plugin.prepare(snapshot)
-        for named in policy.plugins
-    ]
+    hooks = []
+    for named in policy.plugins:
+        if named.third_party:
+            hooks.append(prepare_isolated(named.name, named.plugin, snapshot, problems.append))
+        else:
+            hooks.append(named.plugin.prepare(snapshot))
+        listener.plugin_prepared(named.name)
     configured = {named.name for named in policy.plugins}
     hooks += [without(snapshot, problems.append) for name, without in SWITCHED_OFF.items() if name not in configured]
     return hooks

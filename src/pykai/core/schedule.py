@@ -7,7 +7,8 @@
 3. The actions run one after the other on one mutable `State` and see each other's effects (cycle:CYC-6).
 4. The decisions, and the reasons of waiting pods, become a `Plan` (`plan.py`).
 
-No clock, no randomness, no I/O: the same snapshot and policy give the same bytes, with or without a memory.
+No clock, no randomness, no I/O: the same snapshot and policy give the same bytes, with or without a memory.  A listener
+may hear how a cycle goes (`listening.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pykai.core.cluster.runningsums import RunningSums
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.memory import CycleMemory
 from pykai.core.cycle.reuse import ReusableState
+from pykai.core.listening import SILENT, CycleListener
 from pykai.core.opencycle import Cycle, open_cycle
 from pykai.core.plan import build_plan
 from pykai.core.policy import Policy
@@ -33,23 +35,27 @@ def run_actions(cycle: Cycle) -> None:
     pod behind (queues:Q-407).
     """
     actions = cycle.context.policy.actions
-    for name in actions:
-        ACTIONS[name].run_in(cycle)
     if cycle.context.snapshot.held_by_queue and names.ACTION_UNGATE not in actions:
-        ACTIONS[names.ACTION_UNGATE].run_in(cycle)
+        actions = (*actions, names.ACTION_UNGATE)
+    for name in actions:
+        cycle.context.listener.action_began(name)
+        ACTIONS[name].run_in(cycle)
+        cycle.context.listener.action_ended()
 
 
-def schedule(snapshot: Snapshot, policy: Policy, memory: CycleMemory | None = None) -> Plan:
-    """One cycle.  A memory of the last one saves work and changes nothing."""
+def schedule(
+    snapshot: Snapshot, policy: Policy, memory: CycleMemory | None = None, listener: CycleListener = SILENT
+) -> Plan:
+    """One cycle.  A memory of the last one saves work and changes nothing, a listener changes nothing either."""
     if memory is None:
-        with closing(open_cycle(snapshot, policy)) as cycle:
+        with closing(open_cycle(snapshot, policy, listener=listener)) as cycle:
             run_actions(cycle)
             return build_plan(cycle)
     plan = memory.recall(snapshot, policy)
     if plan is None:
         running_sums = RunningSums(snapshot.columns, snapshot.foreign_usage, snapshot.group_index)
         reuse = memory.reuse = ReusableState.reuse_or_create(memory.reuse, snapshot, policy)
-        with closing(open_cycle(snapshot, policy, reuse)) as cycle:
+        with closing(open_cycle(snapshot, policy, reuse, listener=listener)) as cycle:
             run_actions(cycle)
             plan = build_plan(cycle)
             memory.store(snapshot, policy, plan, cycle.state.valid_until_ns, running_sums)

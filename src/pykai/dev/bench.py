@@ -190,7 +190,8 @@ def floor_seconds(nodes: int, pods: int, gpus: int) -> float:
     return perf_counter() - began
 
 
-def _peak_mib() -> float:
+def peak_mib() -> float:
+    """The most memory this process has held."""
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
@@ -223,7 +224,7 @@ def _measure_cycles(shape: str, tables: Tables, nodes: int, pods: int, gpus: int
         round(seconds, 6),
         round(floor, 6),
         round(seconds / floor, 2),
-        _peak_mib(),
+        peak_mib(),
         len(plan.binds) + len(plan.nominations),
         len(plan.evictions),
         round(second, 6) if shape == "full" else None,
@@ -366,7 +367,7 @@ def apply(nodes: int, *, quick: bool = False) -> Measurement:
                 seen[pod.metadata.name] = pod
             floor = min(floor, (perf_counter() - began) / len(chunk))
     return Measurement(
-        "apply", nodes, 1, round(seconds, 9), round(floor, 9), round(seconds / floor, 2), _peak_mib(), 2 * changes
+        "apply", nodes, 1, round(seconds, 9), round(floor, 9), round(seconds / floor, 2), peak_mib(), 2 * changes
     )
 
 
@@ -415,7 +416,7 @@ def living(nodes: int, *, quick: bool = False) -> Measurement:
         round(worst, 6),
         round(floor, 6),
         round(worst / floor, 2),
-        _peak_mib(),
+        peak_mib(),
         len(fitting),
         median_seconds=round(taken[len(taken) // 2], 6),
         new_pod_seconds=round(max(new_job_seconds), 6),

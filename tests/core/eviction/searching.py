@@ -6,7 +6,8 @@ from pykai.core.cycle.cyclegangs import total_amounts
 from pykai.core.cycle.gangs import Gang
 from pykai.core.eviction.balance import ResourceBalance
 from pykai.core.eviction.freegpus import feasible_nodes
-from pykai.core.eviction.scenarios import GENERATORS, ScenarioInput
+from pykai.core.eviction.readunits import ReadUnits
+from pykai.core.eviction.scenarios import GENERATORS, ONE_BY_ONE, ScenarioInput
 from pykai.core.eviction.trial import Preemptor, Victim
 from pykai.core.eviction.victimorder import VictimOrder
 from pykai.core.opencycle import Cycle
@@ -33,19 +34,29 @@ def new(built: Cluster, pods: int = 1, name: str = "new", **job: Any) -> Cluster
     return built.gang(name, pods, **{"gpu": 1, "priority": "high", **job})
 
 
+def one_per_node(pods: int, nodes: int) -> Cluster:
+    """A gang of pods that share no node, which the bounds do not see."""
+    built = searching(*[2] * nodes)
+    for index in range(nodes):
+        old(built, f"old-{index}", index, gpu=2)
+    container: dict[str, Any] = {"name": "main", "resources": {"requests": {"nvidia.com/gpu": "1"}}}
+    container["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    return new(built, pods, spec={"containers": [container]})
+
+
 def gang_of(cycle: Cycle, name: str) -> Gang:
     return cycle.gangs.gang(cycle.context.snapshot.group_entries[f"default/{name}"])
 
 
-def sets_of(
+def scenarios_of(
     built: Cluster,
-    way: str,
     *,
     recorded: tuple[str, ...] = (),
     name: str = "new",
     losing: frozenset[int] | None = None,
-) -> list[list[str]]:
-    """The victim sets of one generator, as names of pods; `recorded` are pods that a smaller part needs already."""
+    one_by_one: int = ONE_BY_ONE,
+) -> tuple[ScenarioInput, ReadUnits]:
+    """The input of the generators and the units they read; `recorded` are pods that a smaller part needs already."""
     cycle = built.cycle()
     gang = gang_of(cycle, name)
     batches = cycle.gangs.next_tasks(gang)
@@ -70,8 +81,26 @@ def sets_of(
         cycle.victims.bounds_of(gang, batches),
         ResourceBalance(cycle.context, cycle.state, batches, losing),
     )
-    material = ScenarioInput(cycle.context, cycle.state, preemptor, order, bounds, balance, known)
-    return [[victim.member.task.name for victim in found] for found in GENERATORS[way](material)]
+    read = ReadUnits(order, cycle.context.snapshot)
+    return ScenarioInput(cycle.context, cycle.state, preemptor, read, bounds, balance, known, one_by_one), read
+
+
+def names_of(victims: list[Victim]) -> list[str]:
+    return [victim.member.task.name for victim in victims]
+
+
+def sets_of(
+    built: Cluster,
+    way: str,
+    *,
+    recorded: tuple[str, ...] = (),
+    name: str = "new",
+    losing: frozenset[int] | None = None,
+    one_by_one: int = ONE_BY_ONE,
+) -> list[list[str]]:
+    """The victim sets of one generator, as names of pods; `recorded` are pods that a smaller part needs already."""
+    scenario, _ = scenarios_of(built, recorded=recorded, name=name, losing=losing, one_by_one=one_by_one)
+    return [names_of(found) for found in GENERATORS[way](scenario)]
 
 
 def ways(built: Cluster, *plugins: str) -> Cluster:

@@ -82,10 +82,79 @@ def test_where_every_queue_may_lose_nothing_is_compared() -> None:
     assert balance_of(crowded(gpu=2), None).is_covered
 
 
-def test_cpu_is_compared_too() -> None:
-    built = cluster().queue("a").queue("b").node(cpu="2")
-    built.gang("old", queue="a", cpu="2", on="node-0").gang("new", queue="b", cpu="1")
-    assert not balance_of(built, frozenset()).is_covered
+NOTHING: dict[str, Any] = {"gpu": 0, "cpu": 0, "memory": 0}
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted"),
+    [
+        ({"cpu": 1}, {"cpu": 1}),
+        ({"cpu": 1}, {"cpu": "1m"}),
+        ({"memory": "1Gi"}, {"memory": "1Gi"}),
+        ({"memory": "1Gi"}, {"memory": 1}),
+        ({"gpu": 1}, {"gpu": 1}),
+    ],
+)
+@pytest.mark.parametrize("loses", [True, False])
+def test_every_resource_is_compared_with_what_losers_hold(
+    held: dict[str, Any], wanted: dict[str, Any], loses: bool
+) -> None:
+    """cycle:PERF-7: work that only moves frees nothing of any resource."""
+    built = cluster().queue("a").queue("b").node(cpu=1, memory="1Gi", gpus=1)
+    built.gang("old", queue="a", on="node-0", **{**NOTHING, **held}).gang("new", queue="b", **{**NOTHING, **wanted})
+    before, after = balances(built, loses=loses)
+    assert not before.is_covered
+    assert before.is_unsatisfiable
+    assert after.is_covered is loses
+
+
+def balances(built: Cluster, *, loses: bool) -> tuple[ResourceBalance, ResourceBalance]:
+    """Without victims, and with all of queue a, which may lose them or not."""
+    cycle = built.cycle()
+    leaf = cycle.context.snapshot.tree.rows["a"]
+    before = ResourceBalance(cycle.context, cycle.state, asked(cycle), frozenset([leaf] if loses else []))
+    after = before.copy()
+    for _, _, unit in cycle.tables.victims().units_of(leaf):
+        after.add(unit.gang, unit.members)
+    return before, after
+
+
+MIG = {"extra": {"nvidia.com/mig-1g.5gb": 1}}
+
+
+@pytest.mark.parametrize(("beside", "covers"), [([], True), ([{"gpu": 1}], True), (None, False)])
+def test_gpus_are_not_compared_where_a_pod_wants_a_part_of_one(
+    beside: list[dict[str, Any]] | None, covers: bool
+) -> None:
+    """cycle:PERF-7: MIG, alone or beside whole GPUs; None is a whole GPU alone."""
+    built = cluster().queue("a").queue("b").node(gpus=1, extra={"nvidia.com/mig-1g.5gb": 2})
+    built.gang("old", queue="a", gpu=1, on="node-0")
+    pods = [{"gpu": 1}] if beside is None else [MIG, *beside]
+    built.group("new", queue="b", minMember=len(pods))
+    for index, pod in enumerate(pods):
+        built.pod(f"new-{index}", group="new", **pod)
+    assert balance_of(built, frozenset()).is_covered is covers
+
+
+@pytest.mark.parametrize(
+    ("sizes", "held", "covers"),
+    [
+        ((10_000, 40_000), {"gpu": 1}, False),
+        ((10_000, 10_000), {"gpu_memory": 10_000, "device": "one"}, False),
+        ((10_000, 40_000), {"gpu_memory": 10_000, "device": "one"}, True),
+    ],
+    ids=["a whole GPU costs one anywhere", "GPUs of one size", "memory is less of a larger GPU"],
+)
+def test_a_move_frees_gpus_only_where_it_costs_less_elsewhere(
+    sizes: tuple[int, int], held: dict[str, Any], covers: bool
+) -> None:
+    """cycle:PERF-7"""
+    built = cluster().queue("a").queue("b")
+    for size in sizes:
+        built.node(gpus=1, gpu_memory=size)
+    built.gang("old", queue="a", on="node-0", **held).gang("fixed", queue="a", gpu=1, on="node-1", preemptible=False)
+    _, after = balances(built.gang("new", queue="b", gpu=1), loses=False)
+    assert after.is_covered is covers
 
 
 def test_memory_of_gpus_of_several_sizes_is_not_compared() -> None:

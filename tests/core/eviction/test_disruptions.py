@@ -233,3 +233,58 @@ def test_moving_a_pod_is_an_eviction() -> None:
 
     assert len(moved(PREFER)) == 1
     assert moved(STRICT) == []
+
+
+# Which budget is named
+
+
+def test_all_budgets_that_a_set_exceeds_are_counted() -> None:
+    """Each of the two allows one eviction, and both pods are needed."""
+    built = web_budget(full("web-a", "web-b", mode=STRICT), allowed=1)
+    built.disruption_budget("all-web", 1, matchExpressions=[{"key": "app", "operator": "Exists"}])
+    said = "PodDisruptionBudget default/all-web allows only 1 more eviction of its pods, and 1 more forbid it as well"
+    assert said in why(new(built, gpu=2).schedule())
+
+
+def test_of_budgets_that_protect_jobs_the_first_by_name_is_named() -> None:
+    built = full("web", gpus=2, mode=STRICT)
+    old(built, "store", labels={"app": "db"})
+    web_budget(built).disruption_budget("db", 0, matchLabels={"app": "db"})
+    said = "PodDisruptionBudget default/db allows only 0 more evictions of its pods, and 1 more forbid it as well"
+    assert said in why(new(built).schedule())
+
+
+def test_a_budget_says_how_many_evictions_are_left_of_it() -> None:
+    """The gang needs both of its pods."""
+    built = full(gpus=2, mode=STRICT)
+    runs(built, "web", pods=2)
+    said = "PodDisruptionBudget default/web allows only 1 more eviction of its pods"
+    assert said in why(new(web_budget(built, allowed=1)).schedule())
+
+
+def test_strict_budgets_keep_what_follows_a_protected_pod_of_its_gang() -> None:
+    """The last pod to go would be within the budget alone, but not before the others of its gang."""
+    built = searching(2, 2).with_policy(disruption_budgets=STRICT)
+    built.group("web", minMember=0, preemptibility="preemptible")
+    for index, (gpu, node) in enumerate(((2, "node-1"), (1, "node-0"), (1, "node-0"))):
+        built.pod(f"web-{index}", group="web", gpu=gpu, on=node, labels=WEB)
+    assert victims(web_budget(built, allowed=1), gpu=2) == []
+
+
+def test_the_budget_that_first_protects_a_gang_is_named() -> None:
+    """The first pod to go is within budget a, the second is not within b, and the third would exceed a."""
+    built = searching(3).with_policy(disruption_budgets=STRICT)
+    built.group("web", minMember=0, preemptibility="preemptible")
+    for index, team in enumerate("aba"):
+        built.pod(f"web-{index}", group="web", gpu=1, on="node-0", labels={"team": team})
+    for team, allowed in (("a", 1), ("b", 0)):
+        built.disruption_budget(team, allowed, matchLabels={"team": team})
+    said = why(new(built, gpu=3).schedule())
+    assert said.endswith("PodDisruptionBudget default/b allows only 0 more evictions of its pods")
+
+
+def test_evictions_in_namespaces_without_budgets_spend_nothing() -> None:
+    built = web_budget(full("web", gpus=2), allowed=1)
+    runs(built, "young", namespace="elsewhere")
+    new(built, name="first")
+    assert new(built, name="second").schedule().evicted_pods() == ["young-0", "web-0"]

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from pykai.core.model.status import TaskStatus
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
 from pykai.core.report.decisions import StoppedSearch
 from tests.core.builders import Cluster, Result, cluster, timestamp_before
-from tests.core.eviction.searching import LOCAL, MULTI, new, old, searching, ways
+from tests.core.eviction.searching import LOCAL, MULTI, new, old, one_per_node, searching, ways
 
 # One trial
 
@@ -34,10 +35,12 @@ def test_bystanders_follow_the_queue_order(age: float, reclaims: bool) -> None:
     assert bool(built.gang("new", gpu=1, queue="mine", age=10).schedule().plan.evictions) is reclaims
 
 
-def test_bystanders_of_queues_beside_count_for_their_parent() -> None:
-    """cycle:ORD-2: the best job of the best leaf represents a department."""
+@pytest.mark.parametrize("top", ["", "root"])
+def test_bystanders_of_queues_beside_count_for_their_parent(top: str) -> None:
+    """cycle:ORD-2: the best job of the best leaf represents a department, at the top and further down."""
     for waiting, reclaims in ((0, True), (1, False)):
-        built = cluster(nodes=1, gpus=4).with_actions("reclaim").queue("d0", quota=2).queue("d1", quota=2)
+        built = cluster(nodes=1, gpus=4).with_actions("reclaim").queue("root")
+        built.queue("d0", quota=2, parent=top).queue("d1", quota=2, parent=top)
         built.queue("theirs", parent="d0", quota=2).queue("mine", parent="d1", quota=0, priority=1)
         built.queue("beside", parent="d1", quota=1, limit=1, priority=200)
         for index in range(3):
@@ -62,6 +65,12 @@ def test_sol14_an_elastic_victim_gets_back_more_than_one_pod() -> None:
     old(built, "elastic", pods=4, min=1, cpu=0)
     result = new(built, gpu=0, cpu=5).schedule()
     assert result.evicted_pods() == ["needed-0"]
+
+
+def test_sol5_a_victim_costs_one_unit_of_work() -> None:
+    """cycle:SOL-5: budgets count them."""
+    work = [new(old(searching(4), "old", pods=pods), gpu=4).schedule().plan.work for pods in (1, 2, 3)]
+    assert work == [work[0], work[0] + 1, work[0] + 2]
 
 
 def test_sol15_kept_pods_are_not_victims() -> None:
@@ -100,7 +109,7 @@ def test_sol4_the_nodes_of_the_victims_are_searched_too(gpu: int) -> None:
 def test_sol1_parts_of_a_gang_are_probed_and_their_victims_recorded(pods: int, placed: int) -> None:
     """cycle:SOL-1, SOL-15: clearing one node at a time serves 1, 2 and 3 pods, and the last probe one more; after a
     failure with 4 of 5 pods only 3 are known to fit, and two nodes at once are too many."""
-    result = ways(_one_per_node(pods, 6), "sg-nodelocalgreedy").schedule()
+    result = ways(one_per_node(pods, 6), "sg-nodelocalgreedy").schedule()
     assert result.pipelined("new") == len(result.plan.evictions) == placed
 
 
@@ -118,26 +127,66 @@ def test_sol1_tasks_of_several_subgroups_are_probed_in_order() -> None:
     assert len(result.plan.evictions) == 3
 
 
-def _one_per_node(pods: int, nodes: int) -> Cluster:
-    """A gang of pods that share no node, which the bounds do not see."""
-    built = searching(*[2] * nodes)
-    for index in range(nodes):
-        old(built, f"old-{index}", index, gpu=2)
-    container: dict[str, Any] = {"name": "main", "resources": {"requests": {"nvidia.com/gpu": "1"}}}
-    container["ports"] = [{"containerPort": 80, "hostPort": 80}]
-    return new(built, pods, spec={"containers": [container]})
+def test_sol1_a_part_has_no_tasks_of_the_next_subgroup() -> None:
+    """cycle:SOL-1: one node at a time can be cleared, so one task at a time is placed."""
+    built = searching(1, 1, 1)
+    for index in range(3):
+        old(built, f"old-{index}", index)
+    entries = [{"name": name, "minMember": 1} for name in "abc"]
+    built.group("new", queue="q", priorityClassName="high", preemptibility="preemptible", subGroups=entries)
+    for name in "abc":
+        built.pod(f"new-{name}", group="new", gpu=1, subgroup=name)
+    assert ways(built, "sg-nodelocalgreedy").schedule().pipelined("new") == 3
+
+
+def test_perf8_a_gang_of_which_not_one_pod_fits_is_not_tried_whole() -> None:
+    """cycle:PERF-8: the port of the node is taken, which the bounds do not see."""
+
+    def work(pods: int) -> int:
+        container: dict[str, Any] = {"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}
+        port = {"containers": [container]}
+        built = searching(3).gang("fixed", on="node-0", preemptible=False, spec=port)
+        container = {**container, "resources": {"requests": {"nvidia.com/gpu": "1"}}}
+        result = new(old(built, "old", gpu=3), pods, spec={"containers": [container]}).schedule()
+        assert result.verdicts("new") == {"preempt": "generators_exhausted"}
+        return result.plan.work
+
+    assert 0 < work(1) == work(2) == work(3)
+
+
+def test_a_job_that_lost_its_pods_in_the_same_action_is_passed_over() -> None:
+    """cycle:PG-6: what is left of it cannot start, so it evicts nothing."""
+    built = searching(2, 1).priority_class("mid", 80)
+    built.group("mid", queue="q", minMember=2, priorityClassName="mid", preemptibility="preemptible")
+    for index in range(3):
+        built.pod(f"mid-{index}", group="mid", gpu=1, on="node-0" if index < 2 else "")
+    result = new(old(built, "low", 1), gpu=2).schedule()
+    assert sorted(result.evicted_pods()) == ["mid-0", "mid-1"]
+    assert result.verdicts("mid") == {"preempt": "generators_exhausted"}
+
+
+@pytest.mark.parametrize(("least", "evicted"), [(2, []), (1, ["runs-0"])])
+def test_a_gang_that_starts_in_this_cycle_keeps_all_of_its_minimum_or_none(least: int, evicted: list[str]) -> None:
+    """cycle:ALC-5: one pod of the pair could go where another pod is leaving, and would start later than the other."""
+    built = searching(1, 2, 1).with_actions("allocate", "preempt")
+    old(built, "runs", 1, spec={"nodeSelector": {"kubernetes.io/hostname": "node-1"}})
+    old(built, "ends", 2).assume("ends-0", TaskStatus.RELEASING)
+    built.gang("pair", 2, min=least, gpu=1)
+    result = new(built, gpu=2).schedule()
+    assert result.evicted_pods() == evicted
+    assert (result.bound("pair"), result.pipelined("pair")) == ((1, 1) if evicted else (2, 0))
 
 
 @pytest.mark.parametrize("pods", [1, 2, 3, 5, 6, 9])
 def test_t45_a_gang_that_needs_no_more_nodes_than_there_are_gets_them(pods: int) -> None:
     """cycle:13.1: whatever its size."""
-    result = _one_per_node(pods, 9).schedule()
+    result = one_per_node(pods, 9).schedule()
     assert len(result.plan.evictions) == result.pipelined("new") == pods
 
 
 def test_t45_a_gang_that_needs_one_node_more_gets_nothing() -> None:
     """cycle:T-45: nine of ten could be placed; nothing is committed, and the state is as before."""
-    built = _one_per_node(10, 9)
+    built = one_per_node(10, 9)
     result = built.schedule()
     assert result.verdicts("new") == {"preempt": "generators_exhausted"}
     assert (result.plan.evictions, result.plan.nominations) == ((), ())
@@ -149,7 +198,7 @@ def test_sol2_a_set_that_failed_is_not_tried_again() -> None:
     """cycle:SOL-2: the second generator offers the same sets, which costs nothing."""
 
     def work(*plugins: str) -> int:
-        built = ways(_one_per_node(2, 1), *plugins)
+        built = ways(one_per_node(2, 1), *plugins)
         result = built.schedule()
         assert result.verdicts("new") == {"preempt": "generators_exhausted"}
         return result.plan.work
@@ -182,7 +231,7 @@ def budgeted(built: Cluster, **limits: Any) -> Result:
 )
 def test_sol3_generators_run_in_order_and_the_last_result_counts(plugins: tuple[str, ...], last: str) -> None:
     """cycle:13.1: here multi-node has no budget."""
-    result = budgeted(ways(_one_per_node(2, 1), *plugins), generators={MULTI: 0})
+    result = budgeted(ways(one_per_node(2, 1), *plugins), generators={MULTI: 0})
     assert result.verdicts("new") == {"preempt": last}
 
 
@@ -231,7 +280,7 @@ def test_sol6_the_job_budget_restarts_with_each_job() -> None:
 
 def test_sol3_a_job_that_runs_out_of_budget_ends_the_action() -> None:
     """cycle:SOL-2, SOL-3: the budget is checked between sets; the ninth node is never tried."""
-    built = new(_one_per_node(9, 9), name="after", cpu=2)
+    built = new(one_per_node(9, 9), name="after", cpu=2)
     result = budgeted(built, job=10)
     assert result.verdicts("new") == {"preempt": "deadline_exhausted"}
     assert result.verdicts("after") == {}
@@ -247,7 +296,7 @@ def test_sol6_a_generator_out_of_budget_leaves_the_rest_to_the_next() -> None:
 
 def test_sol6_a_generator_has_one_budget_for_all_tries_of_a_job() -> None:
     """cycle:SOL-6: nine nodes cannot be cleared one set after the other with so little."""
-    alone = ways(_one_per_node(9, 9), "sg-multinodegang")
+    alone = ways(one_per_node(9, 9), "sg-multinodegang")
     assert budgeted(alone, generators={MULTI: 10}).verdicts("new") == {"preempt": "deadline_exhausted"}
     assert budgeted(alone, generators={LOCAL: 10}).pipelined("new") == 9
     assert budgeted(alone, default_generator=10).verdicts("new") == {"preempt": "deadline_exhausted"}

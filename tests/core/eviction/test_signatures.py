@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pykai.core.cycle.reuse import SignatureNumbers
 from pykai.core.eviction.signatures import FailedGangs
 from tests.core.builders import Cluster, Result, cluster, leaf
 from tests.core.topologies import inside, keeping, racks
@@ -106,6 +107,19 @@ def test_the_reason_names_the_gang_that_failed() -> None:
     assert memory.failed_alike(gangs[1]) == "default/failed"
 
 
+def test_numbers_of_another_numbering_are_not_compared() -> None:
+    """docs/caches.md: after many cycles constraints are numbered again; here each gang was the first once."""
+    built = job(ground(), "failed", [{"spec": {"nodeSelector": {"zone": "a"}}}])
+    cycle = job(built, "job", cpu("1")).cycle()
+    gangs = [cycle.gangs.gang(cycle.context.snapshot.group_entries[f"default/{name}"]) for name in ("failed", "job")]
+    FailedGangs(cycle.state, cycle.gangs, by_queue=True).add(gangs[0])
+    cycle.gangs.reuse.signature_numbers = SignatureNumbers(count_zones=False)
+    memory = FailedGangs(cycle.state, cycle.gangs, by_queue=True)
+    memory.add(gangs[1])
+    assert memory.failed_alike(gangs[0]) is None
+    assert memory.failed_alike(gangs[1]) == "default/job"
+
+
 # Which gang represents a signature
 
 
@@ -127,6 +141,13 @@ def test_sig3_a_job_that_requests_more_of_one_resource_does_not_replace() -> Non
     built = job(ground(), "first", [{"cpu": "200m", "memory": "1Gi"}])
     job(built, "second", [{"cpu": "100m", "memory": "2Gi"}])
     assert not skipped(job(built, "job", [{"cpu": "150m", "memory": "1Gi"}]), "first", "second")
+
+
+def test_sig3_a_pod_that_requests_what_its_counterpart_does_not_is_harder() -> None:
+    """cycle:SIG-3: however little that is; sorted, the pod with a disk has another counterpart in each gang."""
+    disk = {"cpu": "50m", "extra": {"ephemeral-storage": "1m"}}
+    built = job(job(ground(), "first", [*cpu("100m"), disk]), "second", [*cpu("1m"), disk])
+    assert not skipped(job(built, "job", [*cpu("1m"), disk]), "first", "second")
 
 
 # Signatures

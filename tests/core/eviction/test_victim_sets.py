@@ -14,6 +14,7 @@ from pykai.core.eviction.units import EvictionUnit
 from pykai.core.eviction.victimorder import VictimOrder
 from tests.core.builders import Cluster
 from tests.core.eviction.searching import LOCAL, MULTI, gang_of, new, old, searching, sets_of
+from tests.core.topologies import inside, topology
 
 # Which sets node-local tries
 
@@ -152,6 +153,50 @@ def test_sol10_shared_gpus_count_by_what_is_left_of_them() -> None:
     assert sets_of(new(built, 3, gpu=0, fraction=0.5), MULTI)[0] == ["whole-0"]
 
 
+def test_sol10_smaller_nodes_come_first_though_larger_ones_were_seen_first() -> None:
+    """cycle:SOL-10: when all victims are known."""
+    built = searching(1, 2, 3)
+    for index, gpus in enumerate((1, 2, 3)):
+        old(built, f"old-{index}", index, gpu=gpus)
+    found = sets_of(new(built), MULTI)
+    assert found[-3:] == [["old-0-0"], ["old-1-0", "old-0-0"], ["old-2-0", "old-1-0", "old-0-0"]]
+
+
+def test_sol10_without_a_demand_for_gpus_prefixes_grow_from_none() -> None:
+    """cycle:SOL-10: 0, and then 1, 2 and 4 nodes more, here when all victims are known."""
+    built = searching(*[0] * 5, cpu=2)
+    for index in range(5):
+        old(built, f"old-{index}", index, gpu=0, cpu=2)
+    assert [len(found) for found in sets_of(new(built, gpu=0, cpu=2), MULTI)][-4:] == [1, 2, 4, 5]
+
+
+def test_sol10_more_than_all_nodes_could_free_is_not_offered() -> None:
+    """cycle:SOL-10: one GPU cannot be shared by three halves, which the bounds do not see."""
+    built = searching(1).gang("half", fraction=0.5, on="node-0", device="one")
+    assert sets_of(new(built, 2, gpu=0, fraction=0.5), MULTI) == [["half-0"]]
+    assert sets_of(new(built, 3, name="more", gpu=0, fraction=0.5), MULTI, name="more") == []
+
+
+@pytest.mark.parametrize("way", [LOCAL, MULTI])
+@pytest.mark.parametrize("group_spec", [{}, inside("rack")])
+def test_recorded_victims_and_those_that_may_lose_count_together(way: str, group_spec: dict[str, Any]) -> None:
+    """cycle:SOL-8, SOL-15: two GPUs of one node are wanted, and the queue may lose what it has."""
+    built = topology(searching(2, labels={"rack": "r"}), "rack")
+    old(old(built, "a"), "b")
+    new(built, gpu=2, group_spec=group_spec)
+    queue = built.cycle().context.snapshot.tree.rows["q"]
+    for losing in (None, frozenset([queue])):
+        assert sets_of(built, way, losing=losing)[-1] == ["b-0", "a-0"]
+        assert sets_of(built, way, recorded=("a-0",), losing=losing)[-1] == ["a-0", "b-0"]
+    assert sets_of(built, way, losing=frozenset()) == []
+
+
+def test_a_shared_gpu_without_its_tenant_is_a_whole_one() -> None:
+    """cycle:SOL-8: shared GPUs are counted generously."""
+    built = searching(1).gang("half", fraction=0.5, on="node-0", device="one")
+    assert sets_of(new(built), LOCAL) == [["half-0"]]
+
+
 # What cannot suffice is not offered
 
 
@@ -209,6 +254,39 @@ def test_a_job_that_all_victims_together_cannot_serve_costs_nothing(case: str, j
     result = new(old(old(built, "a", cpu=2, memory="2Gi"), "b", cpu=2, memory="2Gi"), 2, **job).schedule()
     assert result.verdicts("new") == {"preempt": "hopeless"}, case
     assert result.plan.work == 0
+
+
+def test_nodes_that_a_pod_may_not_use_have_no_room_for_a_single_one() -> None:
+    """cycle:PERF-7: the only evictable work is on a node that the pod does not select."""
+    built = old(old(searching(0, 1, cpu=4), "loose", 0, gpu=0, cpu=4), "fixed", 1, preemptible=False)
+    new(built, spec={"nodeSelector": {"no": "where"}})
+    cycle = built.cycle()
+    gang = gang_of(cycle, "new")
+    bounds = cycle.victims.bounds_of(gang, cycle.gangs.next_tasks(gang))
+    freed = FreedCapacity(cycle.context.snapshot, bounds)
+    assert not freed.suffices
+    for line in cycle.tables.victims().units_by_leaf_queue.values():
+        for _, _, unit in line:
+            freed.add(unit.members)
+    assert not freed.suffices
+    assert bounds.is_unsatisfiable(cycle.tables.victims().evictable)
+
+
+@pytest.mark.parametrize("group_spec", [{}, inside("rack")])
+def test_room_on_a_node_is_counted_once_as_it_grows(group_spec: dict[str, Any]) -> None:
+    """cycle:SOL-8, topo:T-54: four victims of one GPU make room for four pods, three do not."""
+    built = topology(searching(4, labels={"rack": "r"}), "rack")
+    for index in range(4):
+        old(built, f"old-{index}")
+    assert sets_of(new(built, 4, group_spec=group_spec), LOCAL) == [["old-3-0", "old-2-0", "old-1-0", "old-0-0"]]
+    cycle = built.cycle()
+    gang = gang_of(cycle, "new")
+    freed = FreedCapacity(cycle.context.snapshot, cycle.victims.bounds_of(gang, cycle.gangs.next_tasks(gang)))
+    said = []
+    for _, _, unit in cycle.tables.victims().units_of(gang.queue):
+        freed.add(unit.members)
+        said.append(freed.suffices)
+    assert said == [False, False, False, True]
 
 
 def test_only_evictable_pods_count() -> None:

@@ -148,6 +148,15 @@ def test_q239_rule_5_counts_what_is_taken_already_and_what_comes_next() -> None:
     assert victims(built) == ["l2", "e2", "l1", "e1", "l0", "e0"]
 
 
+def test_q239_rule_5_counts_memory_too() -> None:
+    """queues:Q-239: the same where memory is the dominant resource."""
+    built = rivals(early={}, late={})
+    for queue in ("early", "late"):
+        for index in range(3):
+            built.gang(f"{queue}-{index}", queue=queue, on="node-0", gpu=0, cpu=0, memory="100Gi")
+    assert victims(built) == ["late-2", "early-2", "late-1", "early-1", "late-0", "early-0"]
+
+
 def test_q239_rule_5_compares_what_would_be_left() -> None:
     """queues:Q-239: the queue with more has a large job to give, and would be left with less."""
     built = rivals(early={}, late={})

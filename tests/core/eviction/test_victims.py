@@ -10,6 +10,7 @@ import pytest
 
 from pykai.core.cycle.gangs import Gang
 from pykai.core.eviction.units import EvictionUnit
+from pykai.core.eviction.victims import was_placed_in_cycle
 from pykai.core.model.status import TaskStatus
 from pykai.core.opencycle import Cycle
 from tests.core.builders import Cluster, SubgroupSpec, branch, cluster, leaf
@@ -264,6 +265,13 @@ def test_pg14_a_bind_of_the_same_cycle_is_withdrawn_and_no_pod_deleted() -> None
     assert result.pipelined("urgent") == 1
 
 
+def test_pol2_what_the_cycle_started_is_a_victim_only_if_it_is_preemptible() -> None:
+    """cycle:POL-2: it was placed a moment ago, and stays."""
+    result = crowded().gang("waits", gpu=1, preemptible=False).schedule()
+    assert result.bound("waits") == 1
+    assert result.evicted_pods() == []
+
+
 def cornered() -> Cluster:
     """low runs twice on the larger of two nodes, which an urgent gang wants."""
     built = cluster().node(gpus=2).node(gpus=1).queue("q").priority_class("high", 90).priority_class("next", 80)
@@ -335,6 +343,18 @@ def test_pg7_an_elastic_gang_within_its_minimum_runtime_may_shrink(minimum: int,
     assert result.evicted_pods() == evicted
 
 
+def test_con1_what_the_cycle_placed_is_known() -> None:
+    """cycle:CON-1: one placed pod is enough, and an eviction is none."""
+    cycle = running(2, min=1).pod("job-more", group="job", gpu=1).gang("other", gpu=1, on="node-0").cycle()
+    gang, other = gang_of(cycle), cycle.gangs.gang(cycle.context.snapshot.group_entries["default/other"])
+    tasks = cycle.context.snapshot.task_records
+    cycle.state.evict(gang, gang.leaves[0], tasks["default/job-1"])
+    assert not was_placed_in_cycle(cycle.state, gang)
+    cycle.state.place(gang, gang.leaves[0], tasks["default/job-more"], 0, (), pipelined=False)
+    assert was_placed_in_cycle(cycle.state, gang)
+    assert not was_placed_in_cycle(cycle.state, other)
+
+
 # The table of units
 
 
@@ -372,7 +392,7 @@ def test_a_unit_knows_its_nodes_and_what_its_gang_costs() -> None:
     surplus, rest = line_of(built.cycle())
     assert (surplus.rows, rest.rows) == ((1,), (0, 1))
     assert surplus.gang_amounts == rest.gang_amounts
-    assert surplus.gang_amounts[::2] == (6000, 300)
+    assert surplus.gang_amounts == (6000, 3 * 2**30, 300)
 
 
 def test_what_all_evictions_would_free_is_summed_up_by_node() -> None:
@@ -439,3 +459,20 @@ def test_q418_surplus_subgroups_of_a_semi_preemptible_gang_go_whole() -> None:
     found = steps(job(*parts, needs=2, group_spec={"preemptibility": "semi-preemptible"}))
     assert [sorted({name[0] for name in step}) for step in found] == [["d"], ["c"]]
     assert [len(step) for step in found] == [8, 8]
+
+
+@pytest.mark.parametrize(("minimum", "placed", "goes"), [(1, (0,), ["0"]), (2, (2, 1), ["1"]), (2, (1, 2), ["2"])])
+def test_q418_what_starts_in_this_cycle_does_not_replace_the_core(
+    minimum: int, placed: tuple[int, ...], goes: list[str]
+) -> None:
+    """queues:Q-415, Q-418: the core is what was there when the minimum was reached, whatever comes first in task
+    order.  One pod runs: the last, or the first of three."""
+    built = ground().group("job", minMember=minimum, preemptibility="semi-preemptible")
+    for index in range(3 if minimum == 2 else 2):
+        built.pod(f"job-{index}", group="job", gpu=1, on="" if index in placed else "node-0")
+    cycle = built.cycle()
+    gang = gang_of(cycle)
+    for index in placed:
+        task = cycle.context.snapshot.task_records[f"default/job-{index}"]
+        cycle.state.place(gang, gang.leaves[0], task, 0, (), pipelined=False)
+    assert [names_of(unit) for unit in line_of(cycle)] == [goes]

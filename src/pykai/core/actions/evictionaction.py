@@ -85,7 +85,9 @@ def run_eviction_action(cycle: Cycle, eviction_action: EvictionAction) -> None:
             # The result of a search that has tried everything.
             result = SearchResult("generators_exhausted")
         else:
+            reduced = budget.is_reduced()
             result = cycle.victims.find(gang, eviction_action.victim_policy(gang), budget)
+            cycle.context.listener.search_ended(result.outcome, reduced_budget=reduced)
         if result.outcome == "solved" and gang.complete:
             _commit(cycle, gang, state.commit(mark), cause)
             continue

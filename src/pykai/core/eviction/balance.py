@@ -20,6 +20,7 @@ from pykai.core.cycle.state import State
 from pykai.core.eviction.freegpus import total_free_gpus
 from pykai.core.eviction.units import EvictableTask
 from pykai.core.model.axes import CPU, MEMORY
+from pykai.core.model.queuetree import NO_AMOUNTS, QueueAmounts
 from pykai.core.model.shapes import GpuKind, Shape
 
 _SLACK = 1e-6
@@ -28,44 +29,57 @@ _SLACK = 1e-6
 class ResourceBalance:
     """What is missing of each resource (cpu milli, memory bytes, GPU hundredths) as victims are added."""
 
-    __slots__ = ("_losing_leaves", "_missing", "_one_size")
+    __slots__ = ("_losing_leaves", "_one_size", "missing")
 
     def __init__(
         self, context: CycleContext, state: State, batches: list[Batch], losing_leaves: frozenset[int] | None
     ) -> None:
         self._losing_leaves = losing_leaves
         self._one_size = context.smallest_gpu_mib == context.largest_gpu_mib
-        self._missing = [-inf, -inf, -inf]
+        #: not above zero: nothing
+        self.missing = [-inf, -inf, -inf]
         if losing_leaves is None:
             return
         requested = total_amounts(context.snapshot.vectors, batches, context.largest_gpu_mib)
         free = _free_amounts(state)
-        self._missing = [requested[resource] - free[resource] for resource in range(3)]
+        self.missing = [requested[resource] - free[resource] for resource in range(3)]
         if not all(_has_comparable_gpus(task.shape) for batch in batches for task in batch.tasks):
-            self._missing[2] = -inf
+            self.missing[2] = -inf
 
     def copy(self) -> ResourceBalance:
         """A copy to extend."""
         copied = ResourceBalance.__new__(ResourceBalance)
-        copied._losing_leaves, copied._one_size, copied._missing = (
+        copied._losing_leaves, copied._one_size, copied.missing = (
             self._losing_leaves,
             self._one_size,
-            self._missing.copy(),
+            self.missing.copy(),
         )
         return copied
 
     def add(self, gang: Gang, members: Iterable[EvictableTask]) -> None:
         """Count more victims."""
-        losing_leaves, missing = self._losing_leaves, self._missing
-        if losing_leaves is None:
-            return
-        loses = gang.queue in losing_leaves
+        if self._losing_leaves is not None:
+            self.subtract(self.losses(gang, members))
+
+    def subtract(self, losses: QueueAmounts) -> None:
+        """So much less is missing."""
+        missing = self.missing
+        for resource in range(3):
+            missing[resource] -= losses[resource]
+
+    def losses(self, gang: Gang, members: Iterable[EvictableTask]) -> QueueAmounts:
+        """What victims of a gang lose for good, as far as it counts."""
+        if self._losing_leaves is None:
+            return NO_AMOUNTS
+        cpu = memory = gpu = 0.0
+        loses = gang.queue in self._losing_leaves
         for member in members:
             if loses:
-                missing[0] -= member.amounts[0]
-                missing[1] -= member.amounts[1]
+                cpu += member.amounts[0]
+                memory += member.amounts[1]
             if loses or not self._costs_same_gpus_everywhere(member.task.shape):
-                missing[2] -= member.amounts[2]
+                gpu += member.amounts[2]
+        return cpu, memory, gpu
 
     def _costs_same_gpus_everywhere(self, shape: Shape) -> bool:
         """Whether the shape takes the same amount of GPUs on every node."""
@@ -74,13 +88,13 @@ class ResourceBalance:
     @property
     def is_covered(self) -> bool:
         """Whether nothing is missing."""
-        missing = self._missing
+        missing = self.missing
         return missing[0] <= _SLACK and missing[1] <= _SLACK and missing[2] <= _SLACK
 
     @property
     def is_unsatisfiable(self) -> bool:
         """Whether something is missing that moves alone cannot free."""
-        return self._missing[0] > _SLACK or self._missing[1] > _SLACK or (self._one_size and self._missing[2] > _SLACK)
+        return self.missing[0] > _SLACK or self.missing[1] > _SLACK or (self._one_size and self.missing[2] > _SLACK)
 
 
 def _has_comparable_gpus(shape: Shape) -> bool:

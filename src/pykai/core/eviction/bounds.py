@@ -12,7 +12,7 @@ generously, so a sufficient set of victims is never excluded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -20,10 +20,10 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Batch, BranchState, Gang, LeafState, leaves_of
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
+from pykai.core.eviction.readunits import ReadUnits, freed_by
 from pykai.core.eviction.units import EvictableTask
 from pykai.core.hooks import ALL_NODES, Rules
 from pykai.core.model.axes import IntArray
-from pykai.core.model.shapes import Shape
 from pykai.core.placing.claimamounts import claimed_amounts
 from pykai.core.placing.fit import device_fits_request, fits_plane, shared_axes
 from pykai.core.placing.ranking import Rankings
@@ -31,16 +31,19 @@ from pykai.core.placing.topology import active_rows, levels_of, pinned_nodes, to
 
 #: Unlimited: more than any number of tasks.
 _UNBOUNDED = 2**31
+#: How many units `add_until_sufficient` counts first.
+_FIRST_STEP = 64
 
 
 class _TaskKind:
     """Tasks of one kind."""
 
-    __slots__ = ("_allowed", "_claimed", "allowed", "base", "claimed", "count", "requested", "total")
+    __slots__ = ("_allowed", "_claimed", "allowed", "base", "claimed", "count", "is_shared", "requested", "total")
 
     def __init__(self, state: State, rankings: Rankings, request: PlacementRequest, count: int) -> None:
         ranking = rankings.ranking_for(state, request, ALL_NODES)
         self.count = count
+        self.is_shared = request.shape.shared
         axes = state.snapshot.axes
         gpus = {*axes.gpu_axes, *axes.mig_axes}
         requested = [(axis, amount) for axis, amount in request.vector.requested if amount > 0]
@@ -144,7 +147,7 @@ def _requirements(
             nodes += node.children
         needs = Counter(numbers[task.shape.id] for leaf in leaves_of(node) for task in tasks.get(leaf.name, ()))
         constraint = node.topology
-        if constraint is None or not constraint.topology or not needs:
+        if constraint is None or not needs:
             continue
         tree = topology_tree(state.snapshot, constraint.topology)
         levels = levels_of(tree, constraint, node.name) if tree is not None else ""
@@ -180,11 +183,26 @@ class CapacityBounds:
 
     def is_unsatisfiable(self, evictable: IntArray) -> bool:
         """Whether not even the eviction of every victim would suffice."""
-        free = self._state.free + evictable
+        return not self.suffices_with(self._state.free + evictable)
+
+    def suffices_with(self, free: IntArray) -> bool:
+        """Whether the tasks could fit with so much free, [axis, node]."""
         places = [kind.count_by_node(free) for kind in self.kinds]
         if any(int(found.sum()) < kind.count for kind, found in zip(self.kinds, places, strict=True)):
-            return True
-        return any(requirement.is_unsatisfiable(places) for requirement in self.requirements)
+            return False
+        return not any(requirement.is_unsatisfiable(places) for requirement in self.requirements)
+
+    @property
+    def has_shared(self) -> bool:
+        """Whether a task requests a share of a GPU: its places are not counted by amounts alone."""
+        return any(kind.is_shared for kind in self.kinds)
+
+    def free_with(self, changed: Mapping[int, list[int]]) -> IntArray:
+        """[axis, node] what is free, other on some nodes."""
+        free = self._state.free.copy()
+        for row, amounts in changed.items():
+            free[:, row] = amounts
+        return free
 
     def free_at(self, row: int) -> list[int]:
         """What is free on a node, by axis."""
@@ -225,6 +243,11 @@ class FreedCapacity:
         return copied
 
     @property
+    def grows_only(self) -> bool:
+        """Whether a victim never takes room away, as it may where whole free devices were counted as unlimited."""
+        return not self._bounds.has_shared
+
+    @property
     def suffices(self) -> bool:
         """Whether the tasks could fit."""
         for missing in self._missing:
@@ -234,27 +257,57 @@ class FreedCapacity:
 
     def add(self, members: Iterable[EvictableTask]) -> None:
         """Count more victims."""
-        kinds = self._bounds.kinds
         for member in members:
-            row = member.row
-            free = self._free.get(row)
-            if free is None:
-                free = self._free[row] = self._bounds.free_at(row).copy()
-                self._counts[row] = [kind.base[row] for kind in kinds]
-            shape = member.task.shape
-            for axis, amount in self._snapshot.vectors[shape].taken:
+            free = self._free_at(member.row)
+            for axis, amount in freed_by(self._snapshot, member):
                 free[axis] += amount
-            for axis, amount in member.claimed:
-                free[axis] += amount
-            if shape.shared:
-                self._add_devices(free, shape, row)
-            counts = self._counts[row]
-            for index, kind in enumerate(kinds):
-                count = kind.count_at(row, free)
-                if count != counts[index]:
-                    self._missing[index] -= count - counts[index]
-                    self._count_in_domain(row, index, count - counts[index])
-                    counts[index] = count
+            self._recount(member.row, free)
+
+    def add_until_sufficient(self, read: ReadUnits, first: int, left_out: Collection[str]) -> int:
+        """Count units from a place on, up to the first with which the tasks could fit, or all; returns the next place.
+
+        Every unit only adds room, so the place is found by doubling and halving, over columns of many units.
+        """
+        bounds, low, step = self._bounds, first, _FIRST_STEP
+        free = bounds.free_with(self._free)
+        while True:
+            high = read.read(low + step)
+            more = free + read.freed(low, high, left_out)
+            if bounds.suffices_with(more) or high < low + step:
+                break
+            free, low, step = more, high, 2 * step
+        if bounds.suffices_with(more):
+            while high - low > 1:
+                middle = (low + high) // 2
+                more = free + read.freed(low, middle, left_out)
+                if bounds.suffices_with(more):
+                    high = middle
+                else:
+                    free, low = more, middle
+            more = free + read.freed(low, high, left_out)
+        for row in read.rows_between(first, high):
+            counted = self._free_at(row)
+            counted[:] = more[:, row].tolist()
+            self._recount(row, counted)
+        return high
+
+    def _free_at(self, row: int) -> list[int]:
+        """What is free on a node with the victims counted so far, by axis; to be changed."""
+        free = self._free.get(row)
+        if free is None:
+            free = self._free[row] = self._bounds.free_at(row).copy()
+            self._counts[row] = [kind.base[row] for kind in self._bounds.kinds]
+        return free
+
+    def _recount(self, row: int, free: list[int]) -> None:
+        """A node has so much free now."""
+        counts = self._counts[row]
+        for index, kind in enumerate(self._bounds.kinds):
+            count = kind.count_at(row, free)
+            if count != counts[index]:
+                self._missing[index] -= count - counts[index]
+                self._count_in_domain(row, index, count - counts[index])
+                counts[index] = count
 
     def _count_in_domain(self, row: int, kind: int, more: int) -> None:
         """A node has room for more tasks of a kind: so have the domains it lies in."""
@@ -269,10 +322,3 @@ class FreedCapacity:
             had_room = all(count <= 0 for count in missing.values())
             missing[kind] -= more
             self._enough[number] += all(count <= 0 for count in missing.values()) - had_room
-
-    def _add_devices(self, free: list[int], shape: Shape, row: int) -> None:
-        """Assume that a device without its tenant is a whole free device."""
-        snapshot = self._snapshot
-        axis = snapshot.axes.index.get(snapshot.nodes.facts[row].shared_resource)
-        if axis is not None:
-            free[axis] += shape.gpu.devices

@@ -9,43 +9,63 @@ set that cannot suffice is skipped (`bounds`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pykai.core.cycle.context import CycleContext
+from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.state import State
 from pykai.core.eviction.balance import ResourceBalance
 from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
 from pykai.core.eviction.freegpus import free_gpus
+from pykai.core.eviction.readunits import ReadUnits
 from pykai.core.eviction.trial import Preemptor, Victim
 from pykai.core.eviction.units import EvictableTask, EvictionUnit
-from pykai.core.eviction.victimorder import VictimOrder
 from pykai.core.hookanswers import GENERATOR_NAMES
 from pykai.core.model.shapes import Shape
 
 VictimList = list[Victim]
+#: So many units are counted one by one before columns of them are: a few are cheaper without.
+ONE_BY_ONE = 32
 
 
 class ScenarioInput:
     """The input of scenarios."""
 
-    __slots__ = ("balance", "context", "freed", "order", "preemptor", "recorded", "recorded_keys", "state")
+    __slots__ = (
+        "_left_out",
+        "_one_by_one",
+        "_read",
+        "_recorded_gangs",
+        "_reduced",
+        "balance",
+        "context",
+        "freed",
+        "preemptor",
+        "recorded",
+        "state",
+    )
 
     def __init__(
         self,
         context: CycleContext,
         state: State,
         preemptor: Preemptor,
-        order: VictimOrder,
+        read: ReadUnits,
         bounds: CapacityBounds,
         balance: ResourceBalance,
         recorded: VictimList,
+        one_by_one: int = ONE_BY_ONE,
     ) -> None:
         self.context = context
         self.state = state
         self.preemptor = preemptor
-        self.order = order
         self.recorded = recorded
-        self.recorded_keys = {victim.member.task.key for victim in recorded}
+        self._read = read
+        self._one_by_one = one_by_one
+        self._left_out = {victim.member.task.key for victim in recorded}
+        self._recorded_gangs = {victim.gang.key for victim in recorded}
+        #: place -> what is left of a unit without the recorded ones
+        self._reduced: dict[int, EvictionUnit | None] = {}
         #: what the recorded ones free
         self.freed = FreedCapacity(context.snapshot, bounds)
         self.freed.add(victim.member for victim in recorded)
@@ -54,19 +74,74 @@ class ScenarioInput:
         for victim in recorded:
             balance.add(victim.gang, (victim.member,))
 
-    def units(self) -> Iterator[EvictionUnit]:
-        """Units worst first, without the recorded ones."""
-        index = 0
-        order, recorded = self.order, self.recorded_keys
-        while (unit := order.unit_at(index)) is not None:
-            index += 1
-            if recorded:
-                unrecorded = [member for member in unit.members if member.task.key not in recorded]
-                if not unrecorded:
-                    continue
-                if len(unrecorded) < len(unit.members):
-                    unit = EvictionUnit(unit.gang, unrecorded, unit.gang_amounts)
-            yield unit
+    def unit_at(self, place: int) -> EvictionUnit | None:
+        """A unit that was read, without the recorded tasks; None if nothing is left of it."""
+        unit = self._read.unit_at(place)
+        if unit is None or unit.gang.key not in self._recorded_gangs:
+            return unit
+        if place not in self._reduced:
+            unrecorded = [member for member in unit.members if member.task.key not in self._left_out]
+            if len(unrecorded) < len(unit.members):
+                unit = EvictionUnit(unit.gang, unrecorded, unit.gang_amounts) if unrecorded else None
+            self._reduced[place] = unit
+        return self._reduced[place]
+
+    def sufficient(self) -> Iterator[tuple[int, EvictionUnit]]:
+        """Each place up to which all units together could suffice, with its unit, in order."""
+        read, freed, balance = self._read, self.freed.copy(), self.balance.copy()
+        left_out = self.context.listener.scenarios_left_out
+        place = 0
+        while read.unit_at(place) is not None:
+            if place == self._one_by_one and freed.grows_only and not freed.suffices:
+                end = freed.add_until_sufficient(read, place, self._left_out)
+                balance.subtract(read.losses(balance, place, end - 1, self._left_out))
+                left_out(end - 1 - place)
+                place = end - 1
+                unit = self.unit_at(place)
+            elif (unit := self.unit_at(place)) is not None:
+                freed.add(unit.members)
+            if unit is not None:
+                balance.add(unit.gang, unit.members)
+                if freed.suffices and balance.is_covered:
+                    yield place, unit
+                else:
+                    left_out(1)
+            place += 1
+
+    def units_between(self, first: int, end: int) -> list[EvictionUnit]:
+        """The units from a place to before another, without the recorded tasks."""
+        if not self.recorded:
+            return self._read.between(first, end)
+        return self._units(range(first, end))
+
+    def rows_of(self, gang: Gang, last: int) -> list[int]:
+        """The nodes of a gang's units up to a place, ascending."""
+        return sorted({row for unit in self._units(self._read.of_gang(gang.key, last)) for row in unit.rows})
+
+    def gangs_on(self, row: int, last: int) -> frozenset[str]:
+        """The gangs with units on a node, up to a place."""
+        return frozenset(unit.gang.key for unit in self._units(self._read.on_row(row, last)) if row in unit.rows)
+
+    def units_of(self, gangs: Iterable[str], last: int) -> list[EvictionUnit]:
+        """All units of these gangs up to a place, in order."""
+        return self._units(sorted(place for gang in gangs for place in self._read.of_gang(gang, last)))
+
+    def units_on(self, rows: Iterable[int], last: int) -> list[EvictionUnit]:
+        """The units on any of these nodes up to a place, in order."""
+        wanted = set(rows)
+        places = sorted({place for row in wanted for place in self._read.on_row(row, last)})
+        return [unit for unit in self._units(places) if not wanted.isdisjoint(unit.rows)]
+
+    def _units(self, places: Sequence[int]) -> list[EvictionUnit]:
+        units = self._read.at(places)
+        reduced = self._recorded_gangs
+        if not reduced:
+            return units
+        return [
+            unit
+            for place, whole in zip(places, units, strict=True)
+            if (unit := self.unit_at(place) if whole.gang.key in reduced else whole) is not None
+        ]
 
     def with_recorded(self, chosen: list[EvictionUnit]) -> VictimList | None:
         """The recorded units and these, None if they cannot suffice."""
@@ -87,22 +162,14 @@ def node_local(scenario_input: ScenarioInput) -> Iterator[VictimList]:
     """Clear one node (cycle:SOL-9)."""
     if scenario_input.recorded and scenario_input.freed.suffices:
         yield list(scenario_input.recorded)
-    units: list[EvictionUnit] = []
-    freed, balance = scenario_input.freed.copy(), scenario_input.balance.copy()
-    for last in scenario_input.units():
-        units.append(last)
-        freed.add(last.members)
-        balance.add(last.gang, last.members)
-        if not (freed.suffices and balance.is_covered):
-            # Not even all of them together free enough.
-            continue
+    for place, last in scenario_input.sufficient():
         tried: set[frozenset[str]] = set()
-        for row in sorted({row for unit in units if unit.gang is last.gang for row in unit.rows}):
-            gangs = frozenset(unit.gang.key for unit in units if row in unit.rows)
+        for row in scenario_input.rows_of(last.gang, place):
+            gangs = scenario_input.gangs_on(row, place)
             if gangs in tried:
                 continue
             tried.add(gangs)
-            victims = scenario_input.with_recorded([unit for unit in units if unit.gang.key in gangs])
+            victims = scenario_input.with_recorded(scenario_input.units_of(gangs, place))
             if victims is not None:
                 yield victims
 
@@ -119,14 +186,13 @@ def multi_node(scenario_input: ScenarioInput) -> Iterator[VictimList]:
     ]
     smallest, demand = min(requested), sum(requested)
     node_gpus = _NodeGpus(scenario_input)
-    units: list[EvictionUnit] = []
-    freed, balance = scenario_input.freed.copy(), scenario_input.balance.copy()
-    for last in scenario_input.units():
-        units.append(last)
-        freed.add(last.members)
-        balance.add(last.gang, last.members)
-        node_gpus.add(last.members)
-        if not (freed.suffices and balance.is_covered) or all(node_gpus.at(row) < smallest for row in last.rows):
+    passed = 0
+    for place, last in scenario_input.sufficient():
+        for unit in scenario_input.units_between(passed, place + 1):
+            node_gpus.add(unit.members)
+        passed = place + 1
+        if all(node_gpus.at(row) < smallest for row in last.rows):
+            scenario_input.context.listener.scenarios_left_out(1)
             continue
         nodes = [row for row in node_gpus.first_seen if node_gpus.at(row) >= smallest]
         first_seen_index = {row: index for index, row in enumerate(nodes)}
@@ -135,8 +201,7 @@ def multi_node(scenario_input: ScenarioInput) -> Iterator[VictimList]:
         if fewest is None:
             continue
         for count in _growing_counts(fewest, len(nodes)):
-            chosen_rows = set(nodes[:count])
-            victims = scenario_input.with_recorded([unit for unit in units if not chosen_rows.isdisjoint(unit.rows)])
+            victims = scenario_input.with_recorded(scenario_input.units_on(nodes[:count], place))
             if victims:
                 yield victims
 

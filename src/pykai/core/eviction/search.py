@@ -20,11 +20,13 @@ from pykai.core.cycle.state import State
 from pykai.core.eviction.balance import ResourceBalance
 from pykai.core.eviction.bounds import CapacityBounds
 from pykai.core.eviction.freegpus import feasible_nodes
+from pykai.core.eviction.readunits import ReadUnits
 from pykai.core.eviction.scenarios import GENERATORS, ScenarioInput, VictimList
 from pykai.core.eviction.tables import EvictionTables
 from pykai.core.eviction.trial import Preemptor, TrialRunner, losses_of
 from pykai.core.eviction.victimorder import VictimOrder
 from pykai.core.hooks import EvictionProposal, Loss
+from pykai.core.listening import DUPLICATE, GENERATORS_EXHAUSTED, SOLVED, UNSOLVED, VALIDATOR_REJECTED
 from pykai.core.model.status import TaskStatus
 from pykai.core.placing.ranking import Rankings
 from pykai.core.policy import SearchBudgets
@@ -64,6 +66,11 @@ class ActionBudget:
         if not ends:
             return None
         return max(min(ends), spent + limits.job_minimum)
+
+    def is_reduced(self) -> bool:
+        """Whether less is left than the search of one job may take (cycle:SOL-6)."""
+        job = self._limits.job
+        return self._end is not None and job is not None and self._end - self._state.work < job
 
 
 @dataclass(slots=True)
@@ -128,15 +135,15 @@ class VictimFinder:
         ):
             return SearchResult("hopeless")
         order = VictimOrder(state, rules, victim_table, leaf_queues, victim_policy.accepts, victim_policy.max_gangs)
-        attempt = _VictimSearch(self, gang, batches, victim_policy, order, end)
-        if attempt.order.unit_at(0) is None:
+        attempt = _VictimSearch(self, gang, batches, victim_policy, order)
+        if attempt.read.unit_at(0) is None:
             return self._with_budget(SearchResult("hopeless"), victim_policy, None)
         result = SearchResult("generators_exhausted")
         for generator in generators:
             limit = self.context.policy.search_budgets.generator_units(generator)
-            attempt.end = _earlier(end, None if limit is None else state.work + limit)
-            result = attempt.run_generator(generator)
-            if result.outcome == "solved" or (result.outcome == "deadline_exhausted" and attempt.end == end):
+            generator_end = _earlier(end, None if limit is None else state.work + limit)
+            result = attempt.run_generator(generator, generator_end)
+            if result.outcome == "solved" or (result.outcome == "deadline_exhausted" and generator_end == end):
                 break
         if result.outcome == "generators_exhausted":
             return self._with_budget(result, victim_policy, attempt.over_budget)
@@ -171,7 +178,6 @@ class _VictimSearch:
         batches: list[Batch],
         victim_policy: VictimPolicy,
         order: VictimOrder,
-        end: int | None,
     ) -> None:
         state = finder.state
         self.finder = finder
@@ -179,8 +185,7 @@ class _VictimSearch:
         self.gang = gang
         self.batches = batches
         self.victim_policy = victim_policy
-        self.order = order
-        self.end = end
+        self.read = ReadUnits(order, finder.context.snapshot)
         self.size = sum(len(batch.tasks) for batch in batches)
         self.feasible = feasible_nodes(state, batches)
         #: [queue][resource] before any eviction; rows are replaced, never changed
@@ -194,13 +199,16 @@ class _VictimSearch:
         self.failed: set[tuple[int, frozenset[str]]] = set()
         self.bounds: dict[int, CapacityBounds] = {}
 
-    def run_generator(self, generator: str) -> SearchResult:
-        """Search with one generator: how many tasks can be placed, and then all of them (cycle:PERF-8)."""
+    def run_generator(self, generator: str, end: int | None) -> SearchResult:
+        """Search with one generator until so much work is done: how many tasks can be placed, and then all of them
+        (cycle:PERF-8).
+        """
+        self.finder.context.listener.generator_began(generator)
         recorded: VictimList = []
         placed, count = 0, 1
         too_many = self.size + 1
         while True:
-            outcome = self._try_first_tasks(generator, count, recorded, final_try=False)
+            outcome = self._try_first_tasks(generator, count, recorded, end, final_try=False)
             if outcome == "deadline":
                 return SearchResult("deadline_exhausted", None, self.objection)
             if isinstance(outcome, _Solution):
@@ -214,14 +222,14 @@ class _VictimSearch:
             count = min(2 * count, self.size) if too_many > self.size else (placed + too_many) // 2
         if not placed:
             return SearchResult("generators_exhausted", None, self.objection)
-        outcome = self._try_first_tasks(generator, self.size, recorded, final_try=True)
+        outcome = self._try_first_tasks(generator, self.size, recorded, end, final_try=True)
         if isinstance(outcome, _Solution):
             return SearchResult("solved", outcome.victims, "")
         result = "deadline_exhausted" if outcome == "deadline" else "generators_exhausted"
         return SearchResult(result, None, self.objection)
 
     def _try_first_tasks(
-        self, generator: str, count: int, recorded: VictimList, *, final_try: bool
+        self, generator: str, count: int, recorded: VictimList, end: int | None, *, final_try: bool
     ) -> _Solution | str | None:
         """Try to place the first `count` tasks; a solution is final when its trial stays in the journal.
 
@@ -235,16 +243,18 @@ class _VictimSearch:
         if bounds is None:
             bounds = self.bounds[count] = self.finder.bounds_of(self.gang, batches)
         balance = ResourceBalance(context, state, batches, self.victim_policy.losing_leaves)
-        scenario_input = ScenarioInput(context, state, preemptor, self.order, bounds, balance, recorded)
+        scenario_input = ScenarioInput(context, state, preemptor, self.read, bounds, balance, recorded)
         for victims in GENERATORS[generator](scenario_input):
-            if self.end is not None and state.work >= self.end:
+            if end is not None and state.work >= end:
                 return "deadline"
             attempt = (count, frozenset(victim.member.task.key for victim in victims))
             if attempt in self.failed:
+                context.listener.scenario_ended(DUPLICATE)
                 continue
             journal_mark = state.mark()
             lost = self._try_victims(preemptor, victims, journal_mark)
-            if lost is None:
+            context.listener.scenario_ended(lost if isinstance(lost, str) else SOLVED)
+            if isinstance(lost, str):
                 state.rollback(journal_mark)
                 self.failed.add(attempt)
                 continue
@@ -253,17 +263,18 @@ class _VictimSearch:
             if not final:
                 state.rollback(journal_mark)
             return _Solution(lost, final)
+        context.listener.scenario_ended(GENERATORS_EXHAUSTED)
         return None
 
-    def _try_victims(self, preemptor: Preemptor, victims: VictimList, journal_mark: int) -> VictimList | None:
-        """The victims that are really lost, None if the set does not suffice or is not fair (queues:Q-276)."""
+    def _try_victims(self, preemptor: Preemptor, victims: VictimList, journal_mark: int) -> VictimList | str:
+        """The victims that are really lost, or whether the set does not suffice or is not fair (queues:Q-276)."""
         state, trials = self.state, self.finder.trials
         if not victims or not trials.run(preemptor, victims):
-            return None
+            return UNSOLVED
         losses = losses_of(state, victims)
         if any(_splits_minimum(gang, found) for gang, found in losses):
             # Victims recorded for a part of the preemptor may be a part of a gang; then the rest of it must go too.
-            return None
+            return VALIDATOR_REJECTED
         proposal = EvictionProposal(
             gang=preemptor.gang,
             required=preemptor.required,
@@ -276,12 +287,12 @@ class _VictimSearch:
         objection = self.victim_policy.objection(proposal)
         if objection is not None:
             self.objection = objection
-            return None
+            return VALIDATOR_REJECTED
         if (disruptions := self.finder.tables.disruptions) is not None:
             over_budget = disruptions.objection(losses)
             if over_budget is not None:
                 self.over_budget = over_budget
-                return None
+                return VALIDATOR_REJECTED
         keys = {loss.task.key for _, found in losses for loss in found}
         lost = [victim for victim in victims if victim.member.task.key in keys]
         if any(loss.moves for _, found in losses for loss in found):
@@ -290,7 +301,7 @@ class _VictimSearch:
             state.rollback(journal_mark)
             if not fits_later:
                 self.objection = MOVED_BACK
-                return None
+                return VALIDATOR_REJECTED
             trials.run(preemptor, victims)
         return lost
 

@@ -162,13 +162,9 @@ def _requests_at_most(a: dict[str, int], b: dict[str, int]) -> bool:
 
 
 def _is_easier(job: list[dict[str, int]], failed: list[dict[str, int]]) -> bool:
-    """Fewer tasks, or some task that requests less than its counterpart (cycle:SIG-3)."""
-    if len(job) < len(failed):
-        return True
-    if job == failed:
-        return False
-    return any(_requests_at_most(a, b) and a != b for a, b in zip(job, failed, strict=False))
+    """Some task requests less than its counterpart (cycle:SIG-3); gangs of one kind have equally many."""
+    return job != failed and any(_requests_at_most(a, b) and a != b for a, b in zip(job, failed, strict=True))
 
 
 def _is_no_harder(job: list[dict[str, int]], failed: list[dict[str, int]]) -> bool:
-    return len(job) <= len(failed) and all(_requests_at_most(a, b) for a, b in zip(job, failed, strict=False))
+    return all(_requests_at_most(a, b) for a, b in zip(job, failed, strict=True))

@@ -68,7 +68,6 @@ class TrialRunner:
         rivals = self._rivals(victims)
         if rivals:
             rivals |= self._assume_all_gone({victim.member.task.key for victim in victims})
-            rivals.pop(preemptor.gang.key, None)
         return self.run(preemptor, victims, next_cycle=True, rivals=rivals)
 
     def _rivals(self, victims: list[Victim]) -> dict[str, Gang]:
@@ -138,7 +137,6 @@ class TrialRunner:
             rows.add(member.row)
         nodes = _nodes_for_cpu_victims(preemptor, rows)
 
-        served = False
         outstanding = len({*gangs, preemptor.gang.key})
         walk = self._trial_walk(preemptor, {**(rivals or {}), **gangs})
         while outstanding and (gang := walk.pop()) is not None:
@@ -147,7 +145,6 @@ class TrialRunner:
             if gang is preemptor.gang:
                 if not self._placer.try_place_tasks(gang, preemptor.batches, pipeline_only=not next_cycle):
                     return False
-                served = True
                 continue
             batches = self._gangs.next_tasks(gang)
             where = nodes if nodes is not None and batches and batches[0].tasks[0].shape.cpu_only else ALL_NODES
@@ -159,7 +156,7 @@ class TrialRunner:
                 # An elastic victim may get back more than one pod (cycle:SOL-14, Do better).
                 walk.push(gang)
                 outstanding += takes_part
-        return served
+        return True
 
     def _has_unplaced_victims(self, gang: Gang) -> bool:
         """Whether some victim of a gang is not placed yet."""

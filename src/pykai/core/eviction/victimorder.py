@@ -15,13 +15,7 @@ from pykai.core.cycle.state import State
 from pykai.core.eviction.units import EvictionUnit
 from pykai.core.eviction.victims import VictimTable
 from pykai.core.hooks import Rules
-from pykai.core.model.queuetree import QueueAmounts
-
-_NOTHING: QueueAmounts = (0.0, 0.0, 0.0)
-
-
-def _sum(a: QueueAmounts, b: QueueAmounts) -> QueueAmounts:
-    return (a[0] + b[0], a[1] + b[1], a[2] + b[2])
+from pykai.core.model.queuetree import NO_AMOUNTS, QueueAmounts, sum_of
 
 
 class _LeafVictims:
@@ -35,8 +29,7 @@ class _LeafVictims:
         #: gangs yielded
         self.seen: set[str] = set()
         #: the next unit, None after the last
-        self.unit: EvictionUnit | None = None
-        self.advance()
+        self.unit: EvictionUnit | None = next(units, None)
 
     def advance(self) -> None:
         """Go to the next unit."""
@@ -46,7 +39,7 @@ class _LeafVictims:
     def next_loss(self) -> QueueAmounts:
         """What the next unit's gang costs its queue, unless it is already counted."""
         unit = self.unit
-        return _NOTHING if unit is None or unit.gang.key in self.seen else unit.gang_amounts
+        return NO_AMOUNTS if unit is None or unit.gang.key in self.seen else unit.gang_amounts
 
 
 class VictimOrder:
@@ -112,7 +105,7 @@ class VictimOrder:
         loss = source.next_loss
         source.seen.add(unit.gang.key)
         for queue in self._state.snapshot.tree.chains[row]:
-            self._lost[queue] = _sum(self._lost.get(queue, _NOTHING), loss)
+            self._lost[queue] = sum_of(self._lost.get(queue, NO_AMOUNTS), loss)
         source.advance()
         self._rank(row)
         return unit
@@ -127,7 +120,7 @@ class VictimOrder:
             if source_leaf is None or self._sources[source_leaf].unit is None:
                 siblings.discard(row)
                 continue
-            lost = _sum(self._lost.get(row, _NOTHING), self._sources[source_leaf].next_loss)
+            lost = sum_of(self._lost.get(row, NO_AMOUNTS), self._sources[source_leaf].next_loss)
             siblings.update(row, key(state, row, lost) if key is not None else ())
 
     def _worst_leaf(self, row: int) -> int | None:

@@ -215,8 +215,6 @@ class VictimTable:
                     members[task.key] = EvictableTask(by_name[name], task, row, costs, freed)
                     evictable_tasks.append(task)
             active[name] = evictable_tasks
-        if not members:
-            return
         counts_before = [leaf.active_allocated for leaf in gang.leaves]
         try:
             batches: list[tuple[UnitKey, list[Task]]] = []
