@@ -33,6 +33,7 @@ def sweep(cycle: Cycle, action: Action) -> None:
 
 
 SWEEP = Action("sweep", sweep, has_budget=True, texts=EvictionTexts(swept_text, "sweep: {pods} of {victims} go"))
+SEARCHING = ("consolidation", "reclaim", "preempt")
 CONFIGURATION = {"actions": "allocate, sweep", "scenarioSearchBudgets": {"maxActionSearchDuration": {"sweep": "1s"}}}
 
 
@@ -66,3 +67,10 @@ def test_a_new_row_runs_and_reports() -> None:
     plan = world.with_policy(actions=("allocate", "sweep")).schedule().plan
     assert [(evict.action, evict.message) for evict in plan.evictions] == [("sweep", "Pod default/job-0 was swept")]
     assert eviction_sentences(plan) == ["sweep: 1 pod of job go"]
+
+
+@pytest.mark.parametrize(("name", "searches"), [(name, name in SEARCHING) for name in actions.ACTIONS])
+def test_actions_that_search_for_victims_have_a_budget(name: str, searches: bool) -> None:
+    """cycle:SOL-5: the other actions have none to set."""
+    problems = read_configuration({"scenarioSearchBudgets": {"maxActionSearchDuration": {name: "1s"}}}).problems
+    assert (not problems) is searches

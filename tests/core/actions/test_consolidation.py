@@ -9,6 +9,7 @@ import pytest
 
 from pykai.core.cycle.validate import check_state
 from pykai.core.report.decisions import NoEviction
+from pykai.core.report.evictions import MOVED_BACK
 from pykai.core.schedule import run_actions
 from tests.core.builders import Cluster, Result, cluster, timestamp_before
 
@@ -92,6 +93,13 @@ def test_only_preemptible_work_moves_others() -> None:
     result = spread(consolidating(4, 4), 2, 2).gang("new", gpu=3, preemptible=False).schedule()
     assert moves(result) == {}
     assert result.verdicts("new") == {"consolidation": "not_preemptible"}
+
+
+def test_every_job_that_is_not_preemptible_has_that_reason() -> None:
+    """cycle:14: none of them stands for the others."""
+    built = spread(consolidating(4, 4), 2, 2)
+    result = built.gang("first", gpu=3, preemptible=False).gang("second", gpu=3, preemptible=False).schedule()
+    assert result.verdicts("first") == result.verdicts("second") == {"consolidation": "not_preemptible"}
 
 
 def test_with_too_little_free_in_the_cluster_no_victim_is_tried() -> None:
@@ -278,6 +286,9 @@ def test_sol12_a_victim_that_would_come_back_is_not_moved() -> None:
     result = built.with_actions("consolidation").schedule()
     assert result.evicted_pods() == []
     assert result.verdicts("job") == {"consolidation": "generators_exhausted"}
+    record = result.unscheduled("job")
+    assert record is not None
+    assert record.verdicts[0].other == MOVED_BACK
 
 
 def test_sol12_a_victim_that_stays_away_is_moved() -> None:
@@ -320,6 +331,18 @@ def test_no_pod_is_moved_when_a_larger_gang_would_take_the_freed_node() -> None:
     """While the mover is gone three GPUs are free: a gang of three that goes first would take them all."""
     assert gap().evicted_pods() == ["b-0"]
     assert gap(rival="high").evicted_pods() == []
+
+
+@pytest.mark.parametrize(("rival", "moved"), [("", 2), ("low", 2), ("high", 1)])
+def test_what_earlier_moves_of_the_cycle_free_counts_for_the_larger_gang(rival: str, moved: int) -> None:
+    """Six GPUs are free while the pods of both moves are gone, and four without those of the first."""
+    built = cluster(nodes=4, gpus=2).queue("q").priority_class("high", 90).priority_class("low", 10)
+    for index, name in enumerate("abcd"):
+        built.gang(name, gpu=1, on=f"node-{index}")
+    if rival:
+        built.gang("rival", pods=6, gpu=1, priority=rival)
+    built.gang("wide", gpu=2).gang("wider", gpu=2)
+    assert len(built.with_actions("allocate", "consolidation").schedule().evicted_pods()) == moved
 
 
 def test_a_larger_gang_later_in_the_order_does_not_matter() -> None:

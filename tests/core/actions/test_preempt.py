@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pykai.core.model.status import TaskStatus
+from pykai.core.report.decisions import NoPlace
 from tests.core.builders import Cluster, Result, cluster, leaf
 
 
@@ -272,3 +273,60 @@ def test_sol15_what_a_part_of_the_gang_needs_is_not_part_of_another_gang() -> No
         built.pod(f"victim-{index}", group="victim", on=node)
     result = built.gang("job", 3).with_actions("preempt").schedule()
     assert result.evicted("victim") in (0, 3)
+
+
+# What no eviction would help
+
+
+MISSING = {"containers": [{"name": "main", "envFrom": [{"configMapRef": {"name": "settings"}}]}]}
+
+
+def test_flt9_a_job_that_no_eviction_would_help_is_not_searched_for() -> None:
+    """cycle:FLT-9: it is refused as if it had not been placed, and there is no verdict."""
+    built = cluster(nodes=1, cpu=1).with_actions("preempt").queue("q").priority_class("high", 90)
+    result = built.gang("old", on="node-0").gang("new", priority="high", spec=MISSING).schedule()
+    assert result.verdicts("new") == {}
+    refusal = result.no_place("new")
+    assert (refusal.pod, refusal.form, refusal.found, refusal.minimum) == ("default/new-0", "pod", 0, 1)
+    assert refusal.unresolvable
+    assert "settings" in refusal.base
+
+
+@pytest.mark.parametrize(("first", "said"), [({"gpu": 2}, [False, True]), ({"spec": MISSING}, [True])])
+def test_flt9_what_no_eviction_would_help_is_said_once(first: dict[str, Any], said: list[bool]) -> None:
+    """cycle:FLT-9: after the reason of allocate, unless that is the same."""
+    built = cluster(nodes=1, gpus=2).with_actions("allocate", "preempt").queue("q").priority_class("high", 90)
+    built.gang("old", gpu=2, on="node-0").group("new", minMember=2, priorityClassName="high")
+    built.pod("new-0", group="new", **first).pod("new-1", group="new", spec=MISSING)
+    found = [refusal for refusal in built.schedule().refusals("new") if isinstance(refusal, NoPlace)]
+    assert [refusal.unresolvable for refusal in found] == said
+
+
+# What failed before
+
+
+def test_sig2_a_job_that_failed_in_one_queue_says_nothing_about_another() -> None:
+    """cycle:SIG-2: only the second queue has work that may go."""
+    built = cluster(nodes=1, gpus=2).with_actions("preempt").queue("a").queue("b").priority_class("high", 90)
+    built.gang("fixed", queue="a", gpu=1, on="node-0", preemptible=False).gang("old", queue="b", gpu=1, on="node-0")
+    built.gang("first", queue="a", gpu=1, priority="high", age=20)
+    result = built.gang("second", queue="b", gpu=1, priority="high", age=10).schedule()
+    assert result.verdicts("first") == {"preempt": "hopeless"}
+    assert result.evicted_pods() == ["old-0"]
+
+
+def test_a_job_without_anything_below_it_represents_equal_jobs() -> None:
+    """cycle:14: the second is told that an equal one has failed."""
+    built = cluster(nodes=1, gpus=1).with_actions("preempt").queue("q").gang("old", gpu=1, on="node-0")
+    result = built.gang("first", gpu=1, age=20).gang("second", gpu=1, age=10).schedule()
+    assert result.verdicts("first") == {"preempt": "no_lower_priority"}
+    assert result.verdicts("second") == {"preempt": "alike"}
+
+
+def test_where_no_plugin_has_quotas_work_that_is_not_preemptible_preempts() -> None:
+    """queues:Q-204 is a rule of the plugin proportion."""
+    plugins = [{"name": name} for name in ("predicates", "priority", "elastic", "nodeavailability", "sg-multinodegang")]
+    built = cluster(nodes=1, gpus=1).configured({"actions": "preempt", "tiers": [{"plugins": plugins}]})
+    built.queue("q", quota=0).priority_class("high", 90).gang("old", gpu=1, on="node-0")
+    built.with_actions("preempt").gang("new", gpu=1, priority="high", preemptible=False)
+    assert built.schedule().evicted_pods() == ["old-0"]

@@ -50,6 +50,17 @@ def test_a1_a_queue_gets_back_its_quota_and_no_more() -> None:
     assert result.verdicts("new-q1-1") == {"reclaim": "fair_share"}
 
 
+@pytest.mark.parametrize("resource", ["amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "example.com/gpu"])
+def test_a_queue_gets_back_its_quota_in_gpus_of_any_vendor(resource: str) -> None:
+    """cycle:R-3"""
+    built = reclaiming().node(extra={resource: 2}).queue("q0", quota=1).queue("q1", quota=1)
+    its_gpu: dict[str, Any] = {"gpu": 0, "extra": {resource: 1}}
+    result = waits(runs(built, "q0", 2, **its_gpu), "q1", 2, **its_gpu).schedule()
+    assert result.evicted_pods() == ["old-q0-1-0"]
+    assert result.node_of("new-q1-0-0") == "node-0"
+    assert result.verdicts("new-q1-1") == {"reclaim": "fair_share"}
+
+
 def test_a1_the_younger_job_is_evicted() -> None:
     """cycle:SOL-7: the order of the queue from its other end."""
     built = reclaiming(2).queue("q0", quota=1).queue("q1", quota=1)

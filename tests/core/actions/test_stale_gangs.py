@@ -486,3 +486,9 @@ def test_a_gang_that_becomes_whole_in_the_cycle_and_was_never_stale_does_not_rec
     result = built.schedule()
     assert result.bound("job") == 1
     assert (result.plan.stale, result.plan.recovered) == ((), ())
+
+
+def test_exp8_a_gang_of_which_one_subgroup_runs_is_not_leaving() -> None:
+    """cycle:EXP-8: only one whose pods are all being deleted is."""
+    (found,) = job(leaf("a", 2, running=1), leaf("b", 1)).schedule().plan.stale
+    assert not found.leaving

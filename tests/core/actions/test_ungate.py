@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from pykai.api.decode import decode_object
 from pykai.core.cycle.memory import CycleMemory
 from pykai.core.model.gates import OPENING_GATE
 from pykai.core.model.status import TaskStatus
-from pykai.core.report.decisions import NoQueue, NotReady, OverCapacity
+from pykai.core.report.decisions import BrokenTree, NoQueue, NotLeafQueue, NotReady, OverCapacity
 from pykai.core.report.sentences import reason_of, refusal_text
 from pykai.core.schedule import schedule
 from tests.core.builders import NOW_NS, Cluster, Result, branch, cluster, leaf, timestamp_before
@@ -249,6 +250,25 @@ def test_a_gang_that_runs_and_grows_does_not_go_first() -> None:
     assert opened(built.schedule()) == ["urgent-0"]
 
 
+def test_a_gang_whose_minimum_is_raised_while_it_runs_waits_in_line() -> None:
+    """ADR-35: stepwise, an elastic group would always go first, in all queues."""
+    built = on(cluster(nodes=1, gpus=8).queue("q", limit=2, admissionGating=True)).priority_class("high", 90)
+    built.group("raised", minMember=2).pod("raised-0", group="raised", gpu=1, on="node-0", **admitted_at(5))
+    built.pod("raised-1", group="raised", gpu=1, **HELD)
+    built.gang("urgent", gpu=1, priority="high", preemptible=True, **HELD)
+    assert opened(built.schedule()) == ["urgent-0"]
+
+
+@pytest.mark.parametrize(("age", "first"), [(599, "half-1"), (601, "urgent-0")])
+def test_what_is_left_half_admitted_goes_first_while_its_reservation_lasts(age: float, first: str) -> None:
+    """ADR-35"""
+    built = on(cluster().queue("q", limit=2, admissionGating=True), actions=("ungate",)).priority_class("high", 90)
+    built.group("half", minMember=2).pod("half-0", group="half", age=3600, gpu=1, **admitted_at(age))
+    built.pod("half-1", group="half", gpu=1, **HELD)
+    built.gang("urgent", gpu=1, priority="high", preemptible=True, **HELD)
+    assert opened(built.schedule())[0] == first
+
+
 # queues:Q-406: reservations
 
 
@@ -334,6 +354,71 @@ def test_reservations_of_non_preemptible_work_count_to_the_quota(reserving: str,
     assert len(opened(built.schedule())) == count
 
 
+def test_the_running_core_of_a_semi_preemptible_group_leaves_the_rest_preemptible() -> None:
+    """queues:Q-415: one pod runs and is the minimum, so what waits does not count to the quota."""
+    built = on(cluster(nodes=1, gpus=8).queue("q", quota=2, admissionGating=True), actions=("ungate",))
+    built.group("waits", minMember=1, preemptibility="semi-preemptible")
+    built.pod("waits-0", group="waits", gpu=1, on="node-0").pod("waits-1", group="waits", gpu=1, **admitted_at(5))
+    built.gang("job", 2, min=0, gpu=1, preemptible=False, **HELD)
+    assert opened(built.schedule()) == ["job-0"]
+
+
+def test_a_pod_that_starts_in_this_cycle_is_not_charged_twice() -> None:
+    """queues:Q-406: it is allocated, and reserves nothing besides."""
+    built = on(cluster(nodes=1, gpus=8).queue("q", limit=2, admissionGating=True))
+    ungated(built, "starts", gpu=1).gang("job", gpu=1, **HELD)
+    result = built.schedule()
+    assert result.bound("starts") == 1
+    assert opened(result) == ["job-0"]
+
+
+def test_a_pod_of_a_queue_with_children_reserves_nothing() -> None:
+    """queues:Q-65: it is never placed."""
+    built = on(cluster().queue("root", limit=1).queue("q", parent="root", admissionGating=True), actions=("ungate",))
+    built.gang("lost", gpu=1, queue="root", **admitted_at(5)).gang("job", gpu=1, **HELD)
+    assert opened(built.schedule()) == ["job-0"]
+
+
+@pytest.mark.parametrize(("memory", "count"), [("1Gi", 1), ("2Gi", 0)])
+def test_the_memory_of_pods_that_want_gpu_memory_is_reserved_too(memory: str, count: int) -> None:
+    """queues:Q-202, Q-406: two GiB are the limit."""
+    built = on(cluster(nodes=1, gpus=1, gpu_memory=10_000), actions=("ungate",))
+    built.queue("q", memory=(-1, 2147.483648, 1), admissionGating=True)
+    built.gang("waits", gpu_memory=1000, memory=memory, **admitted_at(5)).gang("job", memory="1Gi", **HELD)
+    assert len(opened(built.schedule())) == count
+
+
+@pytest.mark.parametrize(("preemptible", "rule", "used"), [(True, "limit", 3), (False, "quota", 2)])
+def test_what_is_reserved_is_named_besides_what_is_allocated(preemptible: bool, rule: str, used: float) -> None:
+    """queues:Q-406: two pods that are not preemptible run and one that is, and one more waits for a node."""
+    built = cluster(nodes=1, gpus=8)
+    built.queue("q", quota=3 if rule == "quota" else -1, limit=4 if rule == "limit" else -1, admissionGating=True)
+    built.gang("fixed", 2, gpu=1, on="node-0", preemptible=False).gang("loose", gpu=1, on="node-0")
+    on(built, actions=("ungate",)).gang("waits", gpu=1, preemptible=preemptible, **admitted_at(5))
+    result = built.gang("job", gpu=1, preemptible=preemptible, **HELD).schedule()
+    (refusal,) = result.refusals("job")
+    assert isinstance(refusal, OverCapacity)
+    assert (refusal.rule, refusal.used, refusal.reserved) == (rule, used, 1)
+
+
+def test_pods_of_a_group_are_admitted_in_task_order() -> None:
+    """cycle:8.5: the oldest first, whichever was seen first."""
+    built = gated(limit=1).group("job", minMember=0)
+    built.pod("young", group="job", gpu=1, age=5, **HELD).pod("old", group="job", gpu=1, age=50, **HELD)
+    assert opened(built.schedule()) == ["old"]
+
+
+def test_a_group_that_has_changed_is_judged_as_it_is_now() -> None:
+    """What the last cycle leaves behind is for groups that are the same."""
+    built = gated(limit=2).gang("big", 3, gpu=1, age=100, **HELD)
+    tables, memory, policy = built.tables(), CycleMemory(), built.policy()
+    assert not schedule(tables.snapshot(NOW_NS), policy, memory).ungates
+    for item in cluster().group("big", minMember=2, preemptibility="preemptible", age=100).objects:
+        tables.apply(decode_object(item))
+    plan = schedule(tables.snapshot(NOW_NS), policy, memory)
+    assert [item.pod for item in plan.ungates or ()] == ["big-0", "big-1"]
+
+
 def test_the_plan_holds_until_a_reservation_ends() -> None:
     tables = on(cluster().queue("q", limit=1, admissionGating=True))
     tables.gang("waits", gpu=1, **admitted_at(500)).gang("job", gpu=1, **HELD)
@@ -390,6 +475,7 @@ def test_a_group_that_may_not_be_admitted_says_why() -> None:
     assert isinstance(refusal, OverCapacity)
     assert reason_of(refusal) == "NonPreemptibleOverQuota"
     assert "2 GPUs, but q quota is 1 GPUs" in refusal_text(refusal)
+    assert refusal.reserved is UNSET
 
 
 def test_a_group_that_is_admitted_has_no_reason_left() -> None:
@@ -413,11 +499,31 @@ def test_a_namespace_that_may_not_use_the_queue_stays_gated_and_says_so() -> Non
     assert queue.request[2] == 0
 
 
-def test_a_queue_with_children_admits_nothing() -> None:
-    built = gated().queue("child", parent="q").gang("job", **HELD)
+@pytest.mark.parametrize("actions", [("allocate", "ungate"), ("ungate",)])
+def test_a_queue_with_children_admits_nothing(actions: tuple[str, ...]) -> None:
+    built = on(gated().queue("child", parent="q").gang("job", **HELD), actions=actions)
     result = built.schedule()
     assert opened(result) == []
-    assert "not a leaf queue" in result.why("job")
+    assert result.refusals("job") == (NotLeafQueue("q"),)
+
+
+def test_only_the_reason_that_the_gate_gave_is_dropped() -> None:
+    """One of two subgroups is needed, and the other can never be complete."""
+    parts = [{"name": "a", "minMember": 1}, {"name": "b", "minSubGroup": 3}, {"name": "c", "parent": "b"}]
+    built = gated().group("job", subGroups=parts, minSubGroup=1).pod("job-0", group="job", subgroup="a", **HELD)
+    result = built.schedule()
+    assert opened(result) == ["job-0"]
+    assert {type(refusal) for refusal in result.refusals("job")} == {BrokenTree}
+
+
+@pytest.mark.parametrize("actions", [("allocate", "ungate"), ("ungate",)])
+def test_a_group_with_a_broken_tree_is_not_admitted_and_says_so(actions: tuple[str, ...]) -> None:
+    """cycle:PG-1"""
+    twice = [{"name": "a", "minMember": 1}, {"name": "a", "minMember": 1}]
+    result = on(gated(), actions=actions).group("job", subGroups=twice).pod("job-0", group="job", **HELD).schedule()
+    assert opened(result) == []
+    (refusal,) = result.refusals("job")
+    assert isinstance(refusal, BrokenTree)
 
 
 # queues:Q-407: gates that have no purpose
@@ -427,6 +533,16 @@ def test_where_the_queue_does_not_gate_the_gate_is_opened() -> None:
     built = on(cluster().queue("q", limit=0)).gang("job", 2, gpu=1, **HELD).gang("foreign", **behind(GATE, "x.io/a"))
     plan = built.schedule().plan
     assert [(item.pod, item.queue) for item in plan.ungates or ()] == [("job-0", ""), ("job-1", "")]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_group_whose_gates_are_opened_is_not_said_to_lack_pods(enabled: bool) -> None:
+    """queues:Q-407: the event would be out of date when it is read."""
+    built = cluster().queue("q").gang("job", 2, gpu=1, **HELD).gang("lacks", 1, min=2, gpu=1)
+    result = (on(built) if enabled else built).schedule()
+    assert opened(result) == ["job-0", "job-1"]
+    assert result.unscheduled("job") is None
+    assert {type(refusal) for refusal in result.refusals("lacks")} == {NotReady}
 
 
 def test_with_the_feature_off_every_gate_is_opened() -> None:

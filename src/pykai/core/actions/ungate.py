@@ -60,12 +60,23 @@ def ungate(cycle: Cycle, action: Action) -> None:
         partly: list[AdmissionGang] = []
         others: list[AdmissionGang] = []
         for gang in gangs:
-            (partly if gang.is_partly_admitted(snapshot.now_ns) else others).append(gang)
+            (partly if _was_left_half_admitted(cycle, gang, reservation_ns) else others).append(gang)
         for each in (partly, others):
             _admit(cycle, action, each, charges)
     finally:
         charges.take_back()
     cycle.gangs.reuse.admission_gangs = {gang.key: gang for gang in gangs if not gang.touched}
+
+
+def _was_left_half_admitted(cycle: Cycle, gang: AdmissionGang, reservation_ns: int) -> bool:
+    """Whether what was admitted of a gang holds a reservation, for which the rest is missing (queues:Q-408).
+
+    A gang whose minimum was raised holds none once its pods are placed, so it waits in line (ADR-35).
+    """
+    since_ns = gang.first_admitted_ns
+    if since_ns is None or not gang.is_partly_admitted(cycle.context.snapshot.now_ns):
+        return False
+    return not cycle.state.passed(since_ns + reservation_ns)
 
 
 def _open_all(cycle: Cycle) -> None:
@@ -75,6 +86,7 @@ def _open_all(cycle: Cycle) -> None:
         entry = snapshot.group_entries.get(task.group_key)
         if entry is None or not entry.in_other_shard:
             _record(cycle, task, "")
+            _drop_not_ready(cycle, task.group_key)
 
 
 def _record(cycle: Cycle, task: Task, queue: str) -> None:
@@ -98,6 +110,7 @@ def _admissible_gangs(cycle: Cycle) -> Iterator[AdmissionGang]:
             for task in sorted(waiting.entry.tasks.values(), key=cycle.gangs.task_order):
                 if task.held_by_queue:
                     _record(cycle, task, "")
+            _drop_not_ready(cycle, waiting.key)
         elif tree.children[queue]:
             _refuse_once(cycle, waiting.key, NotLeafQueue(group.queue))
         elif group.tree_error:
@@ -249,8 +262,6 @@ def _non_preemptible_keys(cycle: Cycle, entry: GroupEntry, group: Group, reservi
 
 def _admit(cycle: Cycle, action: Action, gangs: list[AdmissionGang], charges: _Charges) -> None:
     """Admit gangs in fair order, each as far as its queues may take it (queues:Q-406, Q-407)."""
-    if not gangs:
-        return
     context, state, order_key = cycle.context, cycle.state, cycle.gangs.order_key_of
     by_key = {gang.key: gang for gang in gangs}
     # Like a start, an admission is charged with what pods in deletion still hold: a pod that then may not start would

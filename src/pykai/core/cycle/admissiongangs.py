@@ -17,7 +17,7 @@ class AdmissionGang(Gang):
 
     __slots__ = ("first_admitted_ns",)
 
-    #: the earliest admission of a task of it, None if none was admitted; may be in the future
+    #: the earliest admission of a task that still waits for a node, None if there is none; may be in the future
     first_admitted_ns: int | None
 
     def _count_tasks(self) -> None:
@@ -37,7 +37,8 @@ class AdmissionGang(Gang):
             else:
                 leaf.active_allocated += 1
                 since_ns = task.admitted_ns
-                if since_ns is not None and task.for_this_scheduler and task.was_admitted(since_ns):
+                waits = task.status in (TaskStatus.PENDING, TaskStatus.GATED)
+                if since_ns is not None and waits and task.for_this_scheduler and task.was_admitted(since_ns):
                     admitted.append(since_ns)
         self.first_admitted_ns = min(admitted, default=None)
 
