@@ -1,6 +1,7 @@
 """What the engine reads from a Node: GPU memory, MIG, CPU-only, conditions (gpu:C-1, C-5 to C-7, cycle:NOD-5)."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -181,17 +182,23 @@ def test_which_nodes_are_cpu_only() -> None:
 
 def test_which_gpus_of_a_node_are_shared() -> None:
     assert facts({}, {"amd.com/gpu": 1, "nvidia.com/gpu": 1, "a.example/gpu": 1}).shared_resource == "nvidia.com/gpu"
-    assert facts({}, {"amd.com/gpu": 1, "a.example/gpu": 1}).shared_resource == "amd.com/gpu"
-    assert facts({}, {"b.example/gpu": 1, "a.example/gpu": 1}).shared_resource == "a.example/gpu"
+    assert facts({}, {"amd.com/gpu": 1, "a.example/gpu": 1}).shared_resource == ""
     assert facts({}, {SLICE: 1}).shared_resource == ""
 
 
-def test_fractions_of_amd_gpus() -> None:
-    """cycle:R-3: any vendor's GPUs can be shared."""
-    node = cluster().node(extra={"amd.com/gpu": 1}, labels={"nvidia.com/gpu.memory": "1000"}).queue("q")
-    result = node.gang("j", pods=3, min=0, fraction=0.5).schedule()
-    assert result.bound("j") == 2
-    assert len({result.devices_of("j-0"), result.devices_of("j-1")}) == 1
+@pytest.mark.parametrize("share", [{"fraction": 0.5}, {"gpu_memory": 500}])
+@pytest.mark.parametrize("resource", ["amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "example.com/gpu"])
+def test_gpus_of_other_vendors_are_not_shared_and_the_reason_says_so(resource: str, share: dict[str, Any]) -> None:
+    """ADR-37"""
+    built = cluster().node("other", extra={resource: 1}, labels={"nvidia.com/gpu.memory": "1000"})
+    built.node("cpu").queue("q")
+    result = built.gang("j", **share).schedule()
+    assert result.bound("j") == 0
+    why = result.why("j")
+    assert "1 node(s) have GPUs that pods cannot share, only those of nvidia.com/gpu can be shared" in why
+    assert "1 node(s) didn't have enough resources: GPUs" in why
+    built.node("nvidia", gpus=1, labels={"nvidia.com/gpu.memory": "1000"})
+    assert built.schedule().node_of("j-0") == "nvidia"
 
 
 def test_what_a_node_offers_in_its_units() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pykai.core.report.decisions import NoPlace
 from pykai.core.report.sentences import detailed_task_text
-from tests.core.builders import Cluster, cluster
+from tests.core.builders import Cluster, Raw, cluster
 
 
 def details(built: Cluster, group: str = "job") -> dict[str, str]:
@@ -87,3 +89,47 @@ def test_the_text_of_the_group_has_the_lines() -> None:
     built = cluster(nodes=1, gpus=1).queue("q").pod("old", gpu=1, on="node-0").gang("job", gpu=1)
     why = built.with_policy(detailed_fit_errors=True).schedule().why("job")
     assert "\n<node-0>: Node didn't have enough resources: GPUs, requested: 1, used: 1, capacity: 1." in why
+
+
+TAINT = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
+TAINTED = "node(s) had untolerated taint(s)"
+FULL = "node(s) pod number exceeded"
+
+
+def test_a_share_counts_the_gpus_that_are_shared_as_used() -> None:
+    built = cluster(nodes=1, gpus=1).queue("q").pod("share", fraction=0.8, on="node-0", device="g")
+    assert details(built.gang("job", fraction=0.5)) == {
+        "node-0": "Node didn't have enough resources: GPUs, requested: 0.5, used: 1, capacity: 1"
+    }
+
+
+def test_an_amount_of_memory_may_find_every_gpu_in_use() -> None:
+    built = cluster(nodes=1, gpus=1, gpu_memory=1000).queue("q").pod("old", gpu=1, on="node-0")
+    assert details(built.gang("job", gpu_memory=500)) == {
+        "node-0": "Node didn't have enough resources: GPUs, requested: 0.5, used: 1, capacity: 1"
+    }
+
+
+def test_the_details_of_a_job_of_several_shares_are_shorter() -> None:
+    built = cluster(nodes=1, gpus=1).queue("q").pod("old", gpu=1, on="node-0").gang("job", pods=2, fraction=0.5)
+    assert details(built) == {
+        "node-0": "Node didn't have enough resources: GPUs, taking all considerations into account"
+    }
+
+
+@pytest.mark.parametrize(
+    ("node", "old", "job", "text"),
+    [
+        ({"pods": 1}, {}, {}, FULL),
+        ({"pods": 2}, {}, {}, TAINTED),
+        ({"gpus": 1}, {"gpu": 1}, {"gpu": 1}, "Node didn't have enough resources: GPUs, "),
+        ({"gpus": 1}, {}, {"fraction": 0.5}, TAINTED),
+        ({"gpus": 2}, {"fraction": 0.5, "device": "g"}, {"fraction": 0.5, "devices": 2}, TAINTED),
+    ],
+)
+def test_a_node_gives_what_it_lacks_then_slots_then_other_reasons(node: Raw, old: Raw, job: Raw, text: str) -> None:
+    """cycle:EXP-2: every node is tainted, which is the reason only of one that has enough."""
+    built = cluster().node("a", taints=TAINT, **node).queue("q").pod("old", on="a", **old).gang("job", **job)
+    assert details(built)["a"].startswith(text)
+    why = built.schedule().why("job")
+    assert [reason in why for reason in (FULL, TAINTED)] == [text == FULL, text == TAINTED]

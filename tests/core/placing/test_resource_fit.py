@@ -10,27 +10,26 @@ from tests.core.builders import NOW_NS, Cluster, Raw, Result, cluster, scores_of
 
 SHORT = "node(s) didn't have enough resources: "
 FULL = "node(s) pod number exceeded"
-NVIDIA, AMD, INTEL = "nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/gpu"
+NVIDIA, AMD, OTHER = "nvidia.com/gpu", "amd.com/gpu", "example.com/gpu"
+I915, XE = "gpu.intel.com/i915", "gpu.intel.com/xe"
+FLEET = {"amd": AMD, "intel": I915, "intel-new": XE, "nvidia": NVIDIA, "other": OTHER}
 SLICE, BIG_SLICE = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb"
 
 
 def mixed_fleet() -> Cluster:
-    """One node of each vendor with two GPUs."""
-    return (
-        cluster()
-        .queue("q")
-        .node("amd", extra={AMD: 2})
-        .node("intel", extra={INTEL: 2})
-        .node("nvidia", extra={NVIDIA: 2})
-    )
+    """One node for each resource, with two GPUs."""
+    fleet = cluster().queue("q")
+    for name, resource in FLEET.items():
+        fleet.node(name, extra={resource: 2})
+    return fleet
 
 
-@pytest.mark.parametrize(("resource", "node"), [(NVIDIA, "nvidia"), (AMD, "amd"), (INTEL, "intel")])
+@pytest.mark.parametrize(("node", "resource"), FLEET.items())
 def test_a_pod_gets_gpus_of_the_vendor_it_names(resource: str, node: str) -> None:
     """cycle:R-3, Do better: fit is per resource name."""
     result = mixed_fleet().gang("job", pods=3, min=1, extra={resource: 1}).schedule()
     assert result.nodes_used("job") == {node: 2}
-    assert result.node_reasons("job") == {f"{SHORT}GPUs": 3}
+    assert result.node_reasons("job") == {f"{SHORT}GPUs": 5}
 
 
 def test_gpus_of_every_vendor_are_whole_gpus_of_quota() -> None:
@@ -39,16 +38,33 @@ def test_gpus_of_every_vendor_are_whole_gpus_of_quota() -> None:
         mixed_fleet()
         .gang("nvidia", extra={NVIDIA: 2})
         .gang("amd", extra={AMD: 1})
-        .gang("intel", extra={INTEL: 2})
+        .gang("intel", extra={I915: 2})
+        .gang("intel-new", extra={XE: 1})
+        .gang("other", extra={OTHER: 2})
         .schedule()
     )
-    assert allocated_gpus(result) == 5.0
+    assert allocated_gpus(result) == 8.0
+
+
+def test_a_device_that_watches_gpus_is_none() -> None:
+    """cycle:R-3: `i915_monitoring` of Intel's device plugin."""
+    watching = cluster().node(extra={I915: 1, "gpu.intel.com/i915_monitoring": 1}).queue("q")
+    result = watching.gang("watch", extra={"gpu.intel.com/i915_monitoring": 1}).schedule()
+    assert (result.bound("watch"), allocated_gpus(result)) == (1, 0.0)
+
+
+@pytest.mark.parametrize("resource", FLEET.values())
+def test_a_limit_of_gpus_holds_for_any_vendor(resource: str) -> None:
+    """cycle:R-3"""
+    result = cluster().node(extra={resource: 4}).queue("q", limit=1).gang("j", extra={resource: 2}).schedule()
+    assert result.bound("j") == 0
+    assert "Limit is 1 GPUs" in result.why("j")
 
 
 def test_a_node_without_gpus_of_either_of_two_vendors_counts_once() -> None:
     """cycle:EXP-1: a reason is counted by nodes."""
     result = mixed_fleet().gang("job", extra={NVIDIA: 1, AMD: 1}).schedule()
-    assert result.node_reasons("job") == {f"{SHORT}GPUs": 3}
+    assert result.node_reasons("job") == {f"{SHORT}GPUs": 5}
 
 
 def allocated_gpus(result: Result) -> float:
@@ -237,7 +253,7 @@ def test_a_node_seen_before_a_new_resource_appears_has_none_of_it() -> None:
         (SLICE, "1", "2", False),
         # Part of a device is a whole one.
         (NVIDIA, "1", "500m", True),
-        (INTEL, "1", "1500m", False),
+        (I915, "1", "1500m", False),
     ],
 )
 def test_quantities_are_compared_in_the_unit_of_their_resource(

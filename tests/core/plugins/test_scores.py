@@ -504,3 +504,14 @@ def test_scores_decide_the_same_with_and_without_signatures() -> None:
         return nodes.gang("halves", pods=3, min=0, fraction=0.5).schedule()
 
     assert plan(reuse_failures=True).plan.binds == plan(reuse_failures=False).plan.binds
+
+
+@pytest.mark.parametrize(
+    "resource", ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "x.y/gpu"]
+)
+@pytest.mark.parametrize(("strategy", "node"), [("binpack", "b"), ("spread", "a")])
+def test_gpus_of_any_vendor_are_packed_or_spread(resource: str, strategy: str, node: str) -> None:
+    """cycle:R-3"""
+    built = cluster().node("a", extra={resource: 2}).node("b", extra={resource: 2}).queue("q")
+    built.group("old", queue="q").pod("old", group="old", on="b", extra={resource: 1})
+    assert node_of(built.configured(placing(gpu=strategy)), extra={resource: 1}) == node

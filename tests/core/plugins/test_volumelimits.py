@@ -103,6 +103,14 @@ def test_volumes_that_are_not_attached_do_not_count() -> None:
     assert world.gang("job", claims=("a",)).schedule().bound("job") == 1
 
 
+def test_volumes_without_a_driver_neither_count_nor_hide_the_others() -> None:
+    world = bound(limited().csi_node("node-0", d=0), "a").volume("plain", claim="b").claim("b", bound_to="plain")
+    world.gang("other", claims=("b",)).gang("job", claims=("a", "b"))
+    result = world.schedule()
+    assert result.bound("other") == 1
+    assert result.node_reasons("job") == {FULL: 1}
+
+
 # Zones.
 
 

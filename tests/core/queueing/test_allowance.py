@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pykai.api.decode import decode_object
 from pykai.core.cluster.tables import Tables
 from pykai.core.policy import NAMESPACE_ALLOWANCE
-from pykai.core.queueing.allowance import FREE_SUBGROUPS, NAME_PRICE, SHARE_PRICE, SUBGROUP_PRICE, select_groups
+from pykai.core.queueing.allowance import select_groups
 from pykai.core.report.decisions import Postponed
 from tests.core.builders import NOW_NS, Cluster, Raw, Result, cluster
 
@@ -102,6 +102,14 @@ def test_a_group_with_a_nomination_is_not_put_off(gone: bool) -> None:
     assert second.resume == (("crowd", "crowd/c1"),)
 
 
+def test_a_nominated_group_takes_one_turn_and_the_others_follow_by_name() -> None:
+    """neighbours:promises: it goes first, and is not put off with those whose names are about its own."""
+    snapshot = crowd(two_nodes(), 3).gang("mine", namespace="honest").tables().snapshot(NOW_NS)
+    selection = select_groups(snapshot, 6, {}, frozenset({"crowd/c1"}))
+    assert list(selection.postponed) == ["crowd/c0", "crowd/c2"]
+    assert selection.resume == (("crowd", "crowd/c0"),)
+
+
 def test_a_single_namespace_may_use_the_whole_cycle() -> None:
     result = crowd(two_nodes(), 5).with_policy(namespace_allowance=13).schedule()
     assert len(started(result)) == 5
@@ -155,17 +163,17 @@ def test_the_cost_of_groups() -> None:
         return made
 
     assert price(two(spec=lambda number: apart(f"{number}-a", f"{number}-b"))) == 2 * 2 * 2
-    assert price(two(fraction=lambda number: f"0.{number + 1}")) == 2 * 2 * SHARE_PRICE
+    assert price(two(fraction=lambda number: f"0.{number + 1}")) == 2 * 2 * 70
     # cpu, memory and pods are names too, and sixteen are free.
     names = price(two(extra=lambda number: {f"example.com/{number}-{name}": 1 for name in range(20)}))
-    assert names == 2 * (20 + 3 - 16) * NAME_PRICE
-    many = FREE_SUBGROUPS + 1
-    parts = [{"name": f"s{index}", "minMember": 0} for index in range(many)]
-    trees = two_nodes()
-    for number in range(2):
-        trees.group(f"c{number}", namespace="crowd", subGroups=parts)
-        trees.pod(f"c{number}-0", group=f"c{number}", namespace="crowd", subgroup="s0")
-    assert price(trees) == 2 * SUBGROUP_PRICE * many
+    assert names == 2 * (20 + 3 - 16) * 640
+    for many, units in ((16, 0), (17, 17 * 1024)):
+        parts = [{"name": f"s{index}", "minMember": 0} for index in range(many)]
+        trees = two_nodes()
+        for number in range(2):
+            trees.group(f"c{number}", namespace="crowd", subGroups=parts)
+            trees.pod(f"c{number}-0", group=f"c{number}", namespace="crowd", subgroup="s0")
+        assert price(trees) == 2 * units
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(0, 60))
@@ -263,3 +271,14 @@ def test_cached_costs_of_a_group_equal_recomputed_ones() -> None:
     assert first.postponed
     for kept in (first, again):
         assert (kept.postponed, kept.resume) == (counted.postponed, counted.resume)
+
+
+def test_a_group_that_changes_is_counted_again() -> None:
+    """docs/caches.md: `GroupEntry.load`; the last group loses the pod with terms."""
+    made = crowd(two_nodes(), 2).gang("mine", namespace="honest")
+    tables = made.tables()
+    assert list(select_groups(tables.snapshot(NOW_NS), 6, {}).postponed) == ["crowd/c1"]
+    plain = two_nodes().gang("c1", namespace="crowd").objects[-1]
+    tables.remove("Pod", "crowd", "c1-0")
+    tables.apply(decode_object(plain))
+    assert not select_groups(tables.snapshot(NOW_NS), 6, {}).postponed

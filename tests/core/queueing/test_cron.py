@@ -96,6 +96,7 @@ def test_a_day_counts_when_either_day_field_names_it(expression: str, expected: 
         ("2026-03-02T00:00:00Z", "2024-02-29T00:00:00Z"),
         ("2024-02-29T00:00:00Z", "2020-02-29T00:00:00Z"),
         ("2104-02-28T00:00:00Z", "2096-02-29T00:00:00Z"),
+        ("2104-02-29T00:00:00Z", "2096-02-29T00:00:00Z"),
     ],
 )
 def test_the_29th_of_february_may_be_years_away(now: str, expected: str) -> None:

@@ -118,6 +118,23 @@ def test_t8_an_unlimited_quota_is_measured_against_the_cluster() -> None:
     assert dominant_share(books) == 0.35
 
 
+@pytest.mark.parametrize(("has", "share"), [((500, 0, 0), 0.05), ((0, 500, 0), 0.025), ((0, 0, 500), 0.5)])
+def test_t8_every_unlimited_resource_is_measured_against_the_cluster(
+    has: tuple[float, float, float], share: float
+) -> None:
+    """queues:1.3, 10.1: and a queue that may have some of everything breaks rule 4 with nothing."""
+    books = QueueLedger(
+        cluster().queue("q", cpu=(-1, -1, 1), memory=(-1, -1, 1), quota=-1, limit=-1).tables().snapshot(0).tree,
+        [10_000, 20_000, 1000],
+        [list(has)],
+        [[0.0] * 3],
+        [[0.0] * 3],
+        [[0.0] * 3],
+    )
+    assert dominant_share(books) == share
+    assert books.queue_order_key(0, (0, 0, 0))[3] is False
+
+
 # queues:Q-100 to Q-102: totals
 
 

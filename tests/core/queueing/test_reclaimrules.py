@@ -506,3 +506,25 @@ def test_the_ledgers_are_only_read() -> None:
     before = [row.copy() for row in ledger.allocated]
     complaint(ledger, "leaf1", gpus(1), {"leaf3": [gpus(1.5)], "leaf2": [gpus(0.5)]})
     assert ledger.allocated == before
+
+
+@pytest.mark.parametrize(("quota", "expected"), [(1, True), (0.5, False)])
+def test_q265_memory_counts_for_the_quota_of_the_reclaimer(quota: float, expected: bool) -> None:
+    """queues:Q-265: a queue within its quota in everything takes from one above quota and below its share."""
+    ledger = books(Row("mine", d=4, memory=(quota, inf, inf, 0)), Row("theirs", d=1, f=4, a=3))
+    rows = ledger.tree.rows
+    assert may_lose(ledger, rows["mine"], rows["theirs"], (0.0, 1e6, 100.0)) is expected
+
+
+@pytest.mark.parametrize(("has", "expected"), [(10, False), (11, True)])
+def test_q266_a_side_exactly_at_its_share_of_cpu_is_not_over(has: float, expected: bool) -> None:
+    """queues:Q-266."""
+    ledger = books(Row("mine"), Row("theirs", f=4, a=3, cpu=(0, inf, 10, has)))
+    rows = ledger.tree.rows
+    assert may_lose(ledger, rows["mine"], rows["theirs"], gpus(1)) is expected
+
+
+def test_q272_the_smallest_amount_saturates_a_share_of_nothing() -> None:
+    """queues:11.3: one thousandth of a CPU."""
+    ledger = books(Row("mine", cpu=(0, inf, 0, 0)), Row("theirs", cpu=(0, inf, 10, 12)))
+    assert complaint(ledger, "mine", (1.0, 0.0, 0.0), {"theirs": [(1.0, 0.0, 0.0)]}) is not None

@@ -140,6 +140,40 @@ def test_the_protected_part_of_a_terminating_semi_preemptible_group_is_charged_t
         assert outcome(built.gang("job", gpu=2, preemptible=False).schedule()) == becomes
 
 
+@pytest.mark.parametrize(
+    ("old", "quota", "becomes"),
+    [
+        # One of two protected pods runs: the other adds 1 to what the queue has.
+        ([{}, {"deleted": -20}], 4, "starts"),
+        ([{}, {"deleted": -20}], 3, "promised"),
+        # Pods that go soon are not charged to a promise, pods that stay long are.
+        ([{"deleted": -20}], 2, "promised"),
+        ([{"deleted": 121}], 2, "waits"),
+        ([{"deleted": 121}], 3, "starts"),
+    ],
+)
+def test_the_quota_counts_what_terminating_pods_add_to_a_protected_part(
+    old: list[dict[str, Any]], quota: int, becomes: str
+) -> None:
+    """queues:Q-418: of a semi-preemptible group with a minimum of two."""
+    built = cluster(nodes=2, gpus=8).queue("q", quota=quota)
+    built.group("old", minMember=2, preemptibility="semi-preemptible")
+    for index, how in enumerate(old):
+        built.pod(f"old-{index}", group="old", gpu=1, on="node-0", **how)
+    assert outcome(built.gang("job", gpu=2, preemptible=False).schedule()) == becomes
+
+
+@pytest.mark.parametrize(
+    ("preemptibility", "becomes"), [("non-preemptible", "starts"), ("semi-preemptible", "promised")]
+)
+def test_the_quota_spares_non_preemptible_victims_but_no_protected_part(preemptibility: str, becomes: str) -> None:
+    """A protected part is not split by task, so it stays charged to the group its pods were evicted for."""
+    built = leaving(cluster(nodes=2, gpus=8).queue("q", quota=2), evicted_for="job")
+    group = next(raw for raw in built.objects if raw["kind"] == "PodGroup")
+    group["spec"]["preemptibility"] = preemptibility
+    assert outcome(built.gang("job", gpu=2, preemptible=False).schedule()) == becomes
+
+
 def test_a_gang_does_not_start_in_parts() -> None:
     """cycle:ALC-5: one of two would be within the limit."""
     result = leaving(limited(limit=3)).gang("job", pods=2, gpu=1).schedule()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from pykai.api.duration import DAY, HOUR, MINUTE, SECOND, WEEK
 from pykai.api.timestamp import format_timestamp, parse_timestamp
 from pykai.core.queueing.cron import parse_cron
-from pykai.core.queueing.usagehistory import CRON, TUMBLING, UsageAmounts, UsageHistory, UsageWindow
+from pykai.core.queueing.usagehistory import (
+    CRON,
+    TUMBLING,
+    UsageAmounts,
+    UsageHistory,
+    UsageSpan,
+    UsageWindow,
+    usage_within,
+)
 from tests.core.builders import Cluster, cluster
 
 NOW = parse_timestamp("2026-03-02T12:00:00Z")
@@ -104,13 +112,27 @@ def test_the_weight_of_a_span_is_that_of_its_parts(first: int, second: int, thir
 # Usage
 
 
+class Recorded:
+    """A history and the window in which it counts."""
+
+    def __init__(self, window: UsageWindow) -> None:
+        self.history = UsageHistory()
+        self.window = window
+
+    def __len__(self) -> int:
+        return len(self.history.spans(NOW))
+
+    def usage(self, now: int) -> dict[str, UsageAmounts]:
+        return usage_within(self.history.spans(now), self.window, now)
+
+
 def history(
     *steps: tuple[int, dict[str, UsageAmounts]], window: UsageWindow | None = None, capacity: UsageAmounts = TEN_GPUS
-) -> Any:
+) -> Recorded:
     """A history of allocations, each so many nanoseconds before now."""
-    made = UsageHistory(window or UsageWindow(size_ns=10 * HOUR))
+    made = Recorded(window or UsageWindow(size_ns=10 * HOUR))
     for ago, allocated in steps:
-        made.record(NOW - ago, allocated, capacity)
+        made.history.record(NOW - ago, allocated, capacity)
     return made
 
 
@@ -138,9 +160,8 @@ def test_q335_usage_is_given_for_each_queue_and_each_resource() -> None:
 
 def test_q339_capacity_counts_as_it_was() -> None:
     """queues:Q-339: 5 of 10 GPUs, then 5 of 30: 5 of 20 on average."""
-    made = UsageHistory(UsageWindow(size_ns=10 * HOUR))
-    made.record(NOW - 10 * HOUR, {"q": gpus(5)}, TEN_GPUS)
-    made.record(NOW - 5 * HOUR, {"q": gpus(5)}, (0.0, 0.0, 30.0))
+    made = history((10 * HOUR, {"q": gpus(5)}))
+    made.history.record(NOW - 5 * HOUR, {"q": gpus(5)}, (0.0, 0.0, 30.0))
     assert made.usage(NOW)["q"][2] == pytest.approx(0.25)
 
 
@@ -162,7 +183,7 @@ def test_q344_a_cluster_without_gpus_has_usage_of_the_rest() -> None:
 
 def test_without_records_or_in_an_empty_window_usage_is_zero() -> None:
     """queues:Q-341, case U3."""
-    assert UsageHistory(UsageWindow()).usage(NOW) == {}
+    assert history().usage(NOW) == {}
     future = UsageWindow(TUMBLING, HOUR, NOW + HOUR)
     assert history((10 * HOUR, {"q": gpus(5)}), window=future).usage(NOW) == {}
     assert history((0, {"q": gpus(5)})).usage(NOW) == {}
@@ -180,7 +201,7 @@ def test_usage_at_a_past_instant_ignores_later_records() -> None:
 def test_what_does_not_change_is_recorded_once() -> None:
     made = history((3 * HOUR, {"q": gpus(1)}), (2 * HOUR, {"q": gpus(1)}), (HOUR, {"q": gpus(2)}))
     assert len(made) == 2
-    made.record(NOW, {"q": gpus(2)}, (0.0, 0.0, 20.0))
+    made.history.record(NOW - MINUTE, {"q": gpus(2)}, (0.0, 0.0, 20.0))
     assert len(made) == 3, "another capacity is a change"
 
 
@@ -190,10 +211,35 @@ def test_the_last_record_of_an_instant_counts() -> None:
     assert made.usage(NOW)["q"][2] == pytest.approx(0.4)
 
 
-def test_time_does_not_go_back() -> None:
-    made = history((HOUR, {"q": gpus(1)}))
-    with pytest.raises(ValueError, match="order of time"):
-        made.record(NOW - 2 * HOUR, {}, TEN_GPUS)
+def test_queues_that_hold_nothing_take_no_room() -> None:
+    (span,) = history((HOUR, {"q": gpus(1), "idle": gpus(0)})).history.spans(NOW)
+    assert dict(span.allocated) == {"q": (0.0, 0.0, 3600.0)}
+
+
+def test_a_clock_that_goes_back_takes_the_future_with_it() -> None:
+    """usage:builtin"""
+    made = history((4 * HOUR, {"q": gpus(10)}), (HOUR, {"q": gpus(5)}))
+    made.history.record(NOW - 2 * HOUR, {}, TEN_GPUS)
+    assert [(span.begin_ns, span.end_ns) for span in made.history.spans(NOW)] == [
+        (NOW - 4 * HOUR, NOW - 2 * HOUR),
+        (NOW - 2 * HOUR, NOW),
+    ]
+    assert made.usage(NOW)["q"][2] == pytest.approx(0.5)
+    made.history.record(NOW - 5 * HOUR, {"q": gpus(1)}, TEN_GPUS)
+    assert [span.begin_ns for span in made.history.spans(NOW)] == [NOW - 5 * HOUR]
+
+
+def test_time_without_records_counts_neither_as_use_nor_as_capacity() -> None:
+    """usage:builtin: also where spans are joined across it."""
+    made = history((8 * HOUR, {"q": gpus(4)}))
+    made.history.close(NOW - 7 * HOUR)
+    made.history.record(NOW - HOUR, {"q": gpus(2)}, TEN_GPUS)
+    assert made.usage(NOW)["q"][2] == pytest.approx(0.3)
+    late = NOW + 1000 * HOUR
+    made.history.close(NOW)
+    made.history.compact(late)
+    assert len(made.history.spans(late)) == 1
+    assert usage_within(made.history.spans(late), UsageWindow(size_ns=2000 * HOUR), late)["q"][2] == pytest.approx(0.3)
 
 
 def test_what_is_recorded_is_a_copy() -> None:
@@ -203,11 +249,74 @@ def test_what_is_recorded_is_a_copy() -> None:
     assert made.usage(NOW)["q"][2] == pytest.approx(0.1)
 
 
-def test_records_that_no_window_counts_again_are_dropped() -> None:
+def test_spans_that_no_window_counts_again_are_dropped() -> None:
     made = history((30 * HOUR, {"q": gpus(1)}), (20 * HOUR, {"q": gpus(2)}), (5 * HOUR, {"q": gpus(4)}))
-    made.forget(NOW)
+    made.history.forget(made.window.begin_ns(NOW))
     assert len(made) == 2, "the one in force when the window begins is needed still"
     assert made.usage(NOW)["q"][2] == pytest.approx(0.3)
+
+
+def test_what_another_left_ends_where_the_own_records_begin() -> None:
+    """usage:stored"""
+    older = history((9 * HOUR, {"q": gpus(10)})).history.spans(NOW)
+    made = history((4 * HOUR, {"q": gpus(5)}))
+    made.history.prepend(older)
+    assert [(span.begin_ns, span.end_ns) for span in made.history.spans(NOW)] == [
+        (NOW - 9 * HOUR, NOW - 4 * HOUR),
+        (NOW - 4 * HOUR, NOW),
+    ]
+    assert made.usage(NOW)["q"][2] == pytest.approx(7 / 9)
+    alone = UsageHistory()
+    alone.prepend(older)
+    assert alone.spans(NOW) == older
+
+
+def minutes(count: int, fineness: int = 32) -> UsageHistory:
+    """A record a minute, compacted as often, each with another amount; nothing but the last is exact."""
+    made = UsageHistory(fineness=fineness)
+    for ago in range(count, 0, -1):
+        made.record(NOW - ago * MINUTE, {"q": gpus(ago % 7 + 1)}, TEN_GPUS)
+        made.compact(NOW - ago * MINUTE)
+    return made
+
+
+@pytest.mark.parametrize(("fineness", "limit"), [(32, 400), (8, 120), (1, 25)])
+def test_the_number_of_spans_grows_with_the_logarithm_of_time(fineness: int, limit: int) -> None:
+    """usage:bounds: a week of changes every minute."""
+    spans = minutes(7 * 24 * 60, fineness).spans(NOW)
+    assert len(spans) < limit
+    assert spans[0].begin_ns == NOW - WEEK
+    assert all(one.end_ns == other.begin_ns for one, other in pairwise(spans)), "nothing is lost"
+    assert sum(span.capacity[2] for span in spans) == pytest.approx(10 * 7 * 24 * 3600)
+    for span in spans:
+        assert span.end_ns - span.begin_ns <= max(MINUTE, (NOW - span.end_ns) / fineness)
+
+
+def test_changes_within_a_minute_are_one_span() -> None:
+    """usage:bounds"""
+    made = UsageHistory()
+    for second in range(180):
+        made.record(NOW + second * SECOND, {"q": gpus(second % 2 + 1)}, TEN_GPUS)
+    end = NOW + 180 * SECOND
+    assert len(made.spans(end)) <= 4
+    assert sum(span.allocated["q"][2] for span in made.spans(end)) == pytest.approx(270)
+
+
+@given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 10)), min_size=1, max_size=30), st.integers(0, 1000))
+def test_compacting_loses_no_area(steps: list[tuple[int, int]], later: int) -> None:
+    """usage:bounds: only where in time it lies gets coarser."""
+    made = UsageHistory()
+    for ago, count in sorted(steps, reverse=True):
+        made.record(NOW - ago * MINUTE, {"q": gpus(count)}, TEN_GPUS)
+
+    def areas() -> tuple[float, float]:
+        spans: tuple[UsageSpan, ...] = made.spans(NOW)
+        used = sum(span.allocated.get("q", gpus(0))[2] for span in spans)
+        return used, sum(span.capacity[2] for span in spans)
+
+    before = areas()
+    made.compact(NOW + later * MINUTE)
+    assert areas() == pytest.approx(before)
 
 
 def windows() -> st.SearchStrategy[UsageWindow]:
@@ -229,7 +338,7 @@ def test_dropping_records_changes_no_later_result(
     records = [(ago * HOUR, {"q": gpus(count)}) for ago, count in sorted(steps, reverse=True)]
     whole, short = history(*records, window=window), history(*records, window=window)
     then = NOW + data.draw(st.integers(0, 50)) * HOUR
-    short.forget(then)
+    short.history.forget(window.begin_ns(then))
     later = then + data.draw(st.integers(0, 50)) * HOUR
     assert short.usage(later).get("q", (0.0, 0.0, 0.0)) == pytest.approx(whole.usage(later).get("q", (0.0, 0.0, 0.0)))
 
@@ -266,3 +375,8 @@ def test_q346_a_history_is_what_the_policy_takes() -> None:
     """queues:Q-335, Q-346: the fractions go in as they come."""
     used = history((10 * HOUR, {"a": gpus(10)})).usage(NOW)
     assert heavy_and_light((0.0, 0.0, 0.0)).with_policy(usage=used).schedule().evicted("running") == 1
+
+
+def test_q341_tumbling_windows_count_from_the_epoch_by_default() -> None:
+    """queues:Q-341."""
+    assert UsageWindow(TUMBLING, DAY).begin_ns(NOW) == parse_timestamp("2026-03-02T00:00:00Z")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
+from pykai.core.queueing.fairshare import FairShareSettings
 from tests.core.queueing.demands import QueueDemand, divide
 
 
@@ -473,3 +474,22 @@ class TestStrictRemainders:
     def test_strict_remainders_are_off_by_default(self) -> None:
         claims = [queue("a", request=0.6), queue("b", request=0.6)]
         assert divide(1, claims) == [1, 0]
+
+
+def _alike(*requests: float, quota: float = 0.0) -> list[QueueDemand]:
+    return [QueueDemand(f"q{at}", at, 0, quota, inf, 1.0, request) for at, request in enumerate(requests)]
+
+
+def test_q133_one_queue_that_leaves_something_is_enough_for_another_round() -> None:
+    """queues:Q-133: the second takes exactly its part, and the third gets what the first leaves."""
+    assert divide(9, _alike(1, 3, 10)) == [1, 3, 5]
+
+
+def test_strict_gifts_end_at_what_a_queue_can_still_use() -> None:
+    """queues:8, Do better: the share from its quota counts."""
+    assert divide(2.2, _alike(1.15, 1.15, quota=1), strict_remainders=True) == pytest.approx([1.15, 1.05])
+
+
+def test_without_a_plugin_shares_are_divided_as_upstream_does() -> None:
+    """queues:8, Do better: strict remainders are a choice."""
+    assert FairShareSettings() == FairShareSettings(k_value=1.0, strict_remainders=False)

@@ -8,6 +8,7 @@ import pytest
 
 from pykai.core.report.decisions import (
     BrokenTree,
+    DomainShort,
     NoEviction,
     NoPlace,
     NoQueue,
@@ -15,6 +16,7 @@ from pykai.core.report.decisions import (
     NotReady,
     NotSupported,
     OrphanPod,
+    OverBudget,
     OverCapacity,
     QueueFigures,
     Refusal,
@@ -34,6 +36,7 @@ from pykai.core.report.sentences import (
     no_eviction_text,
     not_ready_text,
     orphan_text,
+    over_budget_text,
     queue_line,
     reason_of,
     refusal_text,
@@ -163,6 +166,19 @@ def test_exp3_the_overhead_is_named_where_the_pod_would_fit_without_it() -> None
     built = cluster().node(cpu=3).node("large", cpu=8, unschedulable=True).queue("q").gang("job", cpu=3, spec=OVERHEAD)
     why = built.schedule().why("job")
     assert f"1 node(s) didn't have enough resources: CPU cores{SUFFIX}." in why
+
+
+@pytest.mark.parametrize(
+    ("node", "job"),
+    [({"pods": 1}, {}), ({"gpus": 1}, {"fraction": 0.5}), ({}, {"devices": "example.com/a"})],
+)
+def test_exp3_the_overhead_is_named_where_all_else_just_fits(node: Raw, job: Raw) -> None:
+    """The last slot, the last GPU, and a resource that no node has and only the overhead asks for."""
+    overhead = {"cpu": "250m", "memory": "2k", **({job["devices"]: 1} if "devices" in job else {})}
+    pod = {} if "devices" in job else job
+    built = cluster().node(cpu=3, **node).queue("q").gang("job", cpu=3, spec={"overhead": overhead}, **pod)
+    why = built.configured({"tiers": [{"plugins": [{"name": "proportion"}]}]}).schedule().why("job")
+    assert "CPU cores. Not enough resources due to pod overhead resources" in why
 
 
 def test_exp3_the_overhead_is_not_named_where_more_is_lacking() -> None:
@@ -522,3 +538,17 @@ def test_exp8_the_reason_of_a_stale_gang_counts_what_is_left() -> None:
         "Job is stale. 1 pods are active, minMember is 4, subGroup workers minMember is 3 and 1 pods are active, "
         "subGroup chief minMember is 1 and 0 pods are active"
     )
+
+
+def test_a_budget_names_how_many_others_forbid_it_too() -> None:
+    assert over_budget_text(OverBudget("ns/b", 1, 2)).endswith(
+        "1 more eviction of its pods, and 2 more forbid it as well"
+    )
+    assert over_budget_text(OverBudget("ns/b", 0)).endswith("0 more evictions of its pods")
+
+
+def test_a_domain_that_is_short_is_one_short_line() -> None:
+    """topo:5.3: the long form has a line a resource."""
+    short = DomainShort("r1", "", 1, 2, (("/gpu", 2.0, 1.0),))
+    assert refusal_text(short) in group_text(waiting(short))
+    assert refusal_text(short) not in detailed_group_text(waiting(short))

@@ -192,6 +192,11 @@ class Snapshot:
         capacity = np.maximum(capacity, 0)
         return [float(capacity[resource][self.nodes.ready].sum(dtype=np.float64)) for resource in (CPU, MEMORY, GPU)]
 
+    def cluster_amounts(self) -> tuple[float, float, float]:
+        """The same with GPUs in devices."""
+        cpu, memory, gpu = self.cluster_totals()
+        return (cpu, memory, gpu / 100.0)
+
     def gpu_memory_range(self) -> tuple[int, int] | None:
         """Smallest and largest MiB per GPU of nodes that report it (gpu:C-6); None when none does."""
         labelled_mib = self.nodes.gpu_mib[self.nodes.gpu_mib > 100]

@@ -33,9 +33,9 @@ def open_ledger(
     *,
     usage: list[list[float]] | None = None,
     k: float = 1.0,
-    strict_remainders: bool = False,
+    strict_remainders: bool,
     task_key: TaskOrderKey = by_age,
-    count_held: bool = False,
+    count_held: bool,
 ) -> QueueLedger:
     """Sum up the groups, divide the cluster, and open the ledger (queues:7, 8).
 

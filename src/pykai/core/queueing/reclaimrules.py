@@ -161,8 +161,6 @@ def _may_be_taken_last(
 
 
 def _saturation(have: float, share: float) -> float:
-    if share == inf:
-        return 0.0
     if share == 0:
         return inf if have > 0 else 0.0
     return have / share

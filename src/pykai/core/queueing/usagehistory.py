@@ -1,22 +1,30 @@
 """Time-based fair share: how much of the cluster each queue has used lately (queues:14).
 
 The division of the surplus takes usage as a fraction of the cluster over a window (queues:Q-346, `waterfill.py`);
-here is where such fractions come from.  `UsageStore` is what a source of usage must offer; `UsageHistory` is one in
-memory, fed whenever allocations change, which makes Prometheus optional.
+here is where such fractions come from when no database is asked.  `UsageHistory` is fed whenever allocations change and
+keeps areas (amount times seconds) in spans of time.
 
 Allocations are steps: an amount holds from one record to the next.  Usage is the area under the steps over the area
 under the capacity, both halved for every half-life that has passed since (queues:Q-337, Q-339).
+
+Subtle:
+- The older a span, the longer it may be: neighbours are joined while their joint length is at most their age over
+  `fineness`.  So the number of spans grows with the logarithm of the time they cover, and what a window cuts off at its
+  far end is known to one part in `fineness` of the window.
+- Spans hold areas and not averages.  Time in which nothing was recorded counts neither as use nor as capacity, also
+  where spans were joined across it.
+
+Statements: usage:bounds.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import log
-from typing import Protocol
+from typing import NamedTuple
 
-from pykai.api.duration import WEEK
+from pykai.api.duration import MINUTE, SECOND, WEEK
 from pykai.core.model.queuetree import RESOURCES
 from pykai.core.queueing.cron import CronSchedule
 
@@ -24,6 +32,11 @@ from pykai.core.queueing.cron import CronSchedule
 UsageAmounts = tuple[float, float, float]
 
 SLIDING, TUMBLING, CRON = "sliding", "tumbling", "cron"
+
+#: how many times longer ago than long a span is, at least, when it is joined with its neighbour
+FINENESS = 32
+#: spans that are together shorter than this are joined at once
+_SHORTEST_NS = MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,66 +76,146 @@ class UsageWindow:
         return half / 1e9 / log(2.0) * (late - early)
 
 
-class UsageStore(Protocol):
-    """Where historical usage comes from."""
+class UsageSpan(NamedTuple):
+    """What queues held in a span of time, and what there was: amounts times seconds."""
 
-    def usage(self, now_ns: int) -> Mapping[str, UsageAmounts]:
-        """Queue -> fraction of the cluster it used: what `Policy.usage` takes; queues without usage may be left out."""
+    begin_ns: int
+    end_ns: int
+    capacity: UsageAmounts
+    #: queue -> area; queues that held nothing are left out
+    allocated: Mapping[str, UsageAmounts]
+
+    def joined(self, other: UsageSpan) -> UsageSpan:
+        """This span and the one after it as one."""
+        allocated = dict(self.allocated)
+        for queue, area in other.allocated.items():
+            allocated[queue] = _sum(allocated.get(queue, _NOTHING), area)
+        return UsageSpan(self.begin_ns, other.end_ns, _sum(self.capacity, other.capacity), allocated)
+
+    def until(self, end_ns: int) -> UsageSpan:
+        """The part before an instant within the span."""
+        part = (end_ns - self.begin_ns) / (self.end_ns - self.begin_ns)
+        allocated = {queue: _times(area, part) for queue, area in self.allocated.items()}
+        return UsageSpan(self.begin_ns, end_ns, _times(self.capacity, part), allocated)
+
+
+class _Step(NamedTuple):
+    """What holds since an instant."""
+
+    begin_ns: int
+    allocated: Mapping[str, UsageAmounts]
+    capacity: UsageAmounts
+
+    def span(self, end_ns: int) -> UsageSpan:
+        seconds = (end_ns - self.begin_ns) / SECOND
+        allocated = {queue: _times(amounts, seconds) for queue, amounts in self.allocated.items()}
+        return UsageSpan(self.begin_ns, end_ns, _times(self.capacity, seconds), allocated)
 
 
 class UsageHistory:
-    """Usage kept in memory."""
+    """What queues have held, in memory."""
 
-    def __init__(self, window: UsageWindow) -> None:
-        self.window = window
-        self._times: list[int] = []
-        self._records: list[tuple[Mapping[str, UsageAmounts], UsageAmounts]] = []
-
-    def __len__(self) -> int:
-        return len(self._times)
+    def __init__(self, spans: Iterable[UsageSpan] = (), fineness: int = FINENESS) -> None:
+        #: at least 1; lower means fewer spans
+        self.fineness = fineness
+        self._spans = list(spans)
+        self._step: _Step | None = None
 
     def record(self, at_ns: int, allocated: Mapping[str, UsageAmounts], capacity: UsageAmounts) -> None:
-        """From this instant on the queues hold these amounts of this capacity.  Instants must not go back."""
-        if self._times and at_ns < self._times[-1]:
-            raise ValueError("usage is recorded in the order of time")
-        entry = (dict(allocated), capacity)
-        if self._records and self._records[-1] == entry:
+        """From this instant on the queues hold these amounts of this capacity.
+
+        What was recorded for later instants is dropped: the clock was wrong then, or is now.
+        """
+        held = {queue: amounts for queue, amounts in allocated.items() if any(amounts)}
+        step = self._step
+        if step is not None and step.begin_ns < at_ns and (step.allocated, step.capacity) == (held, capacity):
             return
-        if self._times and self._times[-1] == at_ns:
-            self._records[-1] = entry
-            return
-        self._times.append(at_ns)
-        self._records.append(entry)
+        self.close(at_ns)
+        self._step = _Step(at_ns, held, capacity)
 
-    def forget(self, now_ns: int) -> None:
-        """Drop records that no window will count again."""
-        # The record in force when the window begins is still needed.
-        keep = max(0, bisect_right(self._times, self.window.begin_ns(now_ns)) - 1)
-        del self._times[:keep], self._records[:keep]
+    def close(self, at_ns: int) -> None:
+        """From this instant on nothing is known, until the next record."""
+        step, self._step = self._step, None
+        if step is not None and step.begin_ns < at_ns:
+            self._append(step.span(at_ns))
+        while self._spans and self._spans[-1].end_ns > at_ns:
+            last = self._spans.pop()
+            if last.begin_ns < at_ns:
+                self._spans.append(last.until(at_ns))
 
-    def usage(self, now_ns: int) -> dict[str, UsageAmounts]:
-        """Queue -> fraction of the cluster it used within the window."""
-        begin = self.window.begin_ns(now_ns)
-        used: dict[str, list[float]] = {}
-        capacity = [0.0] * RESOURCES
-        for index, (allocated, total) in enumerate(self._records):
-            since = max(self._times[index], begin)
-            until = min(self._times[index + 1] if index + 1 < len(self._times) else now_ns, now_ns)
-            weight = self.window.weight(since, until, now_ns)
-            if weight <= 0:
-                continue
-            for resource in range(RESOURCES):
-                capacity[resource] += weight * total[resource]
-            for queue, amounts in allocated.items():
-                sums = used.setdefault(queue, [0.0] * RESOURCES)
-                for resource in range(RESOURCES):
-                    sums[resource] += weight * amounts[resource]
-        return {queue: _fractions(sums, capacity) for queue, sums in sorted(used.items())}
+    def _append(self, span: UsageSpan) -> None:
+        if self._spans and span.end_ns - self._spans[-1].begin_ns <= _SHORTEST_NS:
+            self._spans[-1] = self._spans[-1].joined(span)
+        else:
+            self._spans.append(span)
+
+    def prepend(self, older: Iterable[UsageSpan]) -> None:
+        """Add what was recorded before the first record of this history."""
+        before = UsageHistory(older)
+        if (begin_ns := self._begin_ns()) is not None:
+            before.close(begin_ns)
+        self._spans[:0] = before._spans
+
+    def _begin_ns(self) -> int | None:
+        if self._spans:
+            return self._spans[0].begin_ns
+        return None if self._step is None else self._step.begin_ns
+
+    def compact(self, now_ns: int) -> None:
+        """Join old spans (usage:bounds)."""
+        self._spans = list(compacted(self._spans, now_ns, self.fineness))
+
+    def forget(self, before_ns: int) -> None:
+        """Drop the spans that ended before an instant."""
+        self._spans = [span for span in self._spans if span.end_ns > before_ns]
+
+    def spans(self, now_ns: int) -> tuple[UsageSpan, ...]:
+        """All spans, the last up to now."""
+        step = self._step
+        return (*self._spans, step.span(now_ns)) if step is not None and step.begin_ns < now_ns else tuple(self._spans)
 
 
-def _fractions(sums: list[float], capacity: list[float]) -> UsageAmounts:
-    """A resource the cluster does not have was not used (queues:Q-344)."""
+def compacted(spans: Iterable[UsageSpan], now_ns: int, fineness: int) -> list[UsageSpan]:
+    """Spans of which no two neighbours are together shorter than their age over `fineness`, where that is possible."""
+    kept: list[UsageSpan] = []
+    for span in spans:
+        if kept and (span.end_ns - kept[-1].begin_ns) * fineness <= now_ns - span.end_ns:
+            kept[-1] = kept[-1].joined(span)
+        else:
+            kept.append(span)
+    return kept
+
+
+def usage_within(spans: Iterable[UsageSpan], window: UsageWindow, now_ns: int) -> dict[str, UsageAmounts]:
+    """Queue -> fraction of the cluster it used within the window: what `Policy.usage` takes (queues:Q-335)."""
+    begin_ns = window.begin_ns(now_ns)
+    used: dict[str, UsageAmounts] = {}
+    capacity = _NOTHING
+    for span in spans:
+        seconds = window.weight(max(span.begin_ns, begin_ns), min(span.end_ns, now_ns), now_ns)
+        if seconds <= 0:
+            continue
+        part = seconds * SECOND / (span.end_ns - span.begin_ns)
+        capacity = _sum(capacity, _times(span.capacity, part))
+        for queue, area in span.allocated.items():
+            used[queue] = _sum(used.get(queue, _NOTHING), _times(area, part))
+    return {queue: fractions(area, capacity) for queue, area in sorted(used.items())}
+
+
+def fractions(used: UsageAmounts, capacity: UsageAmounts) -> UsageAmounts:
+    """Used over capacity; a resource that the cluster does not have was not used (queues:Q-344)."""
     cpu, memory, gpu = (
-        sums[resource] / capacity[resource] if capacity[resource] > 0 else 0.0 for resource in range(RESOURCES)
+        used[resource] / capacity[resource] if capacity[resource] > 0 else 0.0 for resource in range(RESOURCES)
     )
     return (cpu, memory, gpu)
+
+
+_NOTHING: UsageAmounts = (0.0, 0.0, 0.0)
+
+
+def _sum(one: UsageAmounts, other: UsageAmounts) -> UsageAmounts:
+    return (one[0] + other[0], one[1] + other[1], one[2] + other[2])
+
+
+def _times(amounts: UsageAmounts, factor: float) -> UsageAmounts:
+    return (amounts[0] * factor, amounts[1] * factor, amounts[2] * factor)

@@ -45,7 +45,7 @@ def divide_siblings(
     siblings: SiblingColumns,
     *,
     k: float = 1.0,
-    strict_remainders: bool = False,
+    strict_remainders: bool,
 ) -> list[float]:
     """One fair share per position.
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pykai.api.resource import ResourceSlice
+from pykai.core.ledgers.claims.feasible import feasibility_plan, fits_at
 from tests.core.deviceobjects import (
     DRIVER,
     all_devices_request,
@@ -220,3 +221,25 @@ def test_no_devices_and_no_nodes_are_handled(constraints: list[dict[str, object]
     assert fits_claims(empty, [], used_column(empty)).tolist() == [True, True]
     nowhere = offered(gpus(1), nodes=0)
     assert fits_claims(nowhere, [ask], used_column(nowhere)).tolist() == []
+
+
+def test_one_node_alone_gives_the_result_of_all_nodes_at_once() -> None:
+    """Counted (kinds that do not overlap, all devices) and searched (a constraint)."""
+    slow = f'device.attributes["{DRIVER}"].?speed.orValue("") == "slow"'
+    inventory = offered(
+        *(
+            pool(f"p{row}", *(gpu(f"{place}", speed=speed) for place, speed in enumerate(speeds)), node=f"node-{row}")
+            for row, speeds in enumerate([["fast", "slow"], ["fast", "fast"], ["slow"], []])
+        ),
+        nodes=4,
+    )
+    none = used_column(inventory)
+    for ask, fitting in (
+        (claim_request(device_request(1, "fast"), device_request(1, name="s", selectors=[slow])), [1, 0, 0, 0]),
+        (claim_request(device_request(2), constraints=[same("speed")]), [0, 1, 0, 0]),
+        (claim_request(all_devices_request()), [1, 1, 1, 0]),
+    ):
+        plan = feasibility_plan(inventory, [ask])
+        assert [fits_at(inventory, plan, none, row) for row in range(4)] == fitting
+        assert fits_claims(inventory, [ask], none, np.arange(4)).tolist() == fitting
+        assert fits_claims(inventory, [ask], none).tolist() == fitting

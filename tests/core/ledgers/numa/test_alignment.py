@@ -249,3 +249,25 @@ def test_best_effort_finds_zones_whenever_there_is_enough_altogether(
 ) -> None:
     taken = align_zones(ZonePolicy.BEST_EFFORT, _grid(grid), grid, [need], [])
     assert (taken is not None) == bool(_spans(grid, need))
+
+
+def test_n11_one_device_needs_its_zone_as_much_as_eight_cores_need_eight() -> None:
+    zone = amounts_of(gpu=1, cpu=1)
+    assert given(restricted(*[zone] * 8), amounts_of(gpu=1, cpu=8)) is None
+    assert given(restricted(*[zone] * 8), amounts_of(gpu=8, cpu=8)) is not None
+
+
+def test_n15_a_zone_whose_only_device_is_held_gives_none() -> None:
+    found = zoned(amounts_of(gpu=1), amounts_of(gpu=1))
+    found.pod("runs", on="n", gpu=1, qos="Guaranteed", numa={"zone-0": amounts_of(gpu=1)})
+    assert given(found, amounts_of(gpu=1)) == {1: {GPU: 1}}
+
+
+def test_n9_the_largest_init_container_must_find_its_room() -> None:
+    found = zoned(amounts_of(cpu=8), scope="container")
+    assert given(found, amounts_of(cpu=2), init=(amounts_of(cpu=1), amounts_of(cpu=6))) == {0: {"cpu": 2000}}
+
+
+def test_n7_devices_of_a_burstable_pod_are_aligned_whatever_else_it_requests() -> None:
+    zone = amounts_of(gpu=2, cpu=8, memory="8Gi")
+    assert given(zoned(zone, zone), amounts_of(gpu=3, cpu=1, memory="1Gi"), qos="Burstable") is None

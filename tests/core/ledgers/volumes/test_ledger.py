@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from pykai.core.cycle.request import PlacementRequest
-from pykai.core.ledgers.volumes.ledger import VolumeLedger, VolumeShare
+from pykai.core.ledgers.volumes.ledger import NO_ROOM, VolumeLedger, VolumeShare
 from pykai.core.opencycle import Cycle
 from tests.core.builders import Cluster, cluster, placement_request_of
 
@@ -158,3 +159,64 @@ def test_the_check_of_all_nodes_follows_allocations_and_their_undo() -> None:
 def test_clusters_without_pending_claims_keep_no_ledger() -> None:
     world = cluster(nodes=1).queue("q").volume("pv", claim="a").claim("a", bound_to="pv").gang("job", claims=("a",))
     assert not [book for book in world.cycle().state.discrete_ledgers if isinstance(book, VolumeLedger)]
+
+
+def provisioned(*pools: str) -> Cluster:
+    """A node, a driver that provisions volumes, and capacity pools a, b, ... of these sizes."""
+    world = cluster(nodes=1).queue("q").storage_class(provisioner=DRIVER).csi_driver(DRIVER)
+    for name, room in zip("abc", pools, strict=False):
+        world.storage_capacity(name, room=room)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("pools", "sizes", "bound"),
+    [
+        (("5Gi",), ("5Gi",), 1),
+        (("9Gi",), ("5Gi", "4Gi"), 1),
+        (("9Gi",), ("5Gi", "5Gi"), 0),
+        (("5Gi", "5Gi"), ("5Gi", "5Gi"), 1),
+    ],
+)
+def test_capacity_is_given_to_the_last_byte_and_no_further(
+    pools: tuple[str, ...], sizes: tuple[str, ...], bound: int
+) -> None:
+    world = provisioned(*pools)
+    for number, size in enumerate(sizes):
+        world.claim(f"c{number}", size=size)
+    assert (
+        world.gang("job", claims=tuple(f"c{number}" for number in range(len(sizes)))).schedule().bound("job") == bound
+    )
+
+
+@pytest.mark.parametrize(
+    ("pools", "bound"), [(("13Gi",), 1), (("12Gi",), 0), (("10Gi", "3Gi"), 0), (("10Gi", "5Gi"), 1)]
+)
+def test_what_is_being_provisioned_is_taken_from_the_first_pool(pools: tuple[str, ...], bound: int) -> None:
+    world = provisioned(*pools).claim("early", size="8Gi", selected_node="node-0").claim("data", size="5Gi")
+    assert world.gang("job", claims=("data",)).schedule().bound("job") == bound
+
+
+def test_an_evicted_pod_may_be_kept_when_what_is_left_is_exactly_its_own() -> None:
+    cycle = with_leaver("5Gi", "4Gi", "5Gi").cycle()
+    books, state, old = books_of(cycle), cycle.state, placement_request_of(cycle, "old-0")
+    evict(cycle, old)
+    promise(cycle, placement_request_of(cycle, "job-0"))
+    assert books.grant(state, old, 0, idle=False) == books.held(old.task)
+
+
+def test_the_check_of_all_nodes_knows_the_capacity_of_each_zone() -> None:
+    world = cluster().queue("q").storage_class(provisioner=DRIVER).csi_driver(DRIVER)
+    for number in range(100):
+        world.node(f"node-{number:02}", labels={"zone": "ab"[number % 2]})
+    world.storage_capacity("big", room="10Gi", zone="a").storage_capacity("small", room="1Gi", zone="b").claim("data")
+    cycle = world.gang("job", claims=("data",)).cycle()
+    found = books_of(cycle).refusal_codes(cycle.state, placement_request_of(cycle, "job-0"), slice(None))
+    assert found.tolist() == [0, NO_ROOM] * 50
+
+
+def test_a_volume_must_have_every_label_that_a_claim_selects() -> None:
+    for labels, bound in (({"a": "1"}, 0), ({"a": "1", "b": "2"}, 1)):
+        world = cluster(nodes=1).queue("q").storage_class().volume("pv", labels=labels)
+        world.claim("data", selector={"matchLabels": {"a": "1", "b": "2"}}).gang("job", claims=("data",))
+        assert world.schedule().bound("job") == bound
