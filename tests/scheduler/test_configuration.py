@@ -273,10 +273,10 @@ def test_the_disable_switches_are_accepted_and_change_nothing() -> None:
 
 def test_budgets_and_usage_are_read_from_the_same_file() -> None:
     """cycle:SOL-5, queues:Q-330; the details are in test_budgets.py and test_usage.py."""
-    text = "usageDBConfig: {clientType: built-in}\nscenarioSearchBudgets: {maxJobSearchDuration: 2s}\n"
+    text = "usageDBConfig: {clientType: builtin}\nscenarioSearchBudgets: {maxJobSearchDuration: 2s}\n"
     configuration = load_configuration(text)
     assert configuration.problems == ()
-    assert configuration.usage == UsageConfig("built-in")
+    assert configuration.usage == UsageConfig("builtin")
     assert configuration.policy.search_budgets == SearchBudgets(job=2 * UNITS_PER_SECOND)
 
 

@@ -62,6 +62,7 @@ OURS = {
     "queue-admission-reservation-timeout": "10m",
     "profile": "",
     "min-cycle-interval": "20ms",
+    "scheduler-configmap": "",
     "fast-bind": "true",
     "shadow": "false",
     "strict": "false",

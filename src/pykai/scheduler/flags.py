@@ -108,6 +108,13 @@ FLAGS: tuple[Flag, ...] = (
         field="shard.queue_label",
     ),
     Flag("scheduler-conf", "", read_text, "configuration file", spec_id="cycle:CFG-1"),
+    Flag(
+        "scheduler-configmap",
+        "",
+        read_text,
+        "ConfigMap in --namespace with that file and these flags, followed through the API (not in KAI Scheduler)",
+        spec_id="operations:OD-10",
+    ),
     Flag("schedule-period", "1s", read_nonnegative_duration, "idle time between cycles", spec_id="cycle:CYC-1"),
     Flag("leader-elect", "false", read_bool, "one of several replicas is active", spec_id="cycle:PRC-5"),
     Flag("version", "true", read_bool, "print the version at start", spec_id="cycle:19"),
@@ -296,6 +303,8 @@ class Flags:
     profile: str = ""
     #: every other flag by name, defaults included
     other: Mapping[str, Any] = field(default_factory=dict)
+    #: every flag by name, to compare with another command line
+    values: Mapping[str, Any] = field(default_factory=dict, compare=False)
     problems: tuple[Problem, ...] = ()
 
     def apply_to(self, policy: Policy) -> Policy:
@@ -334,7 +343,7 @@ def read_flags(given: Mapping[str, object]) -> Flags:
         for each in reading.problems
     )
     other = {flag.name: values[flag.name] for flag in FLAGS if not flag.field}
-    return set_fields(Flags(other=other, problems=problems), FLAGS, values)
+    return set_fields(Flags(other=other, values=values, problems=problems), FLAGS, values)
 
 
 def checked_flags(given: Mapping[str, object]) -> Flags:

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from pykai.api.scheduling import PodGroup
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.clusterfigures import ClusterFigures, cluster_figures
 from pykai.core.clusterview import ClusterView, build_cluster_view
 from pykai.core.cycle.memory import CycleMemory
 from pykai.core.model.problems import Problem
@@ -49,6 +50,8 @@ from pykai.scheduler.status.conditionedgroups import ConditionedGroups
 from pykai.scheduler.status.starttimestamps import longest_min_runtime_ns
 from pykai.scheduler.status.statusdiff import StatusTracker
 from pykai.scheduler.status.statusevents import now_ns
+from pykai.scheduler.usage.feed import UsageFeed
+from pykai.scheduler.usage.recorder import UsageRecorder
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -71,6 +74,7 @@ class EngineResult:
     #: dead BindRequests
     dead_requests: list[str]
     problems: tuple[Problem, ...]
+    figures: ClusterFigures
     operation_count: int
     open_s: float
     total_s: float
@@ -89,7 +93,11 @@ class Loop:
         clock: Clock,
         configuration: ConfigurationFile,
         flags: Flags,
+        usage: UsageFeed,
+        recorder: UsageRecorder,
+        may_decide: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`may_decide`: whether what a cycle has decided may still be carried out."""
         self.intake = intake
         self.configuration = configuration
         self.policy = flags.apply_to(configuration.current.policy)
@@ -105,9 +113,13 @@ class Loop:
         self.engine_lock = asyncio.Lock()
         self._plan_sink = plan_sink
         self._status_sink = status_sink
+        self._usage = usage
+        self._recorder = recorder
         self._problem_events = problem_events
         self._metrics = metrics
         self._clock = clock
+        self._may_decide = may_decide
+        self._flags_are_new = False
         self._flags = flags
         self._period_s = flags.other["schedule-period"] / 1e9
         self._min_interval_s = flags.other["min-cycle-interval"] / 1e9
@@ -120,6 +132,8 @@ class Loop:
         self._closed = False
         #: called with every plan once its writes have started
         self.plan_listeners = PlanListeners(metrics.count_failed_listener)
+        #: called in the engine's thread with the cluster before a plan, and the plan
+        self.on_plan_made: Callable[[Snapshot, Policy, Plan], None] | None = None
         self._status_tracker = StatusTracker()
         self._cycle_requested = asyncio.Event()
         self._last_duration_s = 0.0
@@ -128,6 +142,7 @@ class Loop:
         self._thread = ThreadPoolExecutor(1, "engine")
         self._conditioned_groups = ConditionedGroups()
         metrics.set_search_budgets(self.policy)
+        usage.configure(configuration.current.usage)
         intake.group_feed.subscribe(GroupStage.STATUS, self._conditioned_groups.on_group_change)
         intake.group_feed.subscribe(GroupStage.STATUS, self._forget_group)
         intake.queue.request_cycle = self.request_cycle
@@ -154,6 +169,14 @@ class Loop:
             self._cycle_requested.clear()
             await self.cycle()
 
+    def use_flags(self, flags: Flags) -> None:
+        """Go on with these flags, and the configuration as it is now, from the next cycle on."""
+        self._flags = flags
+        self._period_s = flags.other["schedule-period"] / 1e9
+        self._min_interval_s = flags.other["min-cycle-interval"] / 1e9
+        self._flags_are_new = True
+        self.request_cycle()
+
     async def stand_by(self, stop: asyncio.Event) -> None:
         """Keep the tables warm without deciding anything."""
         while not stop.is_set():
@@ -166,6 +189,14 @@ class Loop:
     def _keep_warm(self, operations: list[TableOperation]) -> None:
         self.intake.apply_operations(operations)
         self.intake.tables.refresh_indexes()
+
+    def refresh_policy(self) -> None:
+        """Use another configuration or other flags, if there are any."""
+        if self.configuration.refresh() or self._flags_are_new:
+            self._flags_are_new = False
+            self.policy = self._flags.apply_to(self.configuration.current.policy)
+            self._metrics.set_search_budgets(self.policy)
+            self._usage.configure(self.configuration.current.usage)
 
     def close(self) -> None:
         """Release the thread."""
@@ -193,9 +224,7 @@ class Loop:
 
         Statements: cycle:CYC-2, CYC-5.
         """
-        if self.configuration.refresh():
-            self.policy = self._flags.apply_to(self.configuration.current.policy)
-            self._metrics.set_search_budgets(self.policy)
+        self.refresh_policy()
         self._problem_events.report_configuration(self.configuration.problems)
         async with self.engine_lock:
             with log_context(session=f"{next(self._cycle_numbers):06d}"):
@@ -217,9 +246,13 @@ class Loop:
         # A pause may end while the engine works; the plan does not know that.
         groups_backing_off = self._plan_sink.groups_backing_off()
         operations, seen_generation = self.intake.queue.take(), self.intake.generations.latest
-        at_ns = now_ns(self._clock)
-        engine_result = await self._in_thread(partial(self._run_engine, operations, at_ns, self.effective_policy))
+        at_ns, policy = now_ns(self._clock), self.effective_policy
+        engine_result = await self._in_thread(partial(self._run_engine, operations, at_ns, policy))
         plan = self.plan = engine_result.plan
+        if not self._may_decide():
+            log.info("the plan of this cycle is dropped: another process decides in place of this one")
+            return plan
+        self._recorder.record(at_ns, plan.queues, engine_result.snapshot.cluster_amounts)
         self._resume = dict(plan.resume or ())
         self._nominated_groups = frozenset(item.group for item in plan.nominations)
         self._plan_sink.delete_dead_requests(engine_result.dead_requests)
@@ -228,7 +261,9 @@ class Loop:
         self._metrics.observe_cycle(
             open_s=engine_result.open_s, total_s=engine_result.total_s, changes=engine_result.operation_count
         )
-        self._metrics.record_plan(plan)
+        self._metrics.record_plan(plan, policy.usage, engine_result.figures)
+        self._metrics.cluster.publish(engine_result.figures)
+        self._metrics.cluster.keep_nodes(engine_result.snapshot.nodes.rows)
         queues = engine_result.snapshot.group_index.queues
         self._metrics.set_gated_pods({name: count.held.tasks for name, count in queues.items() if count.held.tasks})
         self._problem_events.report_problems(
@@ -273,10 +308,15 @@ class Loop:
 
     @property
     def effective_policy(self) -> Policy:
-        """The policy, with the groups to start with."""
+        """The policy, with the usage of queues and the groups to start with."""
+        policy = self._policy_with_usage()
         if not self._resume and not self._nominated_groups:
-            return self.policy
-        return replace(self.policy, resume=self._resume, nominated_groups=self._nominated_groups)
+            return policy
+        return replace(policy, resume=self._resume, nominated_groups=self._nominated_groups)
+
+    def _policy_with_usage(self) -> Policy:
+        usage = self._usage.current(now_ns(self._clock))
+        return replace(self.policy, usage=usage) if usage else self.policy
 
     def _run_engine(self, operations: list[TableOperation], at_ns: int, policy: Policy) -> EngineResult:
         """The engine's part; no await, no I/O."""
@@ -285,18 +325,29 @@ class Loop:
             applied = self.intake.apply_operations(operations)
             snapshot = self.intake.tables.snapshot(at_ns)
             opened_s = time.perf_counter()
-            plan = schedule(snapshot, policy, self._memory)
+            plan = schedule(snapshot, policy, self._memory, self._metrics.cycle)
             dead_requests = self.intake.tables.stale_bind_requests()
+            figures = cluster_figures(snapshot, plan)
             ended_s = time.perf_counter()
+            if self.on_plan_made is not None:
+                # The cycle has changed its own snapshot.
+                self.on_plan_made(self.intake.tables.snapshot(at_ns), policy, plan)
         return EngineResult(
-            plan, snapshot, dead_requests, applied.problems, applied.operations, opened_s - began_s, ended_s - began_s
+            plan,
+            snapshot,
+            dead_requests,
+            applied.problems,
+            figures,
+            applied.operations,
+            opened_s - began_s,
+            ended_s - began_s,
         )
 
     async def query_engine(self, query: Callable[[Snapshot, Policy], T]) -> T:
         """Query the cluster as the next cycle would see it, between two cycles."""
         async with self.engine_lock:
-            at_ns = now_ns(self._clock)
-            return await self._in_thread(lambda: query(self.intake.tables.snapshot(at_ns), self.policy))
+            at_ns, policy = now_ns(self._clock), self._policy_with_usage()
+            return await self._in_thread(lambda: query(self.intake.tables.snapshot(at_ns), policy))
 
     async def query_engine_up_to_date(
         self, query: Callable[[Snapshot, Policy], T], prepare: Callable[[], None] = lambda: None
@@ -309,11 +360,11 @@ class Loop:
         async with self.engine_lock:
             prepare()
             operations, seen_generation = self.intake.queue.take(), self.intake.generations.latest
-            at_ns = now_ns(self._clock)
+            at_ns, policy = now_ns(self._clock), self._policy_with_usage()
 
             def apply_and_query() -> T:
                 self.intake.apply_operations(operations)
-                return query(self.intake.tables.snapshot(at_ns), self.policy)
+                return query(self.intake.tables.snapshot(at_ns), policy)
 
             return await self._in_thread(apply_and_query), seen_generation
 

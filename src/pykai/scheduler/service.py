@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import socket
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -35,10 +34,13 @@ from pykai.kube.clock import Clock
 from pykai.kube.errors import KubeError
 from pykai.kube.events import EventRecorder
 from pykai.kube.lease import Fence, LeaderElection
+from pykai.kube.ownpod import own_pod_key, own_pod_name
 from pykai.kube.readonly import ReadOnlyTransport
 from pykai.kube.runtime import Runtime
 from pykai.observe.endpoint import CoalescedCall, Endpoint, HealthCheck, Notice, PageHandler
 from pykai.scheduler.config.configfile import ConfigurationFile
+from pykai.scheduler.config.shardconfigmap import ShardConfigMap
+from pykai.scheduler.config.usagedb import BUILTIN, PROMETHEUS, UsageConfig
 from pykai.scheduler.dispatch.deletions import Deletions
 from pykai.scheduler.dispatch.dispatcher import Dispatcher
 from pykai.scheduler.dispatch.forgedrequests import ForgedRequests
@@ -56,6 +58,10 @@ from pykai.scheduler.sinks import PlanSink, StatusSink
 from pykai.scheduler.snapshotfile import snapshot_zip
 from pykai.scheduler.status.statusevents import StatusEvents, now_ns
 from pykai.scheduler.status.statuswrites import StatusWrites
+from pykai.scheduler.succession import Succession, first_of
+from pykai.scheduler.usage.feed import NoUsage, UsageFeed, UsageSource
+from pykai.scheduler.usage.prometheus import PrometheusUsage
+from pykai.scheduler.usage.recorder import BuiltInUsage, UsageRecorder
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +107,8 @@ class Scheduler:
         if self._shadowing:
             runtime = replace(runtime, client=Client(ReadOnlyTransport(runtime.client.transport)))
         self._fence = Fence()
-        client, clock, shard = runtime.client.fenced(self._fence.check), runtime.clock, flags.shard
+        self.succession = Succession(own_pod_key(flags.other["namespace"]))
+        client, clock, shard = runtime.client.fenced(self._check_fences), runtime.clock, flags.shard
         self.metrics = SchedulerMetrics(flags.other["metrics-namespace"], registry)
         self.intake = Intake(runtime.caches, shard)
         # The source of events is the scheduler by name (cycle:PRC-11).
@@ -119,6 +126,8 @@ class Scheduler:
             self._make_writing_sinks(client, clock, flags, fast_bind)
         self.problem_events = ProblemEvents(self.status_sink, self.metrics, self._own_object)
         configuration = ConfigurationFile(flags.other["scheduler-conf"], flags.profile, strict=flags.other["strict"])
+        self.usage_recorder = UsageRecorder(client, shard, flags.other["namespace"], clock, writes=not self._shadowing)
+        self.usage = UsageFeed(self._usage_source, self.metrics.usage, clock)
         self.loop = Loop(
             self.intake,
             self.dispatcher,
@@ -128,7 +137,23 @@ class Scheduler:
             clock,
             configuration,
             flags,
+            self.usage,
+            self.usage_recorder,
+            may_decide=lambda: not self.succession.why,
         )
+        self._config_map = (
+            ShardConfigMap(
+                runtime.caches,
+                flags,
+                configuration,
+                use=self.loop.use_flags,
+                stop_deciding=self.succession.order,
+            )
+            if flags.other["scheduler-configmap"]
+            else None
+        )
+        if isinstance(self.dispatcher, Shadow):
+            self.loop.on_plan_made = self.dispatcher.note_equal_nodes
         self.leading = False
         #: seconds between two checks of a lease that another holds
         self.lease_retry_s: float = names.LEASE_RETRY_S
@@ -141,6 +166,7 @@ class Scheduler:
         self.pages: Mapping[str, PageHandler] = {
             "/get-snapshot": self._get_snapshot,
             "/get-job-order": self._get_job_order,
+            "/get-shadow-report": self._get_shadow_report,
         }
         self._synced = False
         self._subscribe_to_decode_errors(self.intake.stores)
@@ -176,6 +202,23 @@ class Scheduler:
             intake.pods, intake.requests, intake.binds, intake.verifier, status_events, deletions
         )
 
+    def _check_fences(self) -> None:
+        self._fence.check()
+        self.succession.check()
+
+    def _usage_source(self, config: UsageConfig) -> UsageSource:
+        if config.client_type == PROMETHEUS:
+            return PrometheusUsage(config)
+        return BuiltInUsage(self.usage_recorder, config.window) if config.client_type == BUILTIN else NoUsage()
+
+    def _usage_write_interval_ns(self) -> int:
+        config = self.usage.config
+        return config.fetch_interval_ns if config is not None and config.client_type == BUILTIN else 0
+
+    def _usage_kept_from_ns(self, at_ns: int) -> int:
+        config = self.usage.config
+        return at_ns if config is None else config.window.begin_ns(at_ns)
+
     def _subscribe_to_decode_errors(self, kinds: Iterable[str]) -> None:
         for kind in kinds:
             self.intake.stores[kind].on_problem(partial(self.problem_events.report_unreadable, kind))
@@ -183,7 +226,7 @@ class Scheduler:
     def _own_object(self) -> tuple[str, str]:
         """The object for events about this scheduler: its pod, else the namespace of its lease."""
         namespace = self._flags.other["namespace"]
-        pod = object_key(namespace, socket.gethostname())
+        pod = object_key(namespace, own_pod_name())
         return ("Pod", pod) if pod in self.intake.pods else ("Namespace", namespace)
 
     def _has_binds_in_flight(self) -> bool:
@@ -196,6 +239,10 @@ class Scheduler:
     def _why_not_ready(self) -> str:
         if not self._synced:
             return "the caches are not filled yet"
+        if self.succession.why:
+            return f"it waits to be replaced: {self.succession.why}"
+        if not self.succession.has_begun.is_set():
+            return "its own pod has not been seen yet"
         if not self.leading:
             return "" if self._flags.other["leader-elect"] else "cycles have not begun yet"
         last_s = self.loop.last_cycle_s
@@ -215,17 +262,25 @@ class Scheduler:
             asyncio.create_task(self.recorder.run(quit_all), name="events"),
             asyncio.create_task(self.writes.run(quit_all), name="statuses"),
         ]
+        usage_tasks = [
+            asyncio.create_task(self.usage.run(), name="usage"),
+            asyncio.create_task(
+                self.usage_recorder.run(self._usage_write_interval_ns, self._usage_kept_from_ns), name="usage records"
+            ),
+        ]
         try:
             for server in servers:
                 await server.start()
             await self._fill_caches(stop)
             if not stop.is_set():
-                await self._lead_or_stand_by(stop)
+                await self._work_until_replaced(stop)
         finally:
             self.leading = False
             self.dispatcher.stop()
             quit_all.set()
-            await asyncio.gather(*background, return_exceptions=True)
+            for task in usage_tasks:
+                task.cancel()
+            await asyncio.gather(*background, *usage_tasks, return_exceptions=True)
             for server in servers:
                 await server.stop()
             self.loop.close()
@@ -237,15 +292,39 @@ class Scheduler:
             self.intake.watch_claims(version)
             self._subscribe_to_decode_errors(resource.kind for resource, _ in DRA_KINDS)
         await self._runtime.caches.start()
-        synced = asyncio.ensure_future(self.intake.wait_for_sync())
-        stopped = asyncio.ensure_future(stop.wait())
-        try:
-            await asyncio.wait((synced, stopped), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-            synced.cancel()
+        await first_of(self.intake.wait_for_sync(), stop.wait())
+        if self._config_map is not None:
+            await first_of(self._config_map.store.synced.wait(), stop.wait())
+        if stop.is_set():
+            return
         freeze_long_lived(len(self.intake.pods))
-        self._synced = not stop.is_set()
+        self._synced = True
+        self.succession.follow(self.intake.pods)
+        if self._config_map is not None:
+            self._config_map.follow()
+            self.loop.refresh_policy()
+
+    # operations:E-18
+    async def _work_until_replaced(self, stop: asyncio.Event) -> None:
+        """Lead or stand by until stopped; once a replacement is ordered, only wait for it.
+
+        A process that ended by itself would be started again, with its old flags.
+        """
+        ordered, halt = self.succession.ordered, asyncio.Event()
+
+        async def halt_at_the_end() -> None:
+            await first_of(stop.wait(), ordered.wait())
+            halt.set()
+
+        halting = asyncio.create_task(halt_at_the_end(), name="halt")
+        try:
+            await first_of(self.succession.has_begun.wait(), halt.wait())
+            if not halt.is_set():
+                await self._lead_or_stand_by(halt)
+            if ordered.is_set():
+                await stop.wait()
+        finally:
+            halting.cancel()
 
     async def _dra_version(self) -> str:
         """The version of the claims' API group that the server has, "" when it has none (operations:O-56; gpu:D-1)."""
@@ -271,7 +350,7 @@ class Scheduler:
             namespace=self._flags.other["namespace"],
             name=f"{shard.scheduler_name}-{shard.node_pool}" if shard.node_pool else shard.scheduler_name,
             # The operator reads the name of the leader's pod before the underscore.
-            identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+            identity=f"{own_pod_name()}_{uuid.uuid4()}",
             lease_duration_s=names.LEASE_DURATION_S,
             renew_deadline_s=names.LEASE_RENEW_DEADLINE_S,
             retry_period_s=self.lease_retry_s,
@@ -303,6 +382,8 @@ class Scheduler:
             if self.forged_requests is not None:
                 self.forged_requests.take_over()
             await self.dispatcher.take_over(self.loop.query_engine_up_to_date)
+            self.usage_recorder.lead()
+            await self.usage.wait_for_first(stop)
             await self.loop.run(stop)
             if not await self.dispatcher.drain():
                 log.warning("some writes were still going out; the next leader will find them")
@@ -310,6 +391,7 @@ class Scheduler:
             await self.recorder.flush()
         finally:
             self.leading = False
+            self.usage_recorder.stop()
             self.dispatcher.stop()
             if self.forged_requests is not None:
                 self.forged_requests.stop()
@@ -333,7 +415,8 @@ class Scheduler:
         )
 
     def plugin_endpoint(self, address: str) -> Endpoint:
-        """`/get-snapshot` and `/get-job-order` (cycle:PRC-2); for this machine only, as the data is the cluster's.
+        """`/get-snapshot`, `/get-job-order` (cycle:PRC-2), `/get-shadow-report`; for this machine only, as the data
+        is the cluster's.
 
         Statements: operations:O-58.
         """
@@ -360,6 +443,7 @@ class Scheduler:
             free_room_only,
             policy.resume,
             policy.nominated_groups,
+            policy.usage,
         )
 
     async def _get_snapshot(self, _: web.Request) -> web.Response:
@@ -373,3 +457,8 @@ class Scheduler:
             return web.Response(status=503, text="Job order data not ready")
         order = await self._job_orders.get()
         return web.Response(text=json.dumps(order), content_type="application/json")
+
+    async def _get_shadow_report(self, _: web.Request) -> web.Response:
+        if not isinstance(self.dispatcher, Shadow):
+            return web.Response(status=404, text="This scheduler is no shadow; start one with --shadow.")
+        return web.Response(text=json.dumps(self.dispatcher.report.as_document()), content_type="application/json")

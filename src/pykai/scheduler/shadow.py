@@ -1,7 +1,7 @@
 """Shadow mode: decides as usual, logs the decisions, writes nothing.
 
     plan --> Shadow --> log lines and counters
-    watch --> Shadow: what another scheduler did with the same pods
+    watch --> Shadow: what another scheduler did with the same pods --> ShadowReport
 
 A shadow runs beside the active scheduler.  Its decisions are assumed like those of any scheduler, so that it does not
 assign one GPU twice, but only until the cluster says otherwise: a pod that another scheduler binds is on that node,
@@ -19,14 +19,19 @@ One line per decision, made to be searched for:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.keys import object_key
 from pykai.api.scheduling import BindRequest, PodGroup
+from pykai.api.sharing import gpu_groups
+from pykai.api.timestamp import TimestampError, format_timestamp, parse_timestamp
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.equalnodes import equal_nodes
 from pykai.core.model.shard import Shard
+from pykai.core.policy import Policy
 from pykai.core.report.decisions import Bind, Evict, Plan, Ungate
 from pykai.kube.clock import Clock
 from pykai.kube.store import Change
@@ -38,6 +43,16 @@ from pykai.scheduler.intake.groupfeed import GroupStage
 from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.intake.pendingevictions import preemptor_reference
 from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.shadowreport import (
+    BIND,
+    EVICT,
+    Choice,
+    Difference,
+    Outcome,
+    ShadowReport,
+    judge_bind,
+    judge_eviction,
+)
 from pykai.scheduler.status.statusdiff import StatusDiff
 
 log = logging.getLogger(__name__)
@@ -45,10 +60,17 @@ log = logging.getLogger(__name__)
 #: cluster seconds that a decision is assumed although it is not carried out
 ASSUMPTION_TIMEOUT_S = 60.0
 
-AGREED = "agreed"
-DIFFERED = "differed"
-UNDECIDED = "undecided"
-EXPIRED = "expired"
+#: outcome -> its label in metrics
+_METRIC_OUTCOMES = {
+    Outcome.AGREED: "agreed",
+    Outcome.UNDECIDED: "undecided",
+    Outcome.NOT_TAKEN: "expired",
+}
+_DIFFERED = "differed"
+#: cluster seconds between the deletion of a pod and the mark of the eviction on its group
+_SAME_EVICTION_S = 60.0
+_NANOSECONDS = 1_000_000_000
+_ENDED = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(slots=True)
@@ -59,6 +81,10 @@ class _ShadowDecision:
     #: where it would go; of a victim: where it is
     node: str
     since_s: float
+    #: GPU groups of the bind
+    gpu_groups: frozenset[str] = frozenset()
+    #: nodes of the same score
+    equal_nodes: frozenset[str] = frozenset()
     #: whether the tables assume it
     assumed: bool = True
     #: whether it was compared with what happened
@@ -92,14 +118,28 @@ class Shadow:
         self._victims: dict[str, _ShadowDecision] = {}
         #: pod key -> the queue that would admit it
         self._admitted: dict[str, _ShadowDecision] = {}
+        self.report = ShadowReport(self._at())
+        #: pod key -> nodes of equal score, of the plan that is about to be dispatched
+        self._equal_nodes: Mapping[str, frozenset[str]] = {}
+        #: PodGroup -> its pods that are being deleted: key, whether we chose them, since when
+        self._leaving: dict[str, dict[str, tuple[bool, float]]] = {}
+        #: cluster seconds of the last change that may lead to another decision, and of the begin of the last cycle
+        self._changed_s = 0.0
+        self._decided_s = -1.0
         #: group or pod without group -> why it waits, as last logged
         self._logged_reasons: dict[str, str] = {}
         intake.pods.subscribe(self._on_pod)
         intake.requests.subscribe(self._on_request)
         intake.group_feed.subscribe(GroupStage.DISPATCH, self._on_group)
 
+    def note_equal_nodes(self, snapshot: Snapshot, policy: Policy, plan: Plan) -> None:
+        """Find the nodes of equal score for new binds; called in the engine's thread before `dispatch`."""
+        new = [each for each in plan.binds if object_key(each.namespace, each.pod) not in self._binds]
+        self._equal_nodes = equal_nodes(snapshot, policy, new) if new else {}
+
     async def dispatch(self, plan: Plan, seen_generation: int = 0) -> None:
         """Assume the decisions, and log the new ones."""
+        self._decided_s = plan.now_ns / _NANOSECONDS
         async for bind in yielding_to_loop(plan.binds):
             self._bind(bind)
         async for eviction in yielding_to_loop(plan.evictions):
@@ -117,6 +157,9 @@ class Shadow:
         self._intake.binds.assume(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
         self._logged_reasons.pop(bind.group, None)
         if not self._is_repeated(self._binds, key, bind.uid, bind.node):
+            choice = self._binds[key]
+            choice.gpu_groups = frozenset(bind.gpu_groups)
+            choice.equal_nodes = self._equal_nodes.get(key, frozenset())
             group = self._intake.groups.get(bind.group)
             queue = group.spec.queue if group is not None else ""
             log.info("would bind %s to %s (queue %s, gang %s)", key, bind.node, queue, bind.group)
@@ -160,19 +203,24 @@ class Shadow:
     def _expire(self) -> None:
         """Stop assuming decisions that are not carried out."""
         late_s = self._now_s() - self.assumption_timeout_s
-        for kind, choices in (("bind", self._binds), ("evict", self._victims)):
+        self._leaving = {
+            group: kept
+            for group, pods in self._leaving.items()
+            if (kept := {key: each for key, each in pods.items() if each[1] > self._now_s() - _SAME_EVICTION_S})
+        }
+        for kind, choices in ((BIND, self._binds), (EVICT, self._victims)):
             for key, choice in choices.items():
                 if not choice.assumed or choice.since_s > late_s:
                     continue
                 choice.assumed = False
-                if kind == "bind":
+                if kind == BIND:
                     self._intake.binds.give_up(key, choice.uid, choice.node)
                 else:
                     self._intake.statuses.give_up_eviction(key, choice.uid)
                 if not choice.was_compared:
                     choice.was_compared = True
                     log.debug("not carried out: %s %s, %s", kind, key, choice.node)
-                    self._metrics.count_shadow_comparison(kind, EXPIRED)
+                    self._note(kind, Outcome.NOT_TAKEN, key, ours=choice.node)
 
     def delete_dead_requests(self, keys: Iterable[str]) -> None:
         """Dead BindRequests belong to another scheduler, which deletes them."""
@@ -217,24 +265,31 @@ class Shadow:
 
     def _on_pod(self, change: Change[Pod]) -> None:
         key, old, pod = change.key, change.old, change.new
+        if changes_decisions(old, pod):
+            self._changed_s = self._now_s()
         if pod is None or (old is not None and old.metadata.uid != pod.metadata.uid):
             self._on_pod_gone(key)
             if pod is None:
                 return
         if pod.metadata.deletion_timestamp is not None:
-            self._on_pod_gone(key)
+            is_ours = self._on_pod_gone(key)
+            if not is_ours and pod.spec.node_name and old is not None and old.metadata.deletion_timestamp is None:
+                self._on_deletion(key, pod)
         elif pod.spec.node_name and old is not None and not old.spec.node_name:
-            self._on_bound_elsewhere(key, pod.metadata.uid, pod.spec.node_name)
+            groups = frozenset(gpu_groups(pod.metadata.labels))
+            self._on_bound_elsewhere(key, pod.metadata.uid, pod.spec.node_name, groups)
             self._binds.pop(key, None)
 
-    def _on_pod_gone(self, key: str) -> None:
+    def _on_pod_gone(self, key: str) -> bool:
+        """A pod goes; whether the shadow chose it as a victim."""
         self._binds.pop(key, None)
         self._admitted.pop(key, None)
         self._logged_reasons.pop(key, None)
         victim = self._victims.pop(key, None)
         if victim is not None and victim.assumed:
             log.debug("%s goes, as the shadow chose", key)
-            self._metrics.count_shadow_comparison("evict", AGREED)
+            self._note(EVICT, Outcome.AGREED, key, theirs=victim.node, ours=victim.node)
+        return victim is not None
 
     def _on_request(self, change: Change[BindRequest]) -> None:
         request = change.new
@@ -246,44 +301,114 @@ class Shadow:
             return
         choice = self._binds.get(key)
         if choice is not None:
-            self._on_bound_elsewhere(key, pod.metadata.uid, request.spec.selected_node)
+            groups = frozenset(request.spec.selected_gpu_groups)
+            self._on_bound_elsewhere(key, pod.metadata.uid, request.spec.selected_node, groups)
             if choice.assumed:
                 choice.assumed = False
                 self._intake.binds.give_up(key, choice.uid, choice.node)
 
-    def _on_bound_elsewhere(self, key: str, uid: str, node: str) -> None:
-        """Another scheduler has bound a pod to a node."""
-        choice = self._binds.get(key)
-        if choice is None or choice.uid != uid:
-            self._on_undecided_bind(key, node)
-        elif choice.node == node:
-            if not choice.was_compared:
-                log.debug("%s was bound to %s, as the shadow chose", key, node)
-                self._metrics.count_shadow_comparison("bind", AGREED)
-            choice.was_compared = True
-        else:
-            if not choice.was_compared:
-                log.info("%s was bound to %s by another scheduler; the shadow chose %s", key, node, choice.node)
-                self._metrics.count_shadow_comparison("bind", DIFFERED)
-            choice.was_compared = True
-
-    def _on_undecided_bind(self, key: str, node: str) -> None:
-        """A pod was bound before the shadow had decided about it."""
-        pod = self._intake.pods.get(key)
-        if pod is None or pod.spec.scheduler_name != self._shard.scheduler_name:
+    def _on_bound_elsewhere(self, key: str, uid: str, node: str, groups: frozenset[str]) -> None:
+        """Another scheduler has bound a pod to a node, and to shared GPUs."""
+        pod, decision = self._intake.pods.get(key), self._binds.get(key)
+        if decision is not None and decision.uid != uid:
+            decision = None
+        if decision is None and (pod is None or pod.spec.scheduler_name != self._shard.scheduler_name):
             return
-        group = object_key(pod.metadata.namespace, pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, ""))
-        why = self._logged_reasons.get(group)
-        if why is not None:
-            log.info("%s was bound to %s by another scheduler; the shadow found no place: %s", key, node, why)
-            self._metrics.count_shadow_comparison("bind", DIFFERED)
-        else:
+        if decision is not None and decision.was_compared:
+            return
+        choice, why, joined = None, "", frozenset[str]()
+        if decision is not None:
+            decision.was_compared = True
+            opened = {each for each in decision.gpu_groups | groups if not self._is_open(each, key)}
+            choice = Choice(decision.node, decision.gpu_groups - opened, decision.equal_nodes)
+            joined = groups - opened
+        elif pod is not None:
+            why = self._logged_reasons.get(_group_of(pod), "") or self._logged_reasons.get(key, "")
+        outcome = judge_bind(choice, node, joined, why_waits=why, assumes_others=self._holds_room())
+        self._log_bind(key, node, outcome, choice, why)
+        self._note(BIND, outcome, key, theirs=node, ours=choice.node if choice is not None else "", why=why)
+
+    def _log_bind(self, key: str, node: str, outcome: Outcome, choice: Choice | None, why: str) -> None:
+        if outcome is Outcome.AGREED:
+            log.debug("%s was bound to %s, as the shadow chose", key, node)
+        elif outcome is Outcome.UNDECIDED:
             log.debug("%s was bound to %s before the shadow had decided", key, node)
-            self._metrics.count_shadow_comparison("bind", UNDECIDED)
+        elif outcome is Outcome.OTHER_DEVICE:
+            log.info("%s was bound to another GPU of %s than the shadow chose", key, node)
+        elif choice is None:
+            log.info("%s was bound to %s by another scheduler; the shadow found no place: %s", key, node, why)
+        else:
+            log.info("%s was bound to %s by another scheduler; the shadow chose %s", key, node, choice.node)
+
+    def _holds_room(self) -> bool:
+        """Whether decisions of ours hold room that the other scheduler has not given to these pods."""
+        return any(each.assumed and not each.was_compared for each in self._binds.values())
+
+    def _is_open(self, group: str, key: str) -> bool:
+        """Whether other pods share a GPU under this group already."""
+        return any(
+            group in gpu_groups(pod.metadata.labels)
+            for each, pod in zip(self._intake.pods.keys(), self._intake.pods.values(), strict=True)
+            if each != key
+        )
+
+    # KAI Scheduler marks the groups of its victims (queues:Q-321): other deletions are not its decisions
+    # (shadow:evictions).
+    def _on_deletion(self, key: str, pod: Pod) -> None:
+        """A pod that the shadow would keep is being deleted; its group says whether the other scheduler did it."""
+        group_key = _group_of(pod)
+        group = self._intake.groups.get(group_key)
+        if pod.spec.scheduler_name != self._shard.scheduler_name or group is None:
+            return
+        self._leaving.setdefault(group_key, {})[key] = (self._has_decided(), self._now_s())
+        self._judge_evictions(group)
+
+    def _has_decided(self) -> bool:
+        """Whether a cycle has seen every change that may have led to the decision of the other scheduler."""
+        return self._decided_s >= self._changed_s
+
+    def _judge_evictions(self, group: PodGroup) -> None:
+        """Judge the pods of a group that are being deleted, if it was marked as evicted just now."""
+        group_key = object_key(group.metadata.namespace, group.metadata.name)
+        if group_key not in self._leaving or not self._is_evicted_now(group):
+            return
+        others = any(each.assumed for each in self._victims.values())
+        for key, (has_decided, _) in self._leaving.pop(group_key).items():
+            outcome = judge_eviction(is_ours=False, has_other_victims=others, has_decided=has_decided)
+            pod = self._intake.pods.get(key)
+            node = pod.spec.node_name if pod is not None else ""
+            if outcome is not Outcome.UNDECIDED:
+                log.info("%s was evicted from %s by another scheduler; the shadow: %s", key, node, outcome)
+            self._note(EVICT, outcome, key, theirs=node, queue=group.spec.queue)
+
+    def _is_evicted_now(self, group: PodGroup) -> bool:
+        text = group.metadata.annotations.get(names.LAST_EVICTION_TIMESTAMP_ANNOTATION, "")
+        try:
+            return abs(self._now_s() - parse_timestamp(text) / _NANOSECONDS) <= _SAME_EVICTION_S
+        except TimestampError:
+            return False
 
     def _on_group(self, change: Change[PodGroup]) -> None:
         if change.new is None:
             self._logged_reasons.pop(change.key, None)
+            self._leaving.pop(change.key, None)
+        else:
+            if change.old is None:
+                self._changed_s = self._now_s()
+            self._judge_evictions(change.new)
+
+    def _note(
+        self, kind: str, outcome: Outcome, key: str, *, theirs: str = "", ours: str = "", why: str = "", queue: str = ""
+    ) -> None:
+        """Count an outcome, for the report and for metrics."""
+        pod = self._intake.pods.get(key)
+        group = self._intake.groups.get(_group_of(pod)) if pod is not None else None
+        queue = queue or (group.spec.queue if group is not None else "")
+        self.report.add(Difference(self._at(), kind, outcome, key, queue, theirs, ours, why))
+        self._metrics.count_shadow_comparison(kind, _METRIC_OUTCOMES.get(outcome, _DIFFERED))
+
+    def _at(self) -> str:
+        return format_timestamp(int(self._now_s() * _NANOSECONDS))
 
     def _now_s(self) -> float:
         return self._clock.now().timestamp()
@@ -292,3 +417,16 @@ class Shadow:
 def _single_line(text: str) -> str:
     """A text of several lines as one."""
     return " ".join(text.split())
+
+
+def changes_decisions(old: Pod | None, pod: Pod | None) -> bool:
+    """Whether a pod came, went, ended, or got its group or node; a deletion that has only begun frees nothing yet."""
+    if old is None or pod is None:
+        return True
+    before, after = ((_group_of(each), each.spec.node_name, each.status.phase in _ENDED) for each in (old, pod))
+    return before != after
+
+
+def _group_of(pod: Pod) -> str:
+    """The PodGroup that a pod names."""
+    return object_key(pod.metadata.namespace, pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, ""))

@@ -44,7 +44,7 @@ from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.api.topology import Topology
 from pykai.core.cluster.tables import Tables
 from pykai.core.policy import Policy
-from pykai.core.report.decisions import FreeRoomOnly
+from pykai.core.report.decisions import FreeRoomOnly, ResourceAmounts
 from pykai.scheduler.config.configuration import Configuration, read_configuration
 from pykai.scheduler.flags import Flags, read_flags
 
@@ -134,12 +134,17 @@ class RecordedCluster:
     resume: dict[str, str] = field(default_factory=dict)
     #: pipelined groups (`Policy.nominated_groups`)
     nominated_groups: frozenset[str] = frozenset()
+    #: historical usage (`Policy.usage`)
+    usage: dict[str, ResourceAmounts] = field(default_factory=dict)
 
     @property
     def policy(self) -> Policy:
         """The policy of its scheduler."""
         return replace(
-            self.flags.apply_to(self.configuration.policy), resume=self.resume, nominated_groups=self.nominated_groups
+            self.flags.apply_to(self.configuration.policy),
+            resume=self.resume,
+            nominated_groups=self.nominated_groups,
+            usage=self.usage,
         )
 
     def tables(self) -> Tables:
@@ -159,8 +164,9 @@ def snapshot_zip(
     free_room_only: Mapping[str, FreeRoomOnly] | None = None,
     resume: Mapping[str, str] | None = None,
     nominated_groups: Iterable[str] = (),
+    usage: Mapping[str, ResourceAmounts] | None = None,
 ) -> bytes:
-    """The file for a cluster; `resume` and `promised` name groups as in `Policy`."""
+    """The file for a cluster; `resume`, `nominated_groups` and `usage` are those of its `Policy`."""
     kinds = {kind: key for key, kind in OBJECT_LISTS.items()}
     lists: dict[str, list[WireObject]] = {key: [] for key in OBJECT_LISTS}
     for item in objects:
@@ -183,6 +189,7 @@ def snapshot_zip(
             "freeRoomOnly": dict(free_room_only or {}),
             **({"resume": dict(resume)} if resume else {}),
             **({"promised": sorted(nominated_groups)} if nominated_groups else {}),
+            **({"usage": dict(usage)} if usage else {}),
         },
     }
     packed = io.BytesIO()
@@ -271,6 +278,7 @@ def read_snapshot(data: bytes) -> RecordedCluster:
         _read_free_room_only(own_section.get("freeRoomOnly")),
         _read_resume(own_section.get("resume")),
         _read_nominated_groups(own_section.get("promised")),
+        _read_usage(own_section.get("usage")),
     )
 
 
@@ -279,6 +287,13 @@ def _read_free_room_only(given: object) -> dict[str, FreeRoomOnly]:
         return msgspec.convert(given or {}, dict[str, FreeRoomOnly])
     except msgspec.ValidationError as error:
         raise SnapshotError(f"{SNAPSHOT_ENTRY}: pykai.freeRoomOnly: {error}") from None
+
+
+def _read_usage(given: object) -> dict[str, ResourceAmounts]:
+    try:
+        return msgspec.convert(given or {}, dict[str, ResourceAmounts])
+    except msgspec.ValidationError as error:
+        raise SnapshotError(f"{SNAPSHOT_ENTRY}: pykai.usage: {error}") from None
 
 
 def _unpack(data: bytes) -> bytes:

@@ -105,8 +105,9 @@ async def test_a_pod_that_looks_like_a_reservation_pays_for_its_gpu() -> None:
         await reservation(lab, "g", namespace="default")
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler():
+            # The event may be seen before the condition: they are two writes.
             await lab.wait_for_event("Unschedulable", "job")
-            assert lab.condition("job-0")[1] == "Unschedulable"
+            await lab.pods.wait_until(lambda _: lab.condition("job-0")[1] == "Unschedulable", 10)
             assert not lab.event_messages("Pipelined")
 
 

@@ -309,3 +309,12 @@ async def test_a_flood_of_snapshot_requests_is_computed_a_few_times_and_cycles_g
             finally:
                 await plugins.stop()
         assert 1 <= asked < 50
+
+
+def test_the_usage_of_queues_is_in_the_file() -> None:
+    """queues:Q-335, kai:replay: `kai replay` divides the cluster as the scheduler did."""
+    data = snapshot_zip([], read_flags({}), {}, 0, usage={"a": (0.0, 0.25, 0.5)})
+    assert read_snapshot(data).policy.usage == {"a": (0.0, 0.25, 0.5)}
+    assert read_snapshot(snapshot_zip([], read_flags({}), {}, 0)).policy.usage == {}
+    with pytest.raises(SnapshotError, match=r"pykai\.usage"):
+        read_snapshot(snapshot_zip([], read_flags({}), {}, 0, usage={"a": "much"}))  # type: ignore[dict-item]

@@ -35,6 +35,11 @@ class ConfigurationFile:
             raise ConfigurationError(f"{path}: {error}" if path else str(error)) from None
         #: why the current file is not in use; "" if it is
         self._rejection = ""
+        #: a text from elsewhere, after which the file is not looked at any more
+        self._offered: str | None = None
+        #: the text that was rejected last, which need not be read again
+        self._rejected: str | None = None
+        self._source = str(self.path)
         self._log_problems()
 
     def _read_initial_text(self) -> str:
@@ -56,33 +61,45 @@ class ConfigurationFile:
     def problems(self) -> tuple[str, ...]:
         """The parts of the file that are not in use, a sentence each; empty if all of it is."""
         skipped = tuple(map(str, self.current.problems))
-        return (f"{self.path}: {self._rejection}", *skipped) if self._rejection else skipped
+        return (f"{self._source}: {self._rejection}", *skipped) if self._rejection else skipped
+
+    def offer(self, text: str, source: str) -> None:
+        """Take the text from elsewhere, at the next `refresh` and from then on: the file may be older."""
+        self._offered, self._source = text, source
 
     def refresh(self) -> bool:
-        """Check the file; True if another configuration is in use now."""
-        file_state = self._read_file_state()
-        if self.path is None or file_state == self._file_state:
-            return False
-        self._file_state = file_state
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            self._reject(f"cannot be read: {error}; the last good configuration stays in use")
+        """Check for another text; True if another configuration is in use now."""
+        text = self._read_changed_file() if self._offered is None else self._offered
+        if text is None or text == self._rejected:
             return False
         if text == self._text:
             self._rejection = ""
+            self._rejected = None
             return False
         if not self._last_good.reload(text, self._reject):
+            self._rejected = text
             return False
         self._rejection = ""
+        self._rejected = None
         self._text = text
-        log.info("%s was read again", self.path)
+        log.info("%s was read again", self._source)
         self._log_problems()
         return True
 
+    def _read_changed_file(self) -> str | None:
+        file_state = self._read_file_state()
+        if self.path is None or file_state == self._file_state:
+            return None
+        self._file_state = file_state
+        try:
+            return self.path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            self._reject(f"cannot be read: {error}; the last good configuration stays in use")
+            return None
+
     def _reject(self, why: str) -> None:
         self._rejection = why
-        log.error("%s: %s", self.path, why)
+        log.error("%s: %s", self._source, why)
 
     def content(self) -> dict[str, Any]:
         """The configuration as upstream's tools read it: the file, or the built-in one."""
@@ -105,7 +122,3 @@ class ConfigurationFile:
     def _log_problems(self) -> None:
         for problem in self._last_good.current.problems:
             log.error("%s", problem)
-        if self._last_good.current.usage is not None:
-            log.warning(
-                "usageDBConfig: historical usage is not queried in this version; shares are those of the moment"
-            )

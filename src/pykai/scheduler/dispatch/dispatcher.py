@@ -92,7 +92,18 @@ class Dispatcher:
         )
         self._backoff = backoff = BindBackoff(pods, binds, statuses, failed, clock)
         self._pod_binding = binding = PodBinding(
-            writer, pods, binds, status_events, metrics, clock, tasks, recheck, failed, backoff, fast_bind=fast_bind
+            writer,
+            pods,
+            groups,
+            binds,
+            status_events,
+            metrics,
+            clock,
+            tasks,
+            recheck,
+            failed,
+            backoff,
+            fast_bind=fast_bind,
         )
         rollback = GangRollback(pods_of_group, statuses, status_events, deletions, metrics, clock)
         self._gang_binding = gangs = GangBinding(

@@ -17,6 +17,7 @@ import msgspec
 
 from pykai.api.core import Pod
 from pykai.api.keys import object_key
+from pykai.api.scheduling import PodGroup
 from pykai.core.model.tasks import timestamp_or_zero
 from pykai.core.report.decisions import Bind
 from pykai.kube.clock import Clock
@@ -44,6 +45,7 @@ class PodBinding:
         self,
         writer: BindWriter,
         pods: Store[Pod],
+        groups: Store[PodGroup],
         binds: BindAssumptions,
         status_events: StatusEvents,
         metrics: SchedulerMetrics,
@@ -57,6 +59,7 @@ class PodBinding:
     ) -> None:
         self._writer = writer
         self._pods = pods
+        self._groups = groups
         self._binds = binds
         self._status_events = status_events
         self._metrics = metrics
@@ -151,7 +154,13 @@ class PodBinding:
 
     def _on_placed(self, key: str, entry: PendingBind, took_s: float) -> None:
         pod = self._pods.get(key)
-        self._metrics.observe_bind(took_s, None if pod is None else age_s(pod, self._clock))
+        group = None if pod is None else self._groups.get(group_key(pod))
+        self._metrics.observe_bind(
+            took_s,
+            None if pod is None else age_s(pod, self._clock),
+            node=entry.node,
+            queue="" if group is None else group.spec.queue,
+        )
         self._status_events.pod_scheduled(key, entry.uid, entry.node)
         if entry.request is not None:
             self._status_events.label_node_pool(key, entry.uid)

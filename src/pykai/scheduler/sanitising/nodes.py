@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from pykai.api import names
 from pykai.api.core import Node
+from pykai.api.gpuvendors import is_gpu
 from pykai.api.quantity import QuantityError, unit_value
-from pykai.core.model.axes import is_gpu
 from pykai.core.model.problems import Problem
 
 #: Shared or sliced, a real machine offers some hundreds.

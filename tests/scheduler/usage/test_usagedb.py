@@ -27,7 +27,7 @@ def read(value: object) -> UsageConfig:
 
 
 def with_params(**params: Any) -> UsageConfig:
-    return read({"clientType": "built-in", "usageParams": params})
+    return read({"clientType": "builtin", "usageParams": params})
 
 
 def complaint(value: object) -> tuple[str, str]:
@@ -51,8 +51,8 @@ def test_q330_without_the_block_usage_does_not_count() -> None:
 
 def test_the_store_of_our_own_needs_nothing_else() -> None:
     """queues:14 Do better: Prometheus is optional."""
-    found = read({"clientType": "built-in"})
-    assert (found.client_type, found.connection, found.connection_variable) == ("built-in", "", "")
+    found = read({"clientType": "builtin"})
+    assert (found.client_type, found.connection, found.connection_variable) == ("builtin", "", "")
 
 
 def test_the_defaults_are_those_of_the_table() -> None:
@@ -61,7 +61,15 @@ def test_the_defaults_are_those_of_the_table() -> None:
     assert found.connection == "http://usage:9090"
     assert found.window == UsageWindow("sliding", WEEK, 0, None, 0)
     assert (found.fetch_interval_ns, found.staleness_ns, found.wait_timeout_ns) == (MINUTE, 5 * MINUTE, MINUTE)
-    assert found.extra == {}
+    assert (found.query_timeout_ns, found.resolution_ns) == (10 * SECOND, MINUTE)
+    assert found.allocation_metrics == (
+        "kai_queue_allocated_cpu_cores",
+        "kai_queue_allocated_memory_bytes",
+        "kai_queue_allocated_gpus",
+    )
+    assert found.capacity_metrics == tuple(
+        f'sum(kube_node_status_capacity{{resource="{name}"}})' for name in ("cpu", "memory", "nvidia_com_gpu")
+    )
 
 
 @pytest.mark.parametrize("client", ["prometheus", "fake", "fake-with-history"])
@@ -88,7 +96,7 @@ def test_the_error_about_an_unknown_client_type_names_the_known_ones() -> None:
     """queues:14.2"""
     field, text = complaint({"clientType": "graphite", "connectionString": "x"})
     assert field == "usageDBConfig.clientType"
-    assert "built-in, prometheus, fake, fake-with-history" in text
+    assert "builtin, prometheus, fake, fake-with-history" in text
 
 
 # Windows
@@ -133,7 +141,7 @@ def test_q337_a_half_life_at_or_below_zero_is_off(half_life: str) -> None:
 )
 def test_q345_an_invalid_window_is_reported_at_once(params: dict[str, str], field: str) -> None:
     """queues:Q-345: not at the first fetch."""
-    assert complaint({"clientType": "built-in", "usageParams": params})[0] == f"usageDBConfig.usageParams.{field}"
+    assert complaint({"clientType": "builtin", "usageParams": params})[0] == f"usageDBConfig.usageParams.{field}"
 
 
 @pytest.mark.parametrize(
@@ -161,16 +169,50 @@ def test_usage_is_fetched_at_most_once_a_second(interval: str) -> None:
 
 def test_empty_values_are_those_that_are_missing() -> None:
     found = with_params(fetchInterval="", stalenessPeriod=None, waitTimeout="", windowSize=None, windowType="")
-    assert found == read({"clientType": "built-in"})
+    assert found == read({"clientType": "builtin"})
 
 
 # The rest
 
 
-def test_extra_parameters_are_texts() -> None:
+def test_extra_parameters_replace_the_defaults() -> None:
     """queues:14.2"""
-    extra = {"usageQueryTimeout": "10s", "queryResolution": 1, 5: "x"}
-    assert with_params(extraParams=extra).extra == {"usageQueryTimeout": "10s", "queryResolution": "1", "5": "x"}
+    found = with_params(
+        extraParams={
+            "usageQueryTimeout": "30s",
+            "queryResolution": "5m",
+            "gpuAllocationMetric": "gpus",
+            "cpuCapacityMetric": "vector(64)",
+            "memoryCapacityMetric": "",
+        }
+    )
+    assert (found.query_timeout_ns, found.resolution_ns) == (30 * SECOND, 5 * MINUTE)
+    assert found.allocation_metrics == ("kai_queue_allocated_cpu_cores", "kai_queue_allocated_memory_bytes", "gpus")
+    assert found.capacity_metrics[0] == "vector(64)"
+    assert found.capacity_metrics[1] == 'sum(kube_node_status_capacity{resource="memory"})'
+
+
+@pytest.mark.parametrize(
+    ("extra", "field", "text"),
+    [
+        ({"usageQueryTimeout": "soon"}, ".usageQueryTimeout", "the default 10s is used"),
+        ({"queryResolution": 1}, ".queryResolution", "the default 1m0s is used"),
+        ({"queryResolution": "10us"}, ".queryResolution", "expected at least 1ms"),
+        ({"usageQueryTimeout": "-1s"}, ".usageQueryTimeout", "the default 10s is used"),
+        ({"gpuAlocationMetric": "x"}, ".gpuAlocationMetric", "did you mean gpuAllocationMetric?"),
+        ("x", "", "expected a mapping"),
+    ],
+)
+def test_an_extra_parameter_that_cannot_be_used_is_reported_and_the_default_counts(
+    extra: object, field: str, text: str
+) -> None:
+    """queues:14.2: unparsable -> default."""
+    problems: list[Problem] = []
+    found = read_usage({**PROMETHEUS, "usageParams": {"extraParams": extra}}, problems.append)
+    assert found == read(PROMETHEUS)
+    (problem,) = problems
+    assert problem.field == f"usageDBConfig.usageParams.extraParams{field}"
+    assert text in problem.text
 
 
 def test_an_unknown_key_is_reported_and_the_block_counts() -> None:
@@ -206,4 +248,4 @@ usageDBConfig:
         "tumbling", WEEK, parse_timestamp("2026-03-02T10:00:00Z"), None, 10 * MINUTE
     )
     assert configuration.usage.fetch_interval_ns == 30 * SECOND
-    assert configuration.usage.extra == {"gpuAllocationMetric": "kai_queue_allocated_gpus"}
+    assert configuration.usage.allocation_metrics[2] == "kai_queue_allocated_gpus"
