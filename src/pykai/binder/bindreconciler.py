@@ -200,7 +200,9 @@ class BindRequestReconciler:
             pod = await self._find_pod(request)
             node = pod.spec.node_name
             if not node:
+                began_s = self._clock.elapsed_s()
                 node = await self._prepare_and_bind(key, request, document, pod)
+                self._metrics.observe_bind(node, self._clock.elapsed_s() - began_s)
         except AttemptAborted as reason:
             log.debug("BindRequest %s: %s", key, reason)
             return None

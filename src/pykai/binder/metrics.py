@@ -5,7 +5,7 @@ All series live in the given registry, so that services of one process, and test
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, Summary
 
 from pykai.api import names
 
@@ -17,7 +17,11 @@ class BinderMetrics:
         prefix = f"{names.METRICS_NAMESPACE}_binder"
         self.attempts = Counter(f"{prefix}_bind_attempts", "Attempts to carry out a BindRequest", registry=registry)
         self.failures = Counter(
-            f"{prefix}_bind_failures", "Attempts that failed, by the step that failed", ("reason",), registry=registry
+            f"{prefix}_bind_failures",
+            "Attempts that failed, by the step that failed: node, pod, reservation, scaling, labels, volumes, claims, "
+            "configmaps, bind, request, server, internal",
+            ("reason",),
+            registry=registry,
         )
         self.reservation_wait = Histogram(
             f"{prefix}_reservation_wait_seconds",
@@ -25,6 +29,14 @@ class BinderMetrics:
             registry=registry,
             buckets=(0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60),
         )
+        # A sum and a count: buckets of thousands of nodes would be more than all other metrics together.
+        self._node_binds = Summary(
+            f"{prefix}_node_bind_seconds",
+            "Cluster time to prepare and bind a pod, by node: sum and count",
+            ("node",),
+            registry=registry,
+        )
+        self._bound_nodes: set[str] = set()
         self.orphans_deleted = Counter(
             f"{prefix}_orphan_reservations_deleted", "Unused reservation pods that were deleted", registry=registry
         )
@@ -33,3 +45,15 @@ class BinderMetrics:
             "Running pods deleted because the reservation of their GPU was gone",
             registry=registry,
         )
+
+    # operations:OD-17
+    def observe_bind(self, node: str, seconds: float) -> None:
+        """Record a pod that was bound."""
+        self._node_binds.labels(node).observe(seconds)
+        self._bound_nodes.add(node)
+
+    def forget_node(self, node: str) -> None:
+        """Remove the series of a deleted node."""
+        if node in self._bound_nodes:
+            self._bound_nodes.remove(node)
+            self._node_binds.remove(node)

@@ -85,6 +85,8 @@ def reservation_pod(pod: Pod, node: str, group: str, options: BinderOptions) -> 
         "name": "resource-reservation",
         "image": options.reservation_image,
         "imagePullPolicy": "IfNotPresent",
+        # The image holds all programs; the one of KAI's own image ignores arguments.
+        "args": ["reserve"],
         "env": [
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 
 from prometheus_client import CollectorRegistry
 
 from pykai.api import names
-from pykai.api.core import Pod
+from pykai.api.core import Node, Pod
 from pykai.api.decode import DecodeError
 from pykai.api.scheduling import BindRequest
 from pykai.binder.bindadmission import BindAdmission
@@ -36,6 +35,7 @@ from pykai.binder.stores import open_stores
 from pykai.kube.cachesync import wait_for_sync, wait_until_caught_up
 from pykai.kube.events import EventRecorder
 from pykai.kube.lease import Fence, LeaderElection
+from pykai.kube.ownpod import own_pod_name
 from pykai.kube.reconcile import Reconciler
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change
@@ -100,6 +100,7 @@ class BinderService:
         self._requests.subscribe(self._request_changed)
         self._requests.on_problem(self._request_unreadable)
         self._pods.subscribe(self._pod_changed)
+        self._nodes.subscribe(self._node_changed)
 
     def _queue(self, name: str, reconcile: Callable[[str], Awaitable[float | None]]) -> Reconciler:
         options = self._options
@@ -110,6 +111,7 @@ class BinderService:
             workers=options.max_concurrent_reconciles,
             base_delay_s=options.base_delay_s,
             max_delay_s=options.max_delay_s,
+            metrics=self._runtime.controllers,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -122,7 +124,7 @@ class BinderService:
                     self._runtime.client,
                     namespace=self._options.namespace,
                     name=names.BINDER_LEASE,
-                    identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+                    identity=f"{own_pod_name()}_{uuid.uuid4()}",
                     fence=self._fence,
                 )
                 await election.lead(stop, self._take_over)
@@ -193,6 +195,10 @@ class BinderService:
     def _pod_changed(self, change: Change[Pod]) -> None:
         if change.new is None or change.new.metadata.deletion_timestamp is not None:
             self._binding.pod_gone(change.key)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        if change.new is None:
+            self.metrics.forget_node(change.key)
 
 
 def make_binder(runtime: Runtime, options: BinderOptions, *, registry: CollectorRegistry | None = None) -> Service:

@@ -1,0 +1,1 @@
+"""The exporter of NUMA placements: what the kubelet of a node gave its pods, as annotations of the pods."""
