@@ -47,13 +47,18 @@ def optional_role(feature: str) -> list[dict[str, Any]]:
         each
         for service in installed_services()
         if feature in service.optional_roles
-        for each in _role_and_binding(
+        for each in role_and_binding(
             f"{role_name(service.account)}-{feature}",
             "",
             service.optional_roles[feature](),
             (service.account, names.DEFAULT_NAMESPACE),
         )
     ]
+
+
+def role_objects() -> list[dict[str, Any]]:
+    """The roles of all services and of reservation pods, and their bindings."""
+    return [each for each in _accounts() if each["kind"] != "ServiceAccount"]
 
 
 def _object(api_version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> dict[str, Any]:
@@ -66,15 +71,15 @@ def _accounts() -> Iterator[dict[str, Any]]:
         account = service.account
         yield _object("v1", "ServiceAccount", account, names.DEFAULT_NAMESPACE)
         for namespace, table in rules_by_namespace(service).items():
-            yield from _role_and_binding(role_name(account), namespace, table, (account, names.DEFAULT_NAMESPACE))
+            yield from role_and_binding(role_name(account), namespace, table, (account, names.DEFAULT_NAMESPACE))
     name, namespace = names.RESERVATION_APP, names.RESERVATION_NAMESPACE
     yield _object("v1", "ServiceAccount", name, namespace)
-    yield from _role_and_binding(name, namespace, RESERVATION_POD, (name, namespace))
+    yield from role_and_binding(name, namespace, RESERVATION_POD, (name, namespace))
     # Scaling pods only end; they need no rights.
     yield _object("v1", "ServiceAccount", names.SCALING_POD_APP, names.SCALE_ADJUST_NAMESPACE)
 
 
-def _role_and_binding(
+def role_and_binding(
     name: str, namespace: str, table: Iterable[RoleRule], account_key: tuple[str, str]
 ) -> Iterator[dict[str, Any]]:
     """A role in a namespace, or in all of them, and its binding to an account."""

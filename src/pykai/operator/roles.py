@@ -16,8 +16,13 @@ def role_name(account: str) -> str:
 
 def rules_by_namespace(service: ServiceDefinition) -> dict[str, list[RoleRule]]:
     """The rules of a service by namespace; "" for everywhere."""
+    return by_namespace((*service.rules, *service.future_rules))
+
+
+def by_namespace(rules: Iterable[RoleRule]) -> dict[str, list[RoleRule]]:
+    """Rules by namespace; "" for everywhere."""
     grouped: dict[str, list[RoleRule]] = {}
-    for rule in (*service.rules, *service.future_rules):
+    for rule in rules:
         grouped.setdefault(rule.namespace, []).append(rule)
     return grouped
 

@@ -1,6 +1,6 @@
 """Registers the admission service at an API server, from the table of webhooks (`pykai.webhooks.table`).
 
-The API server reaches the service through Services, or at an address where it cannot resolve their names.  The
+The API server reaches the service through its Service, or at an address where it cannot resolve the name.  The
 authority of the service's certificate is left out, unless it is given: the service puts its own into the registrations.
 
 A slow or dead service does not stop others: only pods that name our scheduler are sent, none of system namespaces, and
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pykai.api import names
@@ -21,77 +22,96 @@ from pykai.kube.resources import Resource
 from pykai.webhooks import table
 from pykai.webhooks.table import UPDATE, WebhookDefinition
 
-#: pods that must start whatever happens
-_EXEMPT_NAMESPACES: Final = ("kube-system", names.DEFAULT_NAMESPACE)
 _APP_LABEL: Final = "app"
-_PORT: Final = 443
-_TARGET_PORT: Final = 9443
+PORT: Final = 443
+TARGET_PORT: Final = 9443
 
 
-def admission_objects(
-    address: str = "", authority: bytes = b"", scheduler_name: str = names.SCHEDULER_NAME
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """How webhooks are registered."""
+
+    namespace: str = names.DEFAULT_NAMESPACE
+    scheduler_name: str = names.SCHEDULER_NAME
+    #: `https://host:port`, empty for the Service
+    address: str = ""
+    #: as PEM; empty: the service fills it in
+    authority: bytes = b""
+    port: int = PORT
+    #: pods of namespaces without this label are not sent; empty: of all
+    queue_label: str = ""
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    pod_labels: Mapping[str, str] = field(default_factory=dict)
+    #: name of a registration -> another name, or None to leave it out
+    renamed: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def admission_objects(registration: Registration) -> list[dict[str, Any]]:
     """Everything that makes an API server ask the admission service.
 
-    Without an address there are Services in front of its pods, which have the label `app: admission`; without an
+    Without an address there is a Service in front of its pods, which have the label `app: admission`; without an
     authority there is a Secret that the service fills.
     """
     objects: list[dict[str, Any]] = []
-    if not address:
-        objects += map(_service, table.SERVICES)
-    if not authority:
-        objects.append(_secret())
-    return [*objects, *webhook_configurations(address, authority, scheduler_name)]
+    if not registration.address:
+        objects.append(_service(registration.namespace))
+    if not registration.authority:
+        objects.append(tls_secret(registration.namespace))
+    return [*objects, *webhook_configurations(registration)]
 
 
-def webhook_configurations(
-    address: str = "", authority: bytes = b"", scheduler_name: str = names.SCHEDULER_NAME
-) -> list[dict[str, Any]]:
-    """The registrations; `address` is `https://host:port`, empty for the Services; `authority` is PEM."""
+def webhook_configurations(registration: Registration) -> list[dict[str, Any]]:
+    """The registrations."""
     grouped: dict[tuple[Resource, str], list[WebhookDefinition]] = {}
     for webhook in table.WEBHOOKS:
-        grouped.setdefault((webhook.registered_as, webhook.configuration), []).append(webhook)
+        name = registration.renamed.get(webhook.configuration, webhook.configuration)
+        if name is not None:
+            grouped.setdefault((webhook.registered_as, name), []).append(webhook)
     return [
         {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
-            "metadata": {"name": name, "labels": {_APP_LABEL: rows[0].service}},
-            "webhooks": [_webhook(each, address, authority, scheduler_name) for each in rows],
+            "metadata": {"name": name, "labels": {_APP_LABEL: table.ADMISSION_SERVICE}},
+            "webhooks": [_webhook(each, registration) for each in rows],
         }
         for (kind, name), rows in grouped.items()
     ]
 
 
-def _webhook(webhook: WebhookDefinition, address: str, authority: bytes, scheduler_name: str) -> dict[str, Any]:
+def _webhook(webhook: WebhookDefinition, registration: Registration) -> dict[str, Any]:
     conditions = []
     if webhook.is_for_pods:
-        expression = f"object.spec.schedulerName == '{scheduler_name}'"
+        expression = f"object.spec.schedulerName == '{registration.scheduler_name}'"
         conditions.append({"name": "scheduler-name-match", "expression": expression})
     if webhook.condition:
         conditions.append({"name": "changes-what-is-checked", "expression": webhook.condition})
     return {
-        "name": webhook.name,
+        "name": webhook.name_in(registration.namespace),
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "failurePolicy": "Fail",
         "timeoutSeconds": webhook.timeout_s,
-        "clientConfig": _client(webhook, address, authority),
+        "clientConfig": _client(webhook, registration),
         "rules": _rules(webhook),
-        **({"namespaceSelector": {"matchExpressions": [_exempt()]}} if webhook.is_for_pods else {}),
+        **(_selectors(registration) if webhook.is_for_pods else {}),
         **({"matchConditions": conditions} if conditions else {}),
         **({"reinvocationPolicy": "IfNeeded"} if webhook.is_mutating else {}),
     }
 
 
-def _client(webhook: WebhookDefinition, address: str, authority: bytes) -> dict[str, Any]:
+def _client(webhook: WebhookDefinition, registration: Registration) -> dict[str, Any]:
     client: dict[str, Any] = {}
-    if address:
-        client["url"] = address.rstrip("/") + webhook.path
+    if registration.address:
+        client["url"] = registration.address.rstrip("/") + webhook.path
     else:
-        service = {"name": webhook.service, "namespace": names.DEFAULT_NAMESPACE, "path": webhook.path, "port": _PORT}
-        client["service"] = service
-    if authority:
-        client["caBundle"] = base64.b64encode(authority).decode()
+        client["service"] = {
+            "name": table.ADMISSION_SERVICE,
+            "namespace": registration.namespace,
+            "path": webhook.path,
+            "port": registration.port,
+        }
+    if registration.authority:
+        client["caBundle"] = base64.b64encode(registration.authority).decode()
     return client
 
 
@@ -108,24 +128,35 @@ def _rules(webhook: WebhookDefinition) -> list[dict[str, Any]]:
     return rules
 
 
-def _exempt() -> dict[str, Any]:
-    return {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(_EXEMPT_NAMESPACES)}
+def _selectors(registration: Registration) -> dict[str, Any]:
+    """Which pods are sent; those of system namespaces must start whatever happens."""
+    exempt = ["kube-system", registration.namespace]
+    expressions: list[dict[str, Any]] = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt}]
+    if registration.queue_label:
+        expressions.append({"key": registration.queue_label, "operator": "Exists"})
+    selector: dict[str, Any] = {"matchExpressions": expressions}
+    if registration.namespace_labels:
+        selector["matchLabels"] = dict(registration.namespace_labels)
+    selectors = {"namespaceSelector": selector}
+    if registration.pod_labels:
+        selectors["objectSelector"] = {"matchLabels": dict(registration.pod_labels)}
+    return selectors
 
 
-def _service(name: str) -> dict[str, Any]:
-    port = {"name": "webhook", "port": _PORT, "protocol": "TCP", "targetPort": _TARGET_PORT}
+def _service(namespace: str) -> dict[str, Any]:
+    port = {"name": "webhook", "port": PORT, "protocol": "TCP", "targetPort": TARGET_PORT}
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": name, "namespace": names.DEFAULT_NAMESPACE},
+        "metadata": {"name": table.ADMISSION_SERVICE, "namespace": namespace},
         "spec": {"selector": {_APP_LABEL: table.ADMISSION_SERVICE}, "ports": [port]},
     }
 
 
-def _secret() -> dict[str, Any]:
+def tls_secret(namespace: str) -> dict[str, Any]:
     """Without content, so that applying it again leaves the certificate alone."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": table.TLS_SECRET, "namespace": names.DEFAULT_NAMESPACE},
+        "metadata": {"name": table.TLS_SECRET, "namespace": namespace},
     }

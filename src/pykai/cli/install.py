@@ -1,0 +1,177 @@
+"""`kai install`, `kai upgrade` and `kai uninstall`: the Helm chart without Helm."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pykai.api import names
+
+if TYPE_CHECKING:
+    from pykai.kube.client import Client
+    from pykai.operator.installing.release import Release
+
+#: exit code of `kai upgrade --check` where something would change
+CHANGES_WAIT = 3
+
+_KUBECONFIG = click.option(
+    "--kubeconfig", type=click.Path(path_type=Path), help="Which cluster; else $KUBECONFIG, or ~/.kube/config."
+)
+_NAMESPACE = click.option(
+    "--namespace", default="", help=f"Where components run; {names.DEFAULT_NAMESPACE} without it."
+)
+_VALUES = click.option(
+    "-f",
+    "--values",
+    "files",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    help="A file with values of the chart; a later one wins.",
+)
+_SET = click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="One value, as in global.tag=v1.")
+
+
+@click.command()
+@_VALUES
+@_SET
+@_NAMESPACE
+@_KUBECONFIG
+@click.option("--dry-run", is_flag=True, help="Print the objects as YAML and change nothing; needs no cluster.")
+@click.option("--include-crds", is_flag=True, help="With --dry-run: print the definitions, too.")
+@click.option(
+    "--shadow", is_flag=True, help="Install only a scheduler that decides beside another one and writes nothing."
+)
+def install(
+    files: tuple[Path, ...],
+    assignments: tuple[str, ...],
+    namespace: str,
+    kubeconfig: Path | None,
+    dry_run: bool,
+    include_crds: bool,
+    shadow: bool,
+) -> None:
+    """Install PyKAI with the values of the Helm chart, or bring an installation up to date.
+
+    Values that an earlier run was given hold only if they are given again; `kai upgrade` keeps them.
+    """
+    from pykai.operator.installing import cluster
+    from pykai.operator.installing.release import Release, release_objects
+    from pykai.operator.installing.shadow import SHADOW_NAMESPACE, shadow_objects
+
+    if include_crds and (shadow or not dry_run):
+        raise click.UsageError("--include-crds: goes with --dry-run, and not with --shadow")
+    release = Release(
+        _given_values(files, assignments),
+        namespace or (SHADOW_NAMESPACE if shadow else names.DEFAULT_NAMESPACE),
+        is_install=dry_run,
+    )
+    scope = _checked(release)
+    objects = shadow_objects(scope) if shadow else release_objects(release)
+    if dry_run:
+        _print(objects, include_crds=include_crds)
+    elif shadow:
+        _run(kubeconfig, lambda client: cluster.install_shadow(client, release, objects))
+    else:
+        _run(kubeconfig, lambda client: cluster.install(client, release))
+
+
+@click.command()
+@_VALUES
+@_SET
+@_NAMESPACE
+@_KUBECONFIG
+@click.option("--check", is_flag=True, help="Say what would change, and change nothing; exit code 3 if anything would.")
+def upgrade(
+    files: tuple[Path, ...], assignments: tuple[str, ...], namespace: str, kubeconfig: Path | None, check: bool
+) -> None:
+    """Bring an installation by `kai install` up to date, with the values it was given and further ones."""
+    from pykai.operator.installing import cluster
+    from pykai.operator.installing.release import Release
+
+    release = Release(_given_values(files, assignments), namespace or names.DEFAULT_NAMESPACE, is_install=False)
+    _checked(release)
+    waiting: list[str] = []
+
+    async def checked(client: Client) -> AsyncIterator[str]:
+        async for line in cluster.changes(
+            client, await cluster.with_earlier_values(client, release, needs_record=False)
+        ):
+            waiting.append(line)
+            yield line
+
+    async def upgraded(client: Client) -> AsyncIterator[str]:
+        async for line in cluster.install(client, await cluster.with_earlier_values(client, release)):
+            yield line
+
+    _run(kubeconfig, checked if check else upgraded)
+    if check and not waiting:
+        click.echo("nothing would change")
+    if waiting:
+        click.get_current_context().exit(CHANGES_WAIT)
+
+
+@click.command()
+@_NAMESPACE
+@_KUBECONFIG
+@click.option("--shadow", is_flag=True, help="The scheduler that `kai install --shadow` has installed.")
+def uninstall(namespace: str, kubeconfig: Path | None, shadow: bool) -> None:
+    """Delete what `kai install` has installed; definitions, queues, PodGroups and running pods stay."""
+    from pykai.operator.installing import cluster
+    from pykai.operator.installing.shadow import SHADOW_NAMESPACE
+
+    place = namespace or (SHADOW_NAMESPACE if shadow else names.DEFAULT_NAMESPACE)
+    _run(kubeconfig, lambda client: cluster.uninstall(client, place))
+
+
+def _given_values(files: tuple[Path, ...], assignments: tuple[str, ...]) -> dict[str, Any]:
+    """The values of files and of `--set`, the later ones over the earlier ones."""
+    import yaml
+
+    from pykai.operator.chart.values import merged_values
+    from pykai.operator.installing.givenvalues import ValueProblem, read_set
+
+    listed: list[Mapping[str, Any]] = []
+    for file in files:
+        try:
+            content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise click.ClickException(f"cannot read {file}: {error}") from error
+        if not isinstance(content, dict | type(None)):
+            raise click.ClickException(f"{file}: expected a map of values")
+        listed.append(content or {})
+    try:
+        listed += [read_set(each) for each in assignments]
+    except ValueProblem as error:
+        raise click.UsageError(str(error)) from error
+    return merged_values({}, *listed, keeps_nulls=True)
+
+
+def _checked(release: Release) -> Any:
+    """The values with their defaults, if the chart takes them."""
+    from pykai.operator.chart.language import TemplateFailure
+    from pykai.operator.installing.givenvalues import ValueProblem
+    from pykai.operator.installing.release import release_objects
+
+    try:
+        release_objects(release)
+        return release.scope()
+    except (ValueProblem, TemplateFailure) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _print(objects: list[dict[str, Any]], *, include_crds: bool) -> None:
+    from pykai.api.crds import custom_resource_definitions
+    from pykai.operator.chart.files import manifest
+
+    listed = [*(custom_resource_definitions() if include_crds else ()), *objects]
+    click.echo("---\n".join(manifest(each) for each in listed), nl=False)
+
+
+def _run(kubeconfig: Path | None, step: Callable[[Client], AsyncIterator[str]]) -> None:
+    """Say what is done, line by line."""
+    from pykai.cli.hook import run_step
+
+    run_step(kubeconfig, step)

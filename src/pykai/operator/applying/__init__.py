@@ -1,0 +1,1 @@
+"""Brings a cluster to what `operator.desired` says, and reports how far it is."""

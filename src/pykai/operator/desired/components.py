@@ -1,0 +1,90 @@
+"""The Deployments that a Config asks for: one row each (operations:1.1, O-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pykai.api.installation import ComponentSpec
+from pykai.operator.desired import arguments
+from pykai.operator.desired.facts import ClusterFacts
+from pykai.operator.desired.settings import Settings
+
+METRICS_PORT: Final = 8080
+HEALTH_PORT: Final = 8081
+#: CPU is not limited to a tenth of a processor, as in KAI Scheduler: a throttled controller makes pods wait
+_RESOURCES: Final[Mapping[str, Any]] = {
+    "requests": {"cpu": "50m", "memory": "256Mi"},
+    "limits": {"cpu": "1", "memory": "1Gi"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One Deployment; its account and its container have the same name."""
+
+    name: str
+    #: in messages
+    operand: str
+    #: `kai run NAME`
+    service: str
+    spec: Callable[[Settings], ComponentSpec]
+    arguments: Callable[[Settings, ClusterFacts], list[str]]
+    #: the old pod ends before the new one starts
+    is_recreated: bool = False
+    has_budget: bool = False
+    health_port: Callable[[Settings], int] = lambda _: HEALTH_PORT
+    resources: Mapping[str, Any] = field(default_factory=lambda: _RESOURCES)
+
+
+COMPONENTS: Final = (
+    Component(
+        "pod-grouper",
+        "PodGrouper",
+        "podgrouper",
+        lambda settings: settings.pod_grouper,
+        arguments.pod_grouper,
+        has_budget=True,
+    ),
+    Component(
+        "podgroup-controller",
+        "PodGroupController",
+        "podgroups",
+        lambda settings: settings.pod_group_controller,
+        arguments.pod_group_controller,
+    ),
+    Component(
+        "queue-controller",
+        "QueueController",
+        "queues",
+        lambda settings: settings.queue_controller,
+        arguments.queue_controller,
+    ),
+    Component(
+        "binder",
+        "Binder",
+        "binder",
+        lambda settings: settings.binder,
+        arguments.binder,
+        is_recreated=True,
+        health_port=lambda settings: arguments.binder_ports(settings)[1],
+    ),
+    Component(
+        "admission",
+        "KAIAdmission",
+        "admission",
+        lambda settings: settings.admission,
+        arguments.admission,
+        is_recreated=True,
+        has_budget=True,
+        health_port=lambda settings: arguments.admission_ports(settings).health,
+    ),
+    Component(
+        "node-scale-adjuster",
+        "NodeScaleAdjuster",
+        "nodescale",
+        lambda settings: settings.node_scale_adjuster,
+        arguments.node_scale_adjuster,
+    ),
+)

@@ -1,0 +1,94 @@
+"""The DaemonSet of the exporter of NUMA placements (operations:O-26, O-31; gpu:X-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pykai.api.installation import SchedulingShard
+from pykai.operator.desired.objects import Object, account, labels_of, make_object, pod_fields
+from pykai.operator.desired.settings import Settings, default, requirements
+
+OPERAND: Final = "NumaPlacementExporter"
+NAME: Final = "numa-placement-exporter"
+_POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
+_SYSFS_MOUNT: Final = "/host/sys"
+_NODE_SELECTOR: Final = {"feature.node.kubernetes.io/memory-numa": "true"}
+_RESOURCES: Final = {
+    "requests": {"cpu": "50m", "memory": "128Mi"},
+    "limits": {"cpu": "500m", "memory": "512Mi"},
+}
+
+
+def is_wanted(settings: Settings, shards: Iterable[SchedulingShard]) -> bool:
+    """Whether it runs: as the Config says, or where some shard asks for the plugin `numa`."""
+    said = settings.service_of(settings.numa_exporter).enabled
+    if said is not None:
+        return said
+    plugins = [(shard.spec.plugins or {}).get("numa") for shard in shards]
+    return any(plugin is not None and plugin.enabled for plugin in plugins)
+
+
+def numa_objects(settings: Settings) -> list[Object]:
+    """Its account and its DaemonSet; it reads the kubelet's socket and runs as root."""
+    spec = settings.numa_exporter
+    given = settings.service_of(spec)
+    folder = default(spec.pod_resources_host_path, _POD_RESOURCES)
+    main: dict[str, Any] = {
+        "name": NAME,
+        "image": settings.image(given.image),
+        "imagePullPolicy": settings.pull_policy(given.image),
+        "command": ["kai", "run", "numa-exporter"],
+        "args": [
+            f"--podresources-socket={default(spec.pod_resources_socket, f'{folder}/kubelet.sock')}",
+            f"--sysfs-root={_SYSFS_MOUNT}",
+            f"--poll-interval={default(spec.poll_interval, '1s')}",
+            f"--drift-resync-interval={default(spec.drift_resync_interval, '60s')}",
+        ],
+        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+        "resources": dict(requirements(given.resources, _RESOURCES)),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["all"]},
+            "readOnlyRootFilesystem": True,
+            "runAsUser": 0,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [
+            {"name": "pod-resources", "mountPath": folder, "readOnly": True},
+            {"name": "sysfs", "mountPath": _SYSFS_MOUNT, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+    pod = {
+        "serviceAccountName": NAME,
+        "containers": [main],
+        "volumes": [
+            {"name": "pod-resources", "hostPath": {"path": folder, "type": "Directory"}},
+            {"name": "sysfs", "hostPath": {"path": default(spec.sysfs_host_path, "/sys"), "type": "Directory"}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+        **_pod_fields(settings),
+    }
+    workload = make_object(
+        "apps/v1",
+        "DaemonSet",
+        NAME,
+        settings.namespace,
+        labels=labels_of(NAME),
+        spec={
+            "selector": {"matchLabels": {"app": NAME}},
+            "template": {"metadata": {"labels": {"app": NAME}}, "spec": pod},
+        },
+    )
+    return [account(NAME, settings.namespace), workload]
+
+
+def _pod_fields(settings: Settings) -> Object:
+    spec, everywhere = settings.numa_exporter, settings.everywhere
+    fields = pod_fields(settings, settings.service_of(spec).affinity)
+    fields.pop("tolerations", None)
+    fields["nodeSelector"] = default(spec.node_selector, dict(_NODE_SELECTOR))
+    if tolerations := [*(everywhere.daemonsets_tolerations or ()), *(spec.tolerations or ())]:
+        fields["tolerations"] = tolerations
+    return fields

@@ -1,0 +1,230 @@
+"""`desired_state(Config, shards, facts)`: every object that should be in the cluster, by owner and operand.
+
+Statements: operations:O-1 to O-5, O-15, O-23, O-25, O-37.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pykai.api.installation import Config, SchedulingShard, WebhookSwitch
+from pykai.kube.resources import CONFIGS, SCHEDULING_SHARDS, Resource
+from pykai.operator.desired import numaexporter, prometheus
+from pykai.operator.desired.arguments import (
+    admission_ports,
+    binder_ports,
+    queue_metrics,
+    scale_adjust_namespace,
+    scaling_account,
+)
+from pykai.operator.desired.components import COMPONENTS, METRICS_PORT, Component
+from pykai.operator.desired.facts import ClusterFacts
+from pykai.operator.desired.objects import (
+    Object,
+    account,
+    autoscaler,
+    container,
+    deployment,
+    disruption_budget,
+    port,
+    service,
+)
+from pykai.operator.desired.refusals import LeftOut, Refused
+from pykai.operator.desired.settings import OWN_IMAGES, ImageDefaults, Settings, default, part
+from pykai.operator.desired.shards import SCHEDULER_ACCOUNT, shard_objects
+from pykai.operator.webhooks import Registration, tls_secret, webhook_configurations
+
+CONFIG_NAME: Final = "kai-config"
+_QUEUE_PREFIX: Final = "kai-queue-validation-"
+_GROUP_PREFIX: Final = "kai-podgroup-validation-"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerState:
+    """What one Config or SchedulingShard asks for."""
+
+    kind: Resource
+    name: str
+    uid: str
+    #: operand -> its objects, in the order in which they are applied
+    operands: dict[str, list[Object]] = field(default_factory=dict)
+    #: operand -> what it needs and the cluster lacks
+    missing: dict[str, str] = field(default_factory=dict)
+    #: why nothing of it is changed; empty: it can work
+    refusal: str = ""
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def desired_state(
+    config: Config, shards: Sequence[SchedulingShard], facts: ClusterFacts, images: ImageDefaults = OWN_IMAGES
+) -> list[OwnerState]:
+    """The Config's objects first, then those of each shard by name; pure."""
+    settings = Settings(config.spec, images)
+    states = [_config_state(config, settings, shards, facts)]
+    for shard in sorted(shards, key=lambda each: each.metadata.name):
+        states.append(_shard_state(shard, settings, facts))
+    return states
+
+
+def _config_state(
+    config: Config, settings: Settings, shards: Sequence[SchedulingShard], facts: ClusterFacts
+) -> OwnerState:
+    operands: dict[str, list[Object]] = {}
+    for component in COMPONENTS:
+        operands[component.operand] = _component(component, settings, facts)
+    operands["SchedulerForConfig"] = (
+        [account(SCHEDULER_ACCOUNT, settings.namespace)] if settings.is_enabled(settings.scheduler) else []
+    )
+    operands[prometheus.OPERAND], lacks = prometheus.prometheus_objects(settings, facts)
+    wants_numa = numaexporter.is_wanted(settings, shards)
+    operands[numaexporter.OPERAND] = numaexporter.numa_objects(settings) if wants_numa else []
+    _add_owner(operands, CONFIGS, config.metadata.name, config.metadata.uid)
+    missing = {prometheus.OPERAND: prometheus.DEPENDENCY} if lacks else {}
+    return OwnerState(CONFIGS, config.metadata.name, config.metadata.uid, operands, missing)
+
+
+def _shard_state(shard: SchedulingShard, settings: Settings, facts: ClusterFacts) -> OwnerState:
+    name, uid = shard.metadata.name, shard.metadata.uid
+    try:
+        objects, left_out = shard_objects(settings, shard, facts)
+    except Refused as error:
+        return OwnerState(SCHEDULING_SHARDS, name, uid, refusal=str(error))
+    operands = {"SchedulerForShard": objects}
+    _add_owner(operands, SCHEDULING_SHARDS, name, uid)
+    return OwnerState(SCHEDULING_SHARDS, name, uid, operands, left_out=tuple(left_out))
+
+
+def _component(component: Component, settings: Settings, facts: ClusterFacts) -> list[Object]:
+    spec = component.spec(settings)
+    if not settings.is_enabled(spec):
+        return []
+    main = container(
+        component.name,
+        settings,
+        spec,
+        command=("kai", "run", component.service),
+        arguments=component.arguments(settings, facts),
+        health_port=component.health_port(settings),
+        resources=component.resources,
+    )
+    return [
+        account(component.name, settings.namespace),
+        *_OTHERS.get(component.name, _nothing)(settings, facts),
+        deployment(component.name, component.name, settings, spec, main, is_recreated=component.is_recreated),
+        *(disruption_budget(component.name, settings, spec) if component.has_budget else ()),
+        *autoscaler(component.name, settings, spec, available=facts.has_autoscalers),
+    ]
+
+
+def _nothing(_: Settings, __: ClusterFacts) -> list[Object]:
+    return []
+
+
+def _queue_controller(settings: Settings, _: ClusterFacts) -> list[Object]:
+    metrics = queue_metrics(settings)
+    listed = port(metrics.port or 0, metrics.target_port or 0, metrics.name or "")
+    type_ = {} if metrics.type is None else {"type": metrics.type}
+    return [service("queue-controller", settings, [listed], selected="queue-controller", **type_)]
+
+
+def _binder(settings: Settings, facts: ClusterFacts) -> list[Object]:
+    metrics, _ = binder_ports(settings)
+    reserving = account(settings.reservation_account, settings.reservation_namespace)
+    secrets = dict.fromkeys([*facts.reservation_pull_secrets, *(each["name"] for each in settings.pull_secrets())])
+    if secrets:
+        reserving["imagePullSecrets"] = [{"name": name} for name in secrets]
+    return [service("binder", settings, [port(metrics, metrics)], selected="binder"), reserving]
+
+
+def _admission(settings: Settings, _: ClusterFacts) -> list[Object]:
+    ports = admission_ports(settings)
+    listed = [port(ports.service, ports.webhooks, "webhook"), port(ports.metrics, ports.metrics)]
+    return [
+        service("admission", settings, listed, selected="admission"),
+        tls_secret(settings.namespace),
+        *webhook_configurations(registration(settings)),
+    ]
+
+
+def registration(settings: Settings) -> Registration:
+    """How the webhooks are registered (operations:O-27 to O-29)."""
+    admission, everywhere = settings.admission, settings.everywhere
+    queues = part(settings.queue_controller.webhooks, WebhookSwitch)
+    groups = part(settings.pod_group_controller.webhooks, WebhookSwitch)
+    return Registration(
+        namespace=settings.namespace,
+        scheduler_name=settings.scheduler_name,
+        port=admission_ports(settings).service,
+        queue_label=settings.queue_label if admission.queue_label_selector else "",
+        namespace_labels=everywhere.namespace_label_selector or {},
+        pod_labels=everywhere.pod_label_selector or {},
+        renamed={
+            "validating-kai-admission": default(
+                admission.validating_webhook_configuration_name, "validating-kai-admission"
+            ),
+            "mutating-kai-admission": default(admission.mutating_webhook_configuration_name, "mutating-kai-admission"),
+            "kai-queue-validation-v2": _switched(
+                queues, _QUEUE_PREFIX, "v2", settings.is_enabled(settings.queue_controller)
+            ),
+            "kai-podgroup-validation-v2alpha2": _switched(
+                groups, _GROUP_PREFIX, "v2alpha2", settings.is_enabled(settings.pod_group_controller)
+            ),
+        },
+    )
+
+
+def _switched(given: WebhookSwitch, prefix: str, version: str, is_deployed: bool) -> str | None:
+    if not is_deployed or not default(given.enable_validation, True):
+        return None
+    return default(given.webhook_configuration_name_prefix, prefix) + version
+
+
+def _pod_grouper(settings: Settings, _: ClusterFacts) -> list[Object]:
+    return [_metrics_service("pod-grouper", settings)]
+
+
+def _pod_group_controller(settings: Settings, _: ClusterFacts) -> list[Object]:
+    return [_metrics_service("podgroup-controller", settings)]
+
+
+def _node_scale_adjuster(settings: Settings, _: ClusterFacts) -> list[Object]:
+    return [
+        _metrics_service("node-scale-adjuster", settings),
+        account(scaling_account(settings), scale_adjust_namespace(settings)),
+    ]
+
+
+# operations:OD-17
+def _metrics_service(name: str, settings: Settings) -> Object:
+    return service(name, settings, [port(METRICS_PORT, METRICS_PORT)], selected=name)
+
+
+_OTHERS: Final = {
+    "pod-grouper": _pod_grouper,
+    "podgroup-controller": _pod_group_controller,
+    "queue-controller": _queue_controller,
+    "binder": _binder,
+    "admission": _admission,
+    "node-scale-adjuster": _node_scale_adjuster,
+}
+
+
+# operations:O-3
+def _add_owner(operands: dict[str, list[Object]], kind: Resource, name: str, uid: str) -> None:
+    reference: dict[str, Any] = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+    }
+    for objects in operands.values():
+        for each in objects:
+            each["metadata"]["ownerReferences"] = [reference]
+
+
+def is_ours(config: Config) -> bool:
+    """Whether a Config counts: only one name does (operations:O-1)."""
+    return config.metadata.name == CONFIG_NAME

@@ -1,0 +1,1 @@
+"""`kai install`, `kai upgrade` and `kai uninstall`: the chart without Helm."""

@@ -1,0 +1,261 @@
+"""Carries out installations: applies objects, remembers them, and deletes what is no longer wanted.
+
+The ConfigMap `kai-install` of the namespace says what was installed, and for which values.  So an upgrade needs no
+values again, and `kai uninstall` finds everything.  Objects in which users work are made once and stay.  A step that
+fails leaves the rest for the next run: applying is the same however often it happens.
+
+Statements: operations:O-51.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pykai
+from pykai.api.crds import custom_resource_definitions
+from pykai.kube.client import Client, PatchKind
+from pykai.kube.clock import Clock
+from pykai.kube.errors import AlreadyExists, NotFound
+from pykai.kube.resources import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS
+from pykai.operator.chart.language import RELEASE_NAME_ANNOTATION
+from pykai.operator.chart.values import merged_values
+from pykai.operator.desired.objects import OPERATOR
+from pykai.operator.hooks.steps import StepFailure, clean_up, migrate_topologies, upgrade_definitions
+from pykai.operator.installing.release import (
+    Object,
+    Release,
+    is_kept,
+    is_made_once,
+    key_of,
+    release_objects,
+    resource_of,
+    surplus,
+)
+from pykai.operator.installing.shadow import SHADOW
+
+MANAGER: Final = "kai-install"
+RECORD: Final = "kai-install"
+_ESTABLISHED: Final = "Established"
+_PAUSE_S: Final = 0.2
+_PATIENCE_S: Final = 30.0
+Key = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is installed in a namespace."""
+
+    version: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    objects: tuple[Key, ...] = ()
+
+    def config_map(self, namespace: str) -> Object:
+        """How it is kept."""
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": RECORD, "namespace": namespace},
+            "data": {
+                "version": self.version,
+                "values": json.dumps(self.values, sort_keys=True),
+                "objects": json.dumps(self.objects),
+            },
+        }
+
+
+async def read_record(client: Client, namespace: str) -> Record | None:
+    """The record of an installation by `kai install`; None if there is none."""
+    try:
+        found = await client.get_raw(CONFIG_MAPS, RECORD, namespace)
+    except NotFound:
+        return None
+    try:
+        data = found["data"]
+        keys = [(api_version, kind, place, name) for api_version, kind, place, name in json.loads(data["objects"])]
+        return Record(data["version"], dict(json.loads(data["values"])), tuple(keys))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StepFailure(
+            f"the record in ConfigMap {namespace}/{RECORD} cannot be read ({error}): delete it and install again"
+        ) from None
+
+
+async def install(client: Client, release: Release, clock: Clock | None = None) -> AsyncIterator[str]:
+    """Bring everything up to date, definitions first."""
+    await _refuse_helm(client, release.namespace)
+    before = await read_record(client, release.namespace)
+    objects = release_objects(replace(release, is_install=before is None))
+    async for line in upgrade_definitions(client):
+        yield line
+    await _await_definitions(client, clock or Clock())
+    values = release.scope().values
+    if values["topologyMigration"]["enabled"]:
+        async for line in migrate_topologies(client):
+            yield line
+    async for line in put_in_place(client, release, objects, before):
+        yield line
+    yield f"PyKAI {pykai.__version__} is installed in {release.namespace}; `kai doctor` checks it"
+
+
+async def put_in_place(
+    client: Client, release: Release, objects: Sequence[Object], before: Record | None
+) -> AsyncIterator[str]:
+    """Apply objects and delete what an earlier version had; whenever it ends, the record has all that is there."""
+    earlier = before.objects if before else ()
+    wanted = tuple(key_of(each) for each in objects if not is_kept(each))
+    namespaces = [each for each in objects if each["kind"] == "Namespace"]
+    async for line in apply_objects(client, namespaces):
+        yield line
+    await _remember(client, release, tuple(dict.fromkeys((*earlier, *wanted))))
+    async for line in apply_objects(client, [each for each in objects if each not in namespaces]):
+        yield line
+    async for line in _delete(client, surplus(earlier, objects)):
+        yield line
+    await _remember(client, release, wanted)
+
+
+async def _remember(client: Client, release: Release, keys: tuple[Key, ...]) -> None:
+    record = Record(pykai.__version__, release.values, keys)
+    await _apply(client, record.config_map(release.namespace))
+
+
+async def install_shadow(client: Client, release: Release, objects: Sequence[Object]) -> AsyncIterator[str]:
+    """Install a scheduler that writes nothing; nothing else is touched."""
+    async for line in put_in_place(client, release, objects, await read_record(client, release.namespace)):
+        yield line
+    yield f"the shadow decides beside the other scheduler; `kubectl --namespace {release.namespace} logs --follow"
+    yield f"  deployment/{SHADOW}` shows what it would do, and `kai shadow report` how far both agree"
+
+
+async def with_earlier_values(client: Client, release: Release, *, needs_record: bool = True) -> Release:
+    """The release with the values of the record below its own."""
+    record = await read_record(client, release.namespace)
+    if record is None and needs_record:
+        await _refuse_helm(client, release.namespace)
+        raise StepFailure(f"nothing was installed in {release.namespace} by `kai install`: use `kai install`")
+    earlier = record.values if record else {}
+    return replace(release, values=merged_values(earlier, release.values, keeps_nulls=True))
+
+
+async def uninstall(client: Client, namespace: str) -> AsyncIterator[str]:
+    """Delete what was installed; definitions, queues, PodGroups, namespaces and running pods stay."""
+    record = await read_record(client, namespace)
+    if record is None:
+        await _refuse_helm(client, namespace)
+        raise StepFailure(f"nothing was installed in {namespace} by `kai install`: name the --namespace it is in")
+    async for line in _delete(client, reversed(record.objects)):
+        yield line
+    if any(kind == "Config" for _, kind, _, _ in record.objects):
+        async for line in clean_up(client, namespace, deletes_config=True):
+            yield line
+    await client.delete(CONFIG_MAPS, RECORD, namespace)
+    yield "definitions, queues, PodGroups, the default shard and all running pods stay"
+
+
+async def changes(client: Client, release: Release) -> AsyncIterator[str]:
+    """What `install` would change, a line for each object."""
+    before = await read_record(client, release.namespace)
+    objects = release_objects(release)
+    for wanted in (*custom_resource_definitions(), *objects):
+        line = await _change(client, wanted)
+        if line:
+            yield line
+    for _, kind, _, name in surplus(before.objects if before else (), objects):
+        yield f"delete {kind} {name}"
+
+
+async def _change(client: Client, wanted: Object) -> str:
+    """How an apply would change an object; empty if not at all."""
+    resource, (_, kind, namespace, name) = resource_of(*key_of(wanted)[:3]), key_of(wanted)
+    try:
+        live = await client.get_raw(resource, name, namespace)
+    except NotFound:
+        return f"create {kind} {name}"
+    if is_made_once(wanted):
+        return ""
+    after = await client.patch(
+        resource,
+        name,
+        wanted,
+        namespace,
+        kind=PatchKind.APPLY,
+        field_manager=MANAGER,
+        force=True,
+        dry_run=True,
+    )
+    paths = sorted(_differing(live, after))
+    return f"change {kind} {name}: {', '.join(paths)}" if paths else ""
+
+
+def _differing(before: Any, after: Any, path: str = "") -> Iterable[str]:
+    """Where two objects differ, three steps deep; what the server keeps for itself is left out."""
+    if path in ("metadata.managedFields", "metadata.resourceVersion", "metadata.generation", "status"):
+        return
+    if isinstance(before, dict) and isinstance(after, dict) and path.count(".") < 2:
+        for key in sorted(before.keys() | after.keys()):
+            yield from _differing(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+    elif before != after:
+        yield path
+
+
+async def apply_objects(client: Client, objects: Iterable[Object]) -> AsyncIterator[str]:
+    """Apply objects in their order; those that are made once are left alone where they exist."""
+    for each in objects:
+        api_version, kind, namespace, name = key_of(each)
+        if is_made_once(each):
+            try:
+                await client.create(resource_of(api_version, kind, namespace), each, namespace)
+            except AlreadyExists:
+                continue
+            yield f"created {kind} {name}"
+        else:
+            await _apply(client, each)
+            yield f"applied {kind} {name}"
+
+
+async def _apply(client: Client, obj: Object) -> None:
+    api_version, kind, namespace, name = key_of(obj)
+    resource = resource_of(api_version, kind, namespace)
+    await client.patch(resource, name, obj, namespace, kind=PatchKind.APPLY, field_manager=MANAGER, force=True)
+
+
+async def _delete(client: Client, keys: Iterable[Key]) -> AsyncIterator[str]:
+    for api_version, kind, namespace, name in keys:
+        resource = resource_of(api_version, kind, namespace)
+        try:
+            await client.delete(resource, name, namespace, propagation="Background")
+        except NotFound:
+            continue
+        yield f"deleted {kind} {name}"
+
+
+async def _refuse_helm(client: Client, namespace: str) -> None:
+    """Helm would delete what it does not know, and know nothing of what it did not install."""
+    try:
+        operator = await client.get_raw(DEPLOYMENTS, OPERATOR, namespace)
+    except NotFound:
+        return
+    release = (operator["metadata"].get("annotations") or {}).get(RELEASE_NAME_ANNOTATION)
+    if release:
+        raise StepFailure(
+            f"the operator in {namespace} belongs to the Helm release {release}: use `helm upgrade {release}` or"
+            f" `helm uninstall {release}`"
+        )
+
+
+async def _await_definitions(client: Client, clock: Clock) -> None:
+    """Objects of a kind can be made once its definition is established."""
+    waited = 0.0
+    for definition in custom_resource_definitions():
+        name = definition["metadata"]["name"]
+        while True:
+            found = await client.get_raw(CUSTOM_RESOURCE_DEFINITIONS, name)
+            conditions = found.get("status", {}).get("conditions") or ()
+            if any(each["type"] == _ESTABLISHED and each["status"] == "True" for each in conditions):
+                break
+            if waited >= _PATIENCE_S:
+                raise StepFailure(f"the API server has not accepted the definition {name} in {_PATIENCE_S:.0f} s")
+            await clock.sleep(_PAUSE_S)
+            waited += _PAUSE_S

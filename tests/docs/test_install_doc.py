@@ -1,0 +1,70 @@
+"""docs/install.md: its commands, values, files and hooks exist, and docs/values.md has every value."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import yaml
+
+from pykai.cli import main as kai
+from pykai.cli.install import CHANGES_WAIT
+from pykai.operator.chart.configuration import config
+from pykai.operator.chart.files import rendered_documents
+from pykai.operator.chart.values import VALUES
+from pykai.operator.hooks.table import HOOKS
+from pykai.operator.installing.givenvalues import check_values, read_set
+from pykai.operator.installing.shadow import SHADOW_NAMESPACE
+from tests.operator.chart.charts import scope
+
+ROOT = Path(__file__).parents[2]
+DOC = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", DOC, re.DOTALL | re.MULTILINE)
+CODE = "\n".join(text for language, text in BLOCKS if not language).replace("\\\n", " ")
+
+
+def test_every_command_of_ours_takes_its_options() -> None:
+    lines = re.findall(r"^kai (\S+)([^#|\n]*)", CODE, re.MULTILINE)
+    assert {name for name, _ in lines} == {"doctor", "install", "manifests", "uninstall", "upgrade"}
+    for name, rest in lines:
+        command = kai.get_command(click.Context(kai), name)
+        assert command is not None
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert set(re.findall(r"(?<!\S)-{1,2}[a-z-]+", rest)) <= known, name
+
+
+def test_every_value_that_is_set_is_one_of_the_chart() -> None:
+    shown = re.findall(r"--set ([a-z][\w.=/-]+)", DOC) + re.findall(r"`([a-z]\w*(?:\.\w+)*=[\w/.-]+)`", DOC)
+    assert len(shown) > 10
+    for each in shown:
+        check_values(read_set(each))
+    assert f"`{'global.imagePullSecrets'}`" in DOC
+
+
+def test_every_hook_is_described() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| (before|after|after deletion) \|", DOC, re.MULTILINE)
+    words = {"pre": "before", "post": "after"}
+    assert rows == [(each.name, words.get(each.moment.partition("-install")[0], "after deletion")) for each in HOOKS]
+
+
+def test_every_folder_exists_and_the_patch_is_of_a_field() -> None:
+    for folder in re.findall(r"charts/[\w/-]+", DOC):
+        assert (ROOT / folder).is_dir(), folder
+    (made,) = rendered_documents(scope(), [config()])
+    (overlay,) = (text for language, text in BLOCKS if language == "yaml")
+    (patch,) = yaml.safe_load(yaml.safe_load(overlay)["patches"][0]["patch"])
+    place = made
+    for key in patch["path"].strip("/").split("/"):
+        place = place[key]
+
+
+def test_codes_and_names_are_those_of_the_program() -> None:
+    assert f"exit code {CHANGES_WAIT}" in DOC
+    assert f"namespace `{SHADOW_NAMESPACE}`" in DOC
+
+
+def test_every_value_has_its_row() -> None:
+    """operations:OD-18."""
+    reference = (ROOT / "docs/values.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `([^`]+)` \|", reference, re.MULTILINE) == [each.path for each in VALUES]

@@ -1,0 +1,146 @@
+"""The chart as Helm itself reads it; `make test-helm` builds Helm and names it in KAI_HELM.
+
+Whatever the values, Helm renders what `kai install --dry-run` prints, and the hooks that our own language gives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pykai.operator.chart.values import VALUES, Kind, default_values
+from pykai.operator.installing.release import Release, release_objects
+from tests.operator.chart.charts import rendered
+
+pytestmark = pytest.mark.skipif("KAI_HELM" not in os.environ, reason="make test-helm builds Helm")
+
+CHART = Path(__file__).parents[2] / "charts" / "kai-scheduler"
+Document = dict[str, Any]
+#: values of each kind that differ from any default
+_OTHER: dict[Kind, Any] = {
+    Kind.NUMBER: 0.5,
+    Kind.PORT: 7777,
+    Kind.COUNT: 3,
+    Kind.QUANTITY: "1Gi",
+    Kind.TEXTS: {"some.key/with.dots": 'a "quoted" <text> & more'},
+    Kind.DOCUMENT: {"some": {"nested": ["list", 1, True]}},
+    Kind.DOCUMENTS: [{"key": "a", "operator": "Exists"}],
+    Kind.NAMES: [{"name": "secret"}],
+}
+_EVERYTHING: dict[str, Any] = {}
+_SWITCHED: dict[str, Any] = {}
+for _each in VALUES:
+    if _each.kind is Kind.SWITCH:
+        _SWITCHED[_each.path] = _each.default is not True
+    elif _each.choices:
+        _EVERYTHING[_each.path] = _each.choices[-1]
+    elif _each.path.endswith("BindAddress"):
+        _EVERYTHING[_each.path] = "127.0.0.1:7000"
+    else:
+        # Names must differ from each other.
+        _EVERYTHING[_each.path] = _OTHER.get(_each.kind, _each.path.replace(".", "-").lower())
+#: name -> values by path
+MATRIX: dict[str, dict[str, Any]] = {
+    "the defaults": {},
+    "all values but switches": _EVERYTHING,
+    "all switches turned": {**_SWITCHED, "kaiConfig.render": True, "kaiConfigDeployer.enabled": False},
+    "everything else": {**_EVERYTHING, **_SWITCHED, "kaiConfig.render": False},
+    "fips": {"global.fipsMode": "on", "global.tag": "v1"},
+    "two replicas": {"operator.replicaCount": 2},
+    "a Config in the release": {"kaiConfig.render": True, "kaiConfigDeployer.enabled": False},
+    "a Config of others": {"kaiConfigDeployer.enabled": False},
+    "openshift": {"openshift": True},
+    "an older runtime class": {"admission.gpuFractionRuntimeClassName": None, "admission.gpuPodRuntimeClassName": "a"},
+}
+
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [os.environ["KAI_HELM"], *arguments], capture_output=True, text=True, check=False, cwd=CHART.parent
+    )
+
+
+def printed(tmp_path: Path, paths: dict[str, Any], *arguments: str) -> list[Document]:
+    """What `helm template` renders."""
+    file = tmp_path / "values.yaml"
+    file.write_text(json.dumps(_given(paths)))
+    given = ("template", "kai-scheduler", str(CHART), "--namespace", "kai-scheduler", "-f", str(file), *arguments)
+    done = helm(*given)
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def by_key(objects: list[Document]) -> dict[tuple[str, str, str], Document]:
+    keys = [(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in objects]
+    assert len(set(keys)) == len(keys)
+    return dict(zip(keys, objects, strict=True))
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_helm_renders_what_we_install(tmp_path: Path, name: str) -> None:
+    """operations:10, OC-19."""
+    paths = MATRIX[name]
+    found = by_key(printed(tmp_path, paths))
+    hooks = {key for key, each in found.items() if "helm.sh/hook" in each["metadata"].get("annotations", {})}
+    ours = by_key(release_objects(Release(_given(paths)))[1:])
+    manifest = found.get(("ConfigMap", "kai-scheduler", "kai-config-manifest"))
+    if manifest is not None:
+        found["Config", "", "kai-config"] = json.loads(manifest["data"]["kai-config.json"])
+    assert {key: each for key, each in found.items() if key not in hooks} == ours
+    own = rendered(paths)
+    for kind, namespace, hook in hooks:
+        wanted = own[kind, f"{namespace}/{hook}"]
+        if kind != "ConfigMap":
+            assert found[kind, namespace, hook] == wanted
+    assert len(hooks) == len({each[0:2] for each in own if "/" in each[1] and _is_hook(own[each])})
+
+
+def _given(paths: dict[str, Any]) -> Document:
+    values: Document = {}
+    for path, value in paths.items():
+        *parents, key = path.split(".")
+        place = values
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[key] = value
+    return values
+
+
+def _is_hook(obj: Document) -> bool:
+    return "helm.sh/hook" in obj["metadata"].get("annotations", {})
+
+
+def test_helm_finds_nothing_to_complain_about() -> None:
+    done = helm("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [
+        ({"global.registri": "a"}, "registri"),
+        ({"global.tag": 3}, "/global/tag"),
+        ({"global.fipsMode": "maybe"}, "/global/fipsMode"),
+        ({"binder.ports.metricsPort": 70000}, "/binder/ports/metricsPort"),
+        ({"kaiConfig.render": True}, "mutually exclusive"),
+    ],
+)
+def test_helm_names_the_mistake(tmp_path: Path, paths: dict[str, Any], said: str) -> None:
+    """operations:OC-19."""
+    file = tmp_path / "values.yaml"
+    file.write_text(json.dumps(_given(paths)))
+    done = helm("template", "kai", str(CHART), "-f", str(file))
+    assert done.returncode != 0
+    assert said in done.stderr.replace(".", "/") or said in done.stderr
+
+
+def test_definitions_come_first_and_apart() -> None:
+    listed = list(yaml.safe_load_all(helm("show", "crds", str(CHART)).stdout))
+    assert len([each for each in listed if each]) == 6
+    assert yaml.safe_load(helm("show", "values", str(CHART)).stdout) == default_values()

@@ -1,0 +1,525 @@
+"""The operator on an API server (operations:5, OC-1 to OC-18)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pykai.api import names
+from pykai.kube import resources
+from pykai.kube.caches import Caches
+from pykai.kube.client import Client, PatchKind
+from pykai.kube.resources import Resource
+from pykai.kube.runtime import Runtime
+from pykai.kube.store import Change, Store
+from pykai.kube.transport import Request, Response, Transport
+from tests.services.operator.installed import (
+    COMPONENTS,
+    NS,
+    SCHEDULER,
+    Document,
+    args,
+    change,
+    change_shard,
+    conditions,
+    config,
+    definition,
+    get,
+    is_there,
+    make_available,
+    operator,
+    settled,
+    shard,
+)
+from tests.services.servicecluster import RecordingTransport, ServiceCluster
+
+
+async def test_oc1_a_config_deploys_everything_and_the_next_operator_writes_nothing(place: ServiceCluster) -> None:
+    made = await config(place)
+    await shard(place)
+    async with place.running(operator()):
+        pass
+    for name in (*COMPONENTS, SCHEDULER):
+        found = await get(place, resources.DEPLOYMENTS, name)
+        (owner,) = found["metadata"]["ownerReferences"]
+        assert owner["kind"] == ("SchedulingShard" if name == SCHEDULER else "Config")
+    assert owner["controller"] is True
+    binder = await get(place, resources.DEPLOYMENTS, "binder")
+    assert binder["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+    assert binder["spec"]["template"]["spec"]["containers"][0]["image"] == "images.test/pykai:v1"
+    wire = place.wire()
+    async with place.running(operator(), transport=wire):
+        pass
+    assert wire.writes == []
+
+
+async def test_oc1_the_config_map_is_written_before_the_scheduler(place: ServiceCluster) -> None:
+    await config(place)
+    await shard(place)
+    wire = place.wire()
+    async with place.running(operator(), transport=wire):
+        pass
+    order = [write.rsplit("/", 2)[-2:] for write in wire.writes]
+    assert order.index(["configmaps", SCHEDULER]) < order.index(["deployments", SCHEDULER])
+    assert order.index(["serviceaccounts", "binder"]) < order.index(["deployments", "binder"])
+
+
+async def test_conditions_follow_the_deployments(place: ServiceCluster) -> None:
+    """operations:O-35, O-36."""
+    await config(place)
+    await shard(place)
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        found = await conditions(place)
+        assert found["Deployed"] == ("True", "Resources deployed")
+        assert found["DependenciesFulfilled"] == ("True", "Dependencies are fulfilled")
+        assert found["Available"][0] == "False"
+        assert "Binder: Deployment [binder] is not available\nBinder: not available" in found["Available"][1]
+        assert found["Ready"] == ("False", "System not ready")
+        assert found["Reconciling"] == ("False", "Reconciliation completed successfully")
+        await make_available(place, *COMPONENTS, SCHEDULER)
+        await settled(place, service)
+        assert (await conditions(place))["Ready"] == ("True", "System is ready")
+        of_shard = await conditions(place, resources.SCHEDULING_SHARDS, "default")
+        assert of_shard["Available"] == ("True", "System available")
+        assert of_shard["ArgsValid"][0] == "True"
+        await change(place, "global.jsonLog", True)
+        await settled(place, service)
+        assert (await conditions(place))["Available"][0] == "False"
+
+
+async def test_a_change_is_never_said_to_be_available_before_its_deployments_are(place: ServiceCluster) -> None:
+    """operations:O-36."""
+    await config(place)
+    await shard(place)
+    caches = Caches(place.client)
+    seen: list[str] = []
+    watched: Store[Document] = caches.store(resources.CONFIGS, dict)
+
+    def note(seen_now: Change[Document]) -> None:
+        for each in (seen_now.new or {}).get("status", {}).get("conditions") or ():
+            if each["type"] == "Available" and each["observedGeneration"] == 2:
+                seen.append(each["status"])
+
+    async with place.running(operator()) as service:
+        await place.settled(service)
+        await make_available(place, *COMPONENTS, SCHEDULER)
+        await place.settled(service)
+        watched.subscribe(note)
+        await caches.start()
+        await change(place, "global.jsonLog", True)
+        await place.settled(service)
+        await watched.wait_until(lambda _: bool(seen), 10)
+        await caches.stop()
+    assert set(seen) == {"False"}
+
+
+async def test_oc8_a_generation_is_said_to_be_worked_on_once(place: ServiceCluster) -> None:
+    await config(place)
+    wire = place.wire()
+    async with place.running(operator(), transport=wire) as service:
+        await settled(place, service)
+        assert _statuses(wire) == 2, wire.writes
+        await make_available(place, "binder")
+        await settled(place, service)
+        assert _statuses(wire) == 3
+
+
+def _statuses(wire: RecordingTransport) -> int:
+    return sum(write.endswith("/configs/kai-config/status") for write in wire.writes)
+
+
+async def test_oc3_budgets_come_and_go(place: ServiceCluster) -> None:
+    asked = {"replicas": 2, "service": {"podDisruptionBudget": {"enabled": True}}}
+    await config(place, admission=asked, scheduler=asked)
+    await shard(place)
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        for name in ("admission", SCHEDULER):
+            assert await is_there(place, resources.POD_DISRUPTION_BUDGETS, name)
+        await place.client.delete(resources.POD_DISRUPTION_BUDGETS, "admission", NS)
+        await settled(place, service)
+        assert await is_there(place, resources.POD_DISRUPTION_BUDGETS, "admission")
+        await change(place, "admission.replicas", 1)
+        await change(place, "scheduler.service.podDisruptionBudget.enabled", False)
+        await settled(place, service)
+        for name in ("admission", SCHEDULER):
+            assert not await is_there(place, resources.POD_DISRUPTION_BUDGETS, name)
+
+
+async def test_what_others_change_is_put_back_and_what_they_add_is_kept(place: ServiceCluster) -> None:
+    """operations:O-32, O-41, E-23."""
+    await config(place)
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        theirs = {
+            "metadata": {"labels": {"theirs": "1"}},
+            "spec": {
+                "replicas": 5,
+                "template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}},
+            },
+        }
+        await place.client.patch(
+            resources.DEPLOYMENTS, "pod-grouper", theirs, NS, kind=PatchKind.STRATEGIC, field_manager="kubectl"
+        )
+        await settled(place, service)
+        found = await get(place, resources.DEPLOYMENTS, "pod-grouper")
+        assert found["spec"]["replicas"] == 1
+        assert found["metadata"]["labels"]["theirs"] == "1"
+        annotations = found["spec"]["template"]["metadata"]["annotations"]
+        assert annotations == {"kubectl.kubernetes.io/restartedAt": "now"}
+
+
+async def test_a_flag_that_is_not_wanted_any_more_goes(place: ServiceCluster) -> None:
+    """operations:E-15."""
+    await config(place, admission={"blockNvidiaVisibleDevices": True}, global_={})
+    flag = "--block-nvidia-visible-devices=true"
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        assert flag in await args(place, "admission")
+        await change(place, "admission.blockNvidiaVisibleDevices", False)
+        await settled(place, service)
+        assert flag not in await args(place, "admission")
+        await change(place, "global", {"nodeSelector": {"a": "b"}})
+        await settled(place, service)
+        await change(place, "global", None)
+        await settled(place, service)
+        found = await get(place, resources.DEPLOYMENTS, "admission")
+        assert "nodeSelector" not in found["spec"]["template"]["spec"]
+
+
+async def test_oc5_objects_of_another_operator_are_taken_over(place: ServiceCluster) -> None:
+    await place.create(
+        resources.SERVICES,
+        "admission",
+        namespace=NS,
+        spec={"ports": [{"name": "old", "port": 9999}], "selector": {"app": "theirs"}},
+    )
+    container = {"name": "old", "image": "theirs"}
+    await place.create(
+        resources.DEPLOYMENTS,
+        "binder",
+        namespace=NS,
+        spec={
+            "selector": {"matchLabels": {"app": "theirs"}},
+            "template": {"metadata": {"labels": {"app": "theirs"}}, "spec": {"containers": [container]}},
+        },
+    )
+    made = await config(place)
+    async with place.running(operator()):
+        pass
+    service = await get(place, resources.SERVICES, "admission")
+    assert [port["port"] for port in service["spec"]["ports"]] == [443, 8080]
+    assert service["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+    binder = await get(place, resources.DEPLOYMENTS, "binder")
+    assert [each["name"] for each in binder["spec"]["template"]["spec"]["containers"]] == ["binder"]
+
+
+async def test_oc6_what_is_disabled_goes_and_queues_stay(place: ServiceCluster) -> None:
+    """operations:O-15, E-12."""
+    await config(place)
+    await shard(place)
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        assert await is_there(place, resources.DEPLOYMENTS, SCHEDULER)
+        await change(place, "scheduler.service.enabled", False)
+        await change(place, "admission.service.enabled", False)
+        await settled(place, service)
+        assert not await is_there(place, resources.DEPLOYMENTS, SCHEDULER)
+        assert not await is_there(place, resources.MUTATING_WEBHOOKS, "mutating-kai-admission")
+        assert not await is_there(place, resources.SECRETS, "kai-admission-webhook-tls-secret")
+        assert await is_there(place, resources.CUSTOM_RESOURCE_DEFINITIONS, "queues.scheduling.run.ai")
+        await change(place, "scheduler.service.enabled", True)
+        await settled(place, service)
+        assert await is_there(place, resources.DEPLOYMENTS, SCHEDULER)
+
+
+async def test_t113_the_numa_exporter_comes_and_goes_with_the_plugin(place: ServiceCluster) -> None:
+    """gpu:T-113, X-1"""
+    await config(place)
+    await shard(place, plugins={"numa": {"enabled": True}})
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        assert await is_there(place, resources.DAEMON_SETS, "numa-placement-exporter")
+        await change(place, "numaPlacementExporter.service.enabled", False)
+        await settled(place, service)
+        assert not await is_there(place, resources.DAEMON_SETS, "numa-placement-exporter")
+
+
+async def test_objects_of_others_are_not_pruned(place: ServiceCluster) -> None:
+    await place.create(resources.CONFIG_MAPS, "theirs", namespace=NS)
+    stranger = {"apiVersion": "v1", "kind": "Config", "name": "x", "uid": "y", "controller": True}
+    await place.create(resources.CONFIG_MAPS, "owned", namespace=NS, owners=[stranger])
+    await config(place)
+    async with place.running(operator()):
+        pass
+    assert await is_there(place, resources.CONFIG_MAPS, "theirs")
+
+
+async def test_oc7_pull_secrets_of_the_reservation_account_are_kept(place: ServiceCluster) -> None:
+    """operations:O-23."""
+    await config(place)
+    account = {"imagePullSecrets": [{"name": "theirs"}]}
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        await place.client.patch(
+            resources.SERVICE_ACCOUNTS, "kai-resource-reservation", account, names.RESERVATION_NAMESPACE
+        )
+        await settled(place, service)
+        await change(place, "global.additionalImagePullSecrets", ["ours"])
+        await settled(place, service)
+        found = await get(place, resources.SERVICE_ACCOUNTS, "kai-resource-reservation", names.RESERVATION_NAMESPACE)
+        assert sorted(each["name"] for each in found["imagePullSecrets"]) == ["ours", "theirs"]
+
+
+async def test_oc14_the_service_follows_the_leader(place: ServiceCluster) -> None:
+    """operations:O-40, E-13."""
+    await config(place, scheduler={"replicas": 2})
+    await shard(place)
+    container = {"name": "c", "image": "i"}
+
+    async def addresses() -> list[str]:
+        found = await get(place, resources.ENDPOINT_SLICES, f"{SCHEDULER}-leader")
+        return [address for each in found.get("endpoints") or [] for address in each["addresses"]]
+
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        assert await addresses() == []
+        pod = {"containers": [container], "schedulerName": "none"}
+        await place.create(resources.PODS, "pod-a", namespace=NS, labels={"app": SCHEDULER}, spec=pod)
+        await place.create(resources.LEASES, "kai-scheduler", namespace=NS, spec={"holderIdentity": "pod-a_uid"})
+        await settled(place, service)
+        assert await addresses() == []
+        await place.pod_status("pod-a", NS, podIP="10.1.2.3", podIPs=[{"ip": "10.1.2.3"}])
+        await settled(place, service)
+        assert await addresses() == ["10.1.2.3"]
+        await place.client.delete(resources.PODS, "pod-a", NS, grace_s=0)
+        await settled(place, service)
+        assert await addresses() == []
+        await change(place, "scheduler.replicas", 1)
+        await settled(place, service)
+        assert not await is_there(place, resources.ENDPOINT_SLICES, f"{SCHEDULER}-leader")
+        back = await get(place, resources.SERVICES, SCHEDULER)
+        assert back["spec"]["selector"] == {"app": SCHEDULER}
+
+
+async def test_oc18_what_clouds_inject_into_webhooks_is_kept(place: ServiceCluster) -> None:
+    """operations:O-30."""
+    await config(place)
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        found = await get(place, resources.MUTATING_WEBHOOKS, "mutating-kai-admission")
+        (webhook,) = found["webhooks"]
+        extra = {"key": "cloud", "operator": "DoesNotExist"}
+        webhook["namespaceSelector"]["matchExpressions"].append(extra)
+        webhook["timeoutSeconds"] = 5
+        webhook["clientConfig"]["caBundle"] = "Y2E="
+        await place.client.update(resources.MUTATING_WEBHOOKS, found)
+        await settled(place, service)
+        await change(place, "admission.queueLabelSelector", True)
+        await settled(place, service)
+        (after,) = (await get(place, resources.MUTATING_WEBHOOKS, "mutating-kai-admission"))["webhooks"]
+        assert extra in after["namespaceSelector"]["matchExpressions"]
+        assert {"key": "kai.scheduler/queue", "operator": "Exists"} in after["namespaceSelector"]["matchExpressions"]
+        assert after["timeoutSeconds"] == 5
+        assert after["clientConfig"]["caBundle"] == "Y2E="
+
+
+async def test_a_shard_that_cannot_work_is_refused_and_what_runs_goes_on(place: ServiceCluster) -> None:
+    await config(place)
+    await shard(place)
+    await shard(place, "second", partitionLabelValue="second")
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        before = await get(place, resources.DEPLOYMENTS, SCHEDULER)
+        await change_shard(place, "placementStrategy.gpu", "pile")
+        await change_shard(place, "args", {"v": "5"}, "second")
+        await settled(place, service)
+        text = "spec.placementStrategy.gpu: 'pile': expected binpack or spread"
+        found = await conditions(place, resources.SCHEDULING_SHARDS, "default")
+        assert found["Deployed"] == ("False", text)
+        assert (await get(place, resources.DEPLOYMENTS, SCHEDULER))["metadata"]["generation"] == (
+            before["metadata"]["generation"]
+        )
+        assert "--v=5" in await args(place, "kai-scheduler-second")
+        assert await place.wait_for_warning("default", "InvalidConfiguration") == text
+        await change_shard(place, "placementStrategy.cpu", "spread")
+        await settled(place, service)
+        assert (await conditions(place, resources.SCHEDULING_SHARDS, "default"))["Deployed"] == ("False", text)
+
+
+async def test_e19_arguments_that_are_no_flags_are_named_and_left_out(place: ServiceCluster) -> None:
+    """operations:OC-13, OD-3."""
+    await config(place)
+    await shard(place, args={"v": "5", "nonsense": "1"})
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        text = "spec.args.nonsense: the scheduler has no flag --nonsense"
+        found = await conditions(place, resources.SCHEDULING_SHARDS, "default")
+        assert found["ArgsValid"] == ("False", text)
+        assert found["Deployed"][0] == "True"
+        assert await place.wait_for_warning("default", "UnknownArgument") == text
+
+
+async def test_another_namespace_is_refused(place: ServiceCluster) -> None:
+    await config(place, namespace="elsewhere")
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        status, text = (await conditions(place))["Deployed"]
+        assert status == "False"
+        assert text.startswith("spec.namespace: 'elsewhere': this operator deploys to 'kai-scheduler'")
+    assert not await is_there(place, resources.DEPLOYMENTS, "binder")
+
+
+async def test_o1_a_config_of_another_name_is_ignored(place: ServiceCluster) -> None:
+    await place.create(resources.CONFIGS, "other", spec={})
+    await shard(place)
+    wire = place.wire()
+    async with place.running(operator(), transport=wire):
+        pass
+    assert wire.writes == []
+
+
+async def test_oc17_a_prometheus_needs_its_operator(place: ServiceCluster) -> None:
+    """operations:O-46."""
+    await config(place, prometheus={"enabled": True})
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        found = await conditions(place)
+        assert found["DependenciesFulfilled"] == ("False", "\nKAI-prometheus is missing prometheus operator")
+        assert found["Deployed"][0] == "True"
+
+
+async def test_oc2_cdi_follows_the_cluster_policy(place: ServiceCluster) -> None:
+    """operations:O-24, OD-16: also where its kind is installed later."""
+    await config(place)
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        assert '"cdiEnabled":"false"' in _plugins(await args(place, "binder"))
+        await place.ensure(definition(resources.CLUSTER_POLICIES))
+        await place.create(resources.CLUSTER_POLICIES, "policy", spec={"cdi": {"enabled": True, "default": True}})
+        await _wait_for_binder(place, '"cdiEnabled":"true"')
+        await place.client.patch(resources.CLUSTER_POLICIES, "policy", {"spec": {"cdi": {"enabled": False}}})
+        await _wait_for_binder(place, '"cdiEnabled":"false"')
+
+
+async def _wait_for_binder(place: ServiceCluster, text: str) -> None:
+    deployments = place.caches.store(resources.DEPLOYMENTS, dict, namespace=NS)
+    await deployments.wait_until(
+        lambda store: any(
+            text in str(each["spec"]["template"]["spec"]["containers"][0].get("args")) for each in store.values()
+        )
+    )
+
+
+def _plugins(found: list[str]) -> str:
+    return found[found.index("--plugins") + 1]
+
+
+async def test_o25_the_conversion_of_queues_is_removed(place: ServiceCluster) -> None:
+    webhook = {
+        "strategy": "Webhook",
+        "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://localhost:1/convert"}},
+    }
+    name = "queues.scheduling.run.ai"
+    await place.client.patch(resources.CUSTOM_RESOURCE_DEFINITIONS, name, {"spec": {"conversion": webhook}})
+    await config(place)
+    async with place.running(operator()):
+        pass
+    found = await get(place, resources.CUSTOM_RESOURCE_DEFINITIONS, name)
+    assert (found["spec"].get("conversion") or {"strategy": "None"})["strategy"] == "None"
+
+
+@pytest.mark.embedded_only("on the real server the next process may read from a cache that lacks the last write")
+async def test_an_operator_that_dies_after_each_write_is_followed_by_one_that_goes_on(place: ServiceCluster) -> None:
+    """Every write of an installation is once the last one of a process, so every state between two writes is met."""
+    await config(place, scheduler={"replicas": 2})
+    await shard(place)
+    async with place.running(operator()):
+        pass
+    expected = await _everything(place)
+    await _remove_everything(place)
+    writes: list[str] = []
+    while last := await _runs_until_its_first_write(place):
+        writes.append(last)
+        assert len(writes) < 100, writes
+    assert len(writes) > len(expected)
+    assert await _everything(place) == expected
+
+
+class _Dying(RecordingTransport):
+    """The process ends with its first write: nothing gets out after that, and its answer is not seen."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner)
+        self.died = asyncio.Event()
+
+    async def send(self, request: Request) -> Response:
+        if request.method != "GET":
+            if not self.died.is_set():
+                self.died.set()
+                await super().send(request)
+            await asyncio.Event().wait()
+        return await super().send(request)
+
+
+async def _runs_until_its_first_write(place: ServiceCluster) -> str:
+    """Which one, if there was one."""
+    wire = place.wire(_Dying)
+    client = Client(wire)
+    caches = Caches(client)
+    service = operator()(Runtime(client, caches, place.clock))
+    await caches.start()
+    stop = asyncio.Event()
+    task = asyncio.create_task(service.run(stop))
+    settled = asyncio.create_task(place.settled(service))
+    died = asyncio.create_task(wire.died.wait())
+    try:
+        await asyncio.wait((settled, died), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.set()
+        for each in (task, settled, died):
+            each.cancel()
+        await asyncio.gather(task, settled, died, return_exceptions=True)
+        await caches.stop()
+    return wire.writes[0] if wire.writes else ""
+
+
+#: kind -> namespaces
+_MADE = (
+    (resources.SERVICE_ACCOUNTS, (NS, names.RESERVATION_NAMESPACE, names.SCALE_ADJUST_NAMESPACE)),
+    (resources.SECRETS, (NS,)),
+    (resources.CONFIG_MAPS, (NS,)),
+    (resources.SERVICES, (NS,)),
+    (resources.ENDPOINT_SLICES, (NS,)),
+    (resources.DEPLOYMENTS, (NS,)),
+    (resources.MUTATING_WEBHOOKS, ("",)),
+    (resources.VALIDATING_WEBHOOKS, ("",)),
+)
+
+
+async def _made(place: ServiceCluster) -> list[tuple[Resource, Document]]:
+    """What belongs to the Config or a shard."""
+    return [
+        (resource, each)
+        for resource, namespaces in _MADE
+        for namespace in namespaces
+        for each in await place.client.list_raw(resource, namespace=namespace)
+        if each["metadata"].get("ownerReferences")
+    ]
+
+
+async def _everything(place: ServiceCluster) -> list[tuple[str, str, str]]:
+    return sorted(
+        (resource.kind, each["metadata"]["name"], str(each["metadata"].get("annotations")))
+        for resource, each in await _made(place)
+    )
+
+
+async def _remove_everything(place: ServiceCluster) -> None:
+    for resource, each in await _made(place):
+        metadata = each["metadata"]
+        await place.client.delete(resource, metadata["name"], metadata.get("namespace", ""))
+    for kind, name in ((resources.CONFIGS, "kai-config"), (resources.SCHEDULING_SHARDS, "default")):
+        await place.client.patch(kind, name, {"status": None}, subresource="status")
