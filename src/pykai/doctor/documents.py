@@ -1,0 +1,193 @@
+"""The kinds that only the doctor reads, as far as it reads them.
+
+Of the Secret only certificates are decoded: its key is never read.
+"""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from pykai.api.meta import Int64, ObjectMeta, Wire
+
+
+class ContainerImage(Wire):
+    """A container: what runs, and with which flags."""
+
+    name: str = ""
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+
+
+class TemplateSpec(Wire):
+    containers: tuple[ContainerImage, ...] = ()
+    service_account_name: str = ""
+
+
+class PodTemplate(Wire):
+    spec: TemplateSpec = field(default_factory=TemplateSpec)
+
+
+class DeploymentSpec(Wire):
+    replicas: Int64 = 1
+    template: PodTemplate = field(default_factory=PodTemplate)
+
+
+class DeploymentStatus(Wire):
+    available_replicas: Int64 = 0
+
+
+class Deployment(Wire):
+    """A Deployment."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: DeploymentSpec = field(default_factory=DeploymentSpec)
+    status: DeploymentStatus = field(default_factory=DeploymentStatus)
+
+
+class WaitingState(Wire):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Wire):
+    waiting: WaitingState | None = None
+
+
+class ContainerStatus(Wire):
+    name: str = ""
+    image: str = ""
+    state: ContainerState = field(default_factory=ContainerState)
+
+
+class StartingPodStatus(Wire):
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class StartingPod(Wire):
+    """A pod, and why its containers wait."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    status: StartingPodStatus = field(default_factory=StartingPodStatus)
+
+
+class LeaseSpec(Wire):
+    holder_identity: str = ""
+    lease_duration_seconds: Int64 = 0
+    renew_time: str | None = None
+
+
+class Lease(Wire):
+    """A lease."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: LeaseSpec = field(default_factory=LeaseSpec)
+
+
+class ServiceReference(Wire):
+    name: str = ""
+    namespace: str = ""
+
+
+class ClientConfig(Wire):
+    service: ServiceReference | None = None
+    url: str = ""
+    ca_bundle: str = ""
+
+
+class WebhookRule(Wire):
+    api_groups: tuple[str, ...] = ()
+
+
+class Webhook(Wire):
+    name: str = ""
+    failure_policy: str = "Fail"
+    client_config: ClientConfig = field(default_factory=ClientConfig)
+    rules: tuple[WebhookRule, ...] = ()
+
+
+class WebhookRegistration(Wire):
+    """A Mutating- or ValidatingWebhookConfiguration."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    webhooks: tuple[Webhook, ...] = ()
+
+
+class CertificateData(Wire):
+    """The certificates in a Secret: the one that is served, and the authorities; not the key."""
+
+    certificate: str = field(default="", name="tls.crt")
+    authorities: str = field(default="", name="ca.crt")
+
+
+class CertificateSecret(Wire):
+    """A Secret with a certificate."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    data: CertificateData = field(default_factory=CertificateData)
+
+
+class Named(Wire):
+    """An object of which only the existence counts."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+
+
+class EndpointConditions(Wire):
+    #: absent means ready
+    ready: bool | None = None
+
+
+class Endpoint(Wire):
+    conditions: EndpointConditions = field(default_factory=EndpointConditions)
+
+
+class EndpointSlice(Wire):
+    """Addresses behind a Service, which the label `kubernetes.io/service-name` names."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+class ServiceSpec(Wire):
+    type: str = "ClusterIP"
+
+
+class Service(Wire):
+    """A Service."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: ServiceSpec = field(default_factory=ServiceSpec)
+
+
+class Rule(Wire):
+    verbs: tuple[str, ...] = ()
+    api_groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    resource_names: tuple[str, ...] = ()
+
+
+class Role(Wire):
+    """A Role or ClusterRole."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    rules: tuple[Rule, ...] = ()
+
+
+class Subject(Wire):
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class RoleReference(Wire):
+    kind: str = ""
+    name: str = ""
+
+
+class RoleBinding(Wire):
+    """A RoleBinding or ClusterRoleBinding."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    role_ref: RoleReference = field(default_factory=RoleReference)
+    subjects: tuple[Subject, ...] = ()
