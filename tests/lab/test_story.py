@@ -52,6 +52,20 @@ def test_a_job_becomes_a_gang() -> None:
     assert template["spec"]["containers"][0]["resources"]["limits"] == {names.NVIDIA_GPU: 2}
 
 
+def test_a_job_and_its_machine_name_the_gpus_of_a_vendor() -> None:
+    story = parse_story(
+        "machines: [{name: m, gpus: 8, gpuResource: amd.com/gpu, taints: [{key: amd, effect: NoSchedule}]}]\n"
+        + Q
+        + "steps:"
+        " [{at: 1s, jobs: [{name: j, queue: q, gpus: 2, gpuResource: amd.com/gpu, tolerations: [{key: amd}]}]}]"
+    )
+    kind = machine_kind(story.machines[0])
+    assert (kind.gpu_resource, kind.taints) == ("amd.com/gpu", [{"key": "amd", "effect": "NoSchedule"}])
+    spec = job_object(story.steps[0].jobs[0])["spec"]["template"]["spec"]
+    assert spec["containers"][0]["resources"]["limits"] == {"amd.com/gpu": 2}
+    assert spec["tolerations"] == [{"key": "amd"}]
+
+
 def test_an_elastic_job_says_its_minimum() -> None:
     story = parse_story(Q + "steps: [{at: 1s, jobs: [{name: j, queue: q, pods: 4, minimum: 1}]}]")
     assert job_object(story.steps[0].jobs[0])["metadata"]["annotations"][names.BATCH_MIN_MEMBER_ANNOTATION] == "1"
@@ -97,6 +111,31 @@ def test_machines_stand_in_racks_and_zones() -> None:
         ("steps: [{at: 1s, jobs: [{name: j, queue: q, gpus: 1, fraction: 0.5}]}]", "name one of gpus, fraction"),
         ("steps: [{at: 1s, services: [{name: j, queue: q, fraction: 1.5}]}]", "services[0].fraction"),
         ("machines: [{name: m, count: 0}]", "machines[0]"),
+        (
+            "machines: [{name: m, gpuResource: amd.com/gpus}]",
+            "machines[0].gpuResource: expected a resource of GPUs, such as amd.com/gpu, not 'amd.com/gpus'",
+        ),
+        (
+            Q + "steps: [{at: 1s, jobs: [{name: j, queue: q, fraction: 0.5, gpuResource: amd.com/gpu}]}]",
+            "steps[0].jobs[0]: amd.com/gpu cannot be shared, only nvidia.com/gpu",
+        ),
+        ("nodeGroups: [{name: g, machines: []}]", "nodeGroups[0].machines: expected kinds of machines without count"),
+        ("nodeGroups: [{name: g, machines: [{name: m, count: 2}]}]", "nodeGroups[0].machines: expected kinds"),
+        (
+            "nodeGroups: [{name: g, machines: [{name: a}, {name: b}]}]",
+            "nodeGroups[0].machines: a group of cluster-autoscaler has one kind of machine, not 2; make several groups",
+        ),
+        ("nodeGroups: [{name: g, min: 2, max: 1, machines: [{name: m}]}]", "nodeGroups[0]: expected 0 <= min <= max"),
+        ("nodeGroups: [{name: g, provisioner: x, machines: [{name: m}]}]", "expected cluster-autoscaler or karpenter"),
+        ("nodeGroups: [{name: g, boot: soon, machines: [{name: m}]}]", "nodeGroups[0].boot: 'soon' is not a duration"),
+        (
+            "nodeGroups: [{name: g, machines: [{name: m}]}, {name: g, machines: [{name: m}]}]",
+            "nodeGroups[1].name: there are two groups 'g'",
+        ),
+        (
+            "nodeGroups: [{name: g, machines: [{name: m, gpuResource: amd}]}]",
+            "nodeGroups[0].machines[0].gpuResource: expected a resource of GPUs",
+        ),
         ("x: " + "[" * 100_000, "not YAML"),
         (
             "queues: [{name: a, parent: b}]",

@@ -28,12 +28,16 @@ from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.runtime import Runtime, Service, run_services
 from pykai.lab.apiserver.server import ApiServer
+from pykai.lab.autoscaling.service import Autoscaler
 from pykai.lab.machines import machines
 from pykai.lab.machines.options import MachineOptions
 from pykai.lab.machines.podbehaviour import BehaviourDefaults
 from pykai.lab.operators.families import OperatorFamily, definitions, operators
 from pykai.lab.player import Player
-from pykai.lab.story import Story
+from pykai.lab.story import Story, node_group
+from pykai.nodescale.options import NodeScaleOptions
+from pykai.nodescale.service import NodeScaleAdjuster
+from pykai.observe.controllermetrics import ControllerMetrics, process_registry
 from pykai.observe.endpoint import Endpoint
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import make_podgrouper
@@ -43,7 +47,9 @@ from pykai.queues.options import QueuesOptions
 from pykai.queues.service import make_queues
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import make_scheduler
-from pykai.webhooks.admission import pod_mutator, pod_validator
+from pykai.webhooks.admission import gate_mutator, pod_mutator, pod_validator
+from pykai.webhooks.queuegating import GatingRules
+from pykai.webhooks.queuelookups import QueueLookups
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +77,38 @@ class LabOptions:
     endpoint_address: str = ""
 
 
+class QueueGates:
+    """Which queues gate their pods; the server asks before the caches that know it exist."""
+
+    #: the flags that switch the feature on in the scheduler
+    scheduler_flags: Mapping[str, str] = {"queue-admission-gating": "true"}
+
+    def __init__(self) -> None:
+        self.lookups: QueueLookups | None = None
+
+    def is_gated(self, queue: str) -> bool:
+        """Whether new pods of a queue get its gate."""
+        return self.lookups is None or self.lookups.is_gated(queue)
+
+
 class LabCluster:
     """Server, machines and services; created by `start`."""
 
-    def __init__(self, options: LabOptions, server: ApiServer, runtime: Runtime, port: int) -> None:
+    def __init__(
+        self, options: LabOptions, server: ApiServer, runtime: Runtime, port: int, gates: QueueGates | None = None
+    ) -> None:
         self.options = options
         self.server = server
         self.runtime = runtime
         self.port = port
-        registry = CollectorRegistry()
-        flags = read_flags(options.scheduler_flags)
+        registry = runtime.controllers.registry
+        flags = read_flags({**gates.scheduler_flags, **options.scheduler_flags} if gates else options.scheduler_flags)
         self.scheduler = make_scheduler(runtime, flags, registry=registry, endpoints=False)
         self.player = Player(runtime, options.story)
+        #: what makes and deletes nodes, where the story has groups of them
+        self.autoscaler = self._make_autoscaler() if options.story.node_groups else None
+        if gates is not None:
+            gates.lookups = QueueLookups(runtime)
         self.services: list[Service] = [
             self.scheduler,
             make_binder(runtime, BinderOptions(), registry=registry),
@@ -97,17 +123,20 @@ class LabCluster:
             *operators(runtime, options.families),
             self.player,
         ]
+        if self.autoscaler is not None:
+            self.services += [self.autoscaler, NodeScaleAdjuster(runtime, NodeScaleOptions(shared_cache=True))]
         self.endpoint = self._make_endpoint(registry) if options.endpoint_address else None
 
     @classmethod
     async def start(cls, options: LabOptions) -> LabCluster:
         """Open the server, listen, and create the services, which do not run yet."""
         clock = Clock(options.speed)
+        gates = QueueGates() if options.story.gates_queues else None
         server = await ApiServer.open(
             clock=clock,
             data=options.data,
             objects=[*options.objects, *definitions(options.families)],
-            mutators=(pod_mutator(),),
+            mutators=(pod_mutator(), *([gate_mutator(GatingRules(gates.is_gated))] if gates else [])),
             validators=(pod_validator(),),
         )
         try:
@@ -117,10 +146,14 @@ class LabCluster:
             await server.close()
             raise
         client = Client(server.transport())
-        cluster = cls(options, server, Runtime(client, Caches(client), clock), port)
+        runtime = Runtime(client, Caches(client), clock, ControllerMetrics(process_registry()))
+        cluster = cls(options, server, runtime, port, gates)
         if cluster.endpoint is not None:
             await cluster.endpoint.start()
         return cluster
+
+    def _make_autoscaler(self) -> Autoscaler:
+        return Autoscaler(self.runtime, [node_group(entry) for entry in self.options.story.node_groups])
 
     def _make_endpoint(self, registry: CollectorRegistry) -> Endpoint:
         """One endpoint for what `kai run` serves on several addresses: everything here is one process."""

@@ -29,7 +29,7 @@ from pykai.kube.errors import AlreadyExists, KubeError, NotFound
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
-from pykai.lab.machines.nodes import machine_objects
+from pykai.lab.machines.nodes import machine_objects, runtime_class
 from pykai.lab.story import ObjectToDelete, Story, StoryStep, machine_kind, queue_object, step_objects
 
 _LOG = logging.getLogger(__name__)
@@ -120,8 +120,11 @@ class Player:
         await self.jobs.synced.wait()
         await self._deployments.synced.wait()
         now = format_timestamp(int(self._clock.now().timestamp()) * 1_000_000_000)
+        kinds = [machine_kind(entry) for group in self.story.node_groups for entry in group.machines]
         await self._create_all(
             [
+                # The software for GPUs is there before the first node with one comes.
+                *([runtime_class()] if any(kind.gpus for kind in kinds) else []),
                 *machine_objects(map(machine_kind, self.story.machines), now),
                 *(queue_object(entry) for entry in self.story.queues),
                 *self.story.objects,

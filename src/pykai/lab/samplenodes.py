@@ -18,11 +18,13 @@ from prometheus_client import CollectorRegistry
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ConnectionLost, ServerError
 from pykai.kube.flags import OptionError, read_options
+from pykai.kube.http import HttpTransport
 from pykai.kube.resources import NODES
 from pykai.kube.runtime import Runtime, Service
 from pykai.lab.machines import create_nodes, machines
 from pykai.lab.machines.nodes import MachineKind
 from pykai.lab.machines.options import FLAGS, MachineOptions
+from pykai.lab.processes.service import PodProcesses
 from pykai.lab.story import DEFAULT_STORY, ScenarioError, machine_kind, read_story
 
 NONE: Final = "none"
@@ -82,4 +84,15 @@ def sample_nodes(runtime: Runtime, options: MachineOptions) -> list[Service]:
 def from_flags(runtime: Runtime, given: Mapping[str, str], _: CollectorRegistry) -> list[Service]:
     """Machines and their nodes as `kai run machines` starts them; raises `OptionError`."""
     options = read_options(MachineOptions(), FLAGS, given)
-    return [*machines(runtime, options), *sample_nodes(runtime, options)]
+    return [*machines(runtime, options), *_processes(runtime, options), *sample_nodes(runtime, options)]
+
+
+def _processes(runtime: Runtime, options: MachineOptions) -> list[Service]:
+    if not options.processes:
+        return []
+    if not options.process_folder:
+        raise OptionError("--processes needs --process-folder: where should logs and mounted files go?")
+    if not isinstance(runtime.client.transport, HttpTransport):
+        raise OptionError("--processes needs an API server that other processes can reach")
+    server = runtime.client.transport.server
+    return [PodProcesses(runtime, server, options.processes, Path(options.process_folder))]

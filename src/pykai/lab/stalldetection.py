@@ -40,13 +40,15 @@ _LONG_RUNNING_OWNERS: Final = ("ReplicaSet", "StatefulSet", "DaemonSet")
 class StallDetector:
     """Checks after every cycle; see the module."""
 
-    def __init__(self, runtime: Runtime, scheduler: Scheduler, player: Player) -> None:
+    def __init__(self, runtime: Runtime, scheduler: Scheduler, player: Player, *, nodes_may_come: bool = False) -> None:
+        """With `nodes_may_come` an autoscaler may help any pod, so only the time-out holds."""
         self.stalled = asyncio.Event()
         #: a sentence for each Job that will not end
         self.reasons: list[str] = []
         self._clock = runtime.clock
         self._scheduler = scheduler
         self._player = player
+        self._nodes_may_come = nodes_may_come
         self._last_change_s = 0.0
         scheduler.intake.pods.subscribe(self._on_change)
         player.jobs.subscribe(self._on_change)
@@ -70,6 +72,8 @@ class StallDetector:
     def _permanent_reasons(self, plan: Plan, open_jobs: list[str], refused: dict[str, Unscheduled]) -> list[str]:
         """Why each Job waits, if nothing can change any more; else empty."""
         scheduler = self._scheduler
+        if self._nodes_may_come:
+            return []
         if plan.binds or plan.evictions or plan.nominations or plan.stale or not scheduler.loop.plan_holds_until_change:
             return []
         if scheduler.dispatcher.has_binds_in_flight or scheduler.dispatcher.unsettled_gangs:

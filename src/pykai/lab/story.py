@@ -15,6 +15,8 @@
           - {name: chat, queue: serving, replicas: 2, fraction: 0.5}
         delete:
           - {kind: Deployment, name: chat}
+    nodeGroups:                  # nodes that an autoscaler adds and removes
+      - {name: spot, provisioner: karpenter, max: 3, boot: 20s, idle: 60s, machines: [{name: l4, gpus: 2}]}
     repeat: 120s                 # begin again that long after the start; 0s: once
 
 Jobs become batch Jobs (gangs if `minimum` is more than one, elastic if it is less than `pods`), services become
@@ -36,11 +38,15 @@ import yaml
 
 from pykai.api import names
 from pykai.api.duration import DurationError, parse_duration
+from pykai.api.gpuvendors import is_gpu, is_shareable
 from pykai.api.suggestions import did_you_mean
+from pykai.lab.autoscaling.nodegroups import CLUSTER_AUTOSCALER, KARPENTER, PROVISIONERS, NodeGroup
 from pykai.lab.machines.nodes import MachineKind, TopologyLevelLabels
 
 #: the story of `kai up`
 DEFAULT_STORY = Path(__file__).with_name("scenarios") / "lab.yaml"
+#: the story of `kai up --autoscale`
+AUTOSCALE_STORY = DEFAULT_STORY.with_name("autoscale.yaml")
 
 RACK_LABEL = "example.com/rack"
 _NS = 1_000_000_000
@@ -60,11 +66,14 @@ class MachineEntry(_StoryRecord, frozen=True):
     name: str
     count: int = 1
     gpus: int = 0
+    #: whose GPUs they are, by the name of their resource
+    gpu_resource: str = names.NVIDIA_GPU
     model: str = ""
     memory_mib: int = msgspec.field(default=81_559, name="memoryMiB")
     cpu: str = "64"
     memory: str = "512Gi"
     labels: dict[str, str] = {}
+    taints: list[dict[str, str]] = []
     #: nodes per rack and racks per zone; 0: no such labels
     per_rack: int = 0
     racks_per_zone: int = 0
@@ -88,6 +97,21 @@ class QueueEntry(_StoryRecord, frozen=True):
     gpu: ResourceShare = ResourceShare()
     cpu: ResourceShare = ResourceShare(quota=-1)
     memory: ResourceShare = ResourceShare(quota=-1)
+    #: work over quota or limit waits behind a gate, which autoscalers ignore
+    admission_gating: bool = False
+
+
+class NodeGroupEntry(_StoryRecord, frozen=True):
+    """Nodes that come when pods fit nowhere and go when they are empty."""
+
+    name: str
+    #: one kind for cluster-autoscaler; Karpenter takes the smallest that is enough
+    machines: list[MachineEntry]
+    provisioner: str = CLUSTER_AUTOSCALER
+    min: int = 0
+    max: int = 10
+    boot: str = "30s"
+    idle: str = "60s"
 
 
 class WorkEntry(_StoryRecord, frozen=True):
@@ -96,6 +120,8 @@ class WorkEntry(_StoryRecord, frozen=True):
     name: str
     queue: str
     gpus: int = 0
+    #: the resource of these GPUs
+    gpu_resource: str = names.NVIDIA_GPU
     fraction: float = 0
     #: MiB of one GPU
     gpu_memory: int = 0
@@ -104,6 +130,7 @@ class WorkEntry(_StoryRecord, frozen=True):
     priority: str = ""
     namespace: str = "default"
     node_selector: dict[str, str] = {}
+    tolerations: list[dict[str, str]] = []
     annotations: dict[str, str] = {}
 
 
@@ -152,6 +179,7 @@ class Story(_StoryRecord, frozen=True):
 
     title: str = ""
     machines: list[MachineEntry] = []
+    node_groups: list[NodeGroupEntry] = []
     queues: list[QueueEntry] = []
     objects: list[dict[str, Any]] = []
     steps: list[StoryStep] = []
@@ -161,6 +189,14 @@ class Story(_StoryRecord, frozen=True):
     def repeat_s(self) -> float:
         """Cluster seconds between the starts of two rounds, 0 for a single one."""
         return _seconds(self.repeat)
+
+    @property
+    def gates_queues(self) -> bool:
+        """Whether a queue of the story, or an object of it, gates its pods."""
+        documents = [*self.objects, *(each for step in self.steps for each in step.apply)]
+        specs = [each.get("spec") for each in documents if each.get("kind") == "Queue"]
+        gated_objects = any(isinstance(spec, dict) and spec.get("admissionGating") for spec in specs)
+        return gated_objects or any(queue.admission_gating for queue in self.queues)
 
 
 def read_story(path: Path) -> Story:
@@ -204,6 +240,8 @@ def _check(story: Story, source: str) -> None:
                 raise ScenarioError(f"{source}: {where}: name one of gpus, fraction and gpuMemory, not several")
             if not 0 <= work.fraction < 1:
                 raise ScenarioError(f"{source}: {where}.fraction: expected less than 1, not {work.fraction}")
+    _check_resources(story, source)
+    _check_node_groups(story, source)
     for where, text in durations:
         try:
             parse_duration(text)
@@ -213,6 +251,52 @@ def _check(story: Story, source: str) -> None:
         if machines.count < 1 or machines.gpus < 0:
             raise ScenarioError(f"{source}: machines[{number}]: count must be at least 1 and gpus at least 0")
     _check_queues(story, source)
+
+
+def _check_resources(story: Story, source: str) -> None:
+    """Names of GPUs are GPUs, and those of shares can be shared."""
+    entries: list[tuple[str, MachineEntry | WorkEntry]] = [
+        *((f"machines[{number}]", machine) for number, machine in enumerate(story.machines)),
+        *(
+            (f"nodeGroups[{row}].machines[{number}]", machine)
+            for row, group in enumerate(story.node_groups)
+            for number, machine in enumerate(group.machines)
+        ),
+        *(each for at, step in enumerate(story.steps) for each in _work_entries(at, step)),
+    ]
+    for where, entry in entries:
+        if not is_gpu(entry.gpu_resource):
+            text = f"expected a resource of GPUs, such as {names.AMD_GPU}, not {entry.gpu_resource!r}"
+            raise ScenarioError(f"{source}: {where}.gpuResource: {text}")
+        shares = isinstance(entry, WorkEntry) and (entry.fraction > 0 or entry.gpu_memory > 0)
+        if shares and not is_shareable(entry.gpu_resource):
+            text = f"{entry.gpu_resource} cannot be shared, only {names.NVIDIA_GPU}"
+            raise ScenarioError(f"{source}: {where}: {text}; ask for whole GPUs with `gpus`")
+
+
+def _check_node_groups(story: Story, source: str) -> None:
+    """What no autoscaler could be asked for."""
+    seen: set[str] = set()
+    for row, group in enumerate(story.node_groups):
+        where = f"{source}: nodeGroups[{row}]"
+        if group.name in seen:
+            raise ScenarioError(f"{where}.name: there are two groups {group.name!r}; give one another name")
+        seen.add(group.name)
+        if group.provisioner not in PROVISIONERS:
+            listed = " or ".join(PROVISIONERS)
+            raise ScenarioError(f"{where}.provisioner: expected {listed}, not {group.provisioner!r}")
+        if not 0 <= group.min <= group.max:
+            raise ScenarioError(f"{where}: expected 0 <= min <= max, not min {group.min} and max {group.max}")
+        if not group.machines or any(machine.count != 1 for machine in group.machines):
+            raise ScenarioError(f"{where}.machines: expected kinds of machines without count; max says how many come")
+        if group.provisioner == CLUSTER_AUTOSCALER and len(group.machines) > 1:
+            text = f"a group of {CLUSTER_AUTOSCALER} has one kind of machine, not {len(group.machines)}"
+            raise ScenarioError(f"{where}.machines: {text}; make several groups, or take {KARPENTER}")
+        for field in ("boot", "idle"):
+            try:
+                parse_duration(getattr(group, field))
+            except DurationError as error:
+                raise ScenarioError(f"{where}.{field}: {error}") from error
 
 
 def _check_queues(story: Story, source: str) -> None:
@@ -258,12 +342,27 @@ def machine_kind(entry: MachineEntry) -> MachineKind:
         count=entry.count,
         name=f"{entry.name}-{{}}" if entry.count > 1 else entry.name,
         gpus=entry.gpus,
+        gpu_resource=entry.gpu_resource,
         gpu_product=entry.model,
         gpu_memory_mib=entry.memory_mib,
         cpu=entry.cpu,
         memory=entry.memory,
         labels=entry.labels,
         levels=levels,
+        taints=entry.taints,
+    )
+
+
+def node_group(entry: NodeGroupEntry) -> NodeGroup:
+    """The entry as the autoscaler's type."""
+    return NodeGroup(
+        name=entry.name,
+        machines=[machine_kind(each) for each in entry.machines],
+        provisioner=PROVISIONERS[entry.provisioner],
+        least=entry.min,
+        most=entry.max,
+        boot_s=_seconds(entry.boot),
+        idle_s=_seconds(entry.idle),
     )
 
 
@@ -281,6 +380,8 @@ def queue_object(entry: QueueEntry) -> dict[str, Any]:
         spec["displayName"] = entry.display_name
     if entry.priority is not None:
         spec["priority"] = entry.priority
+    if entry.admission_gating:
+        spec["admissionGating"] = True
     return {
         "apiVersion": f"{names.SCHEDULING_GROUP}/v2",
         "kind": "Queue",
@@ -348,7 +449,7 @@ def _template(entry: WorkEntry, annotations: dict[str, str], restart: str) -> di
     requests = {"cpu": entry.cpu, "memory": entry.memory}
     resources: dict[str, Any] = {"requests": requests}
     if entry.gpus:
-        resources["limits"] = {names.NVIDIA_GPU: entry.gpus}
+        resources["limits"] = {entry.gpu_resource: entry.gpus}
     if entry.fraction:
         annotations[names.GPU_FRACTION_ANNOTATION] = f"{entry.fraction:g}"
     if entry.gpu_memory:
@@ -361,4 +462,6 @@ def _template(entry: WorkEntry, annotations: dict[str, str], restart: str) -> di
     }
     if entry.node_selector:
         spec["nodeSelector"] = entry.node_selector
+    if entry.tolerations:
+        spec["tolerations"] = entry.tolerations
     return {"metadata": {"labels": {names.QUEUE_LABEL: entry.queue}, "annotations": annotations}, "spec": spec}

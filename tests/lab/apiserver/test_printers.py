@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pykai.api.crds import custom_resource_definitions
 from pykai.lab.apiserver.printers.tables import column_definitions, json_path, make_table
 from pykai.lab.apiserver.printers.workloads import human_duration, pod_status
 
@@ -417,3 +418,38 @@ def test_an_object_of_a_strange_shape_does_not_stop_the_others() -> None:
     rows = make_table("Pod", "", [strange, pod("Running", RUNNING)], now=NOW)["rows"]
     assert rows[0]["cells"][:2] == ["strange", "<unknown>"]
     assert rows[1]["cells"][2] == "Running"
+
+
+def test_our_kinds_show_what_their_users_look_for() -> None:
+    """queues:Q-12."""
+    queue = obj(
+        spec={"parentQueue": "research", "resources": {"gpu": {"quota": 8}}},
+        status={"allocated": {"nvidia.com/gpu": "3"}, "requested": {"nvidia.com/gpu": "9", "cpu": "4"}},
+    )
+    shown = cells_of("Queue", queue)
+    assert (shown["Parent"], shown["GPU-Quota"]) == ("research", "8")
+    assert (shown["GPU-Allocated"], shown["GPU-Requested"], shown["Age"]) == ("3", "9", "5m")
+    assert "Requested" not in shown
+    assert "cpu" in cells_of("Queue", queue, wide=True)["Requested"]
+    group = obj(
+        spec={"queue": "vision", "minMember": 4},
+        status={
+            "conditions": [{"type": "Ready", "status": "True"}, {"type": "Scheduled", "status": "False"}],
+            "schedulingConditions": [{"reasons": [{"reason": "OverLimit"}]}],
+        },
+    )
+    shown = cells_of("PodGroup", group)
+    assert (shown["Queue"], shown["Minimum"], shown["Reason"]) == ("vision", 4, "OverLimit")
+    assert (shown["Ready"], shown["Scheduled"], shown["Running"]) == ("True", "False", None)
+    levels = {"levels": [{"nodeLabel": "zone"}, {"nodeLabel": "rack"}]}
+    assert cells_of("Topology", obj(spec=levels))["Coarsest"] == "zone"
+    assert "rack" in cells_of("Topology", obj(spec=levels), wide=True)["Levels"]
+
+
+def cells_of(kind: str, item: dict[str, Any], *, wide: bool = False) -> dict[str, Any]:
+    """Column -> cell, by the columns of the definition."""
+    (definition,) = (each for each in custom_resource_definitions() if each["spec"]["names"]["kind"] == kind)
+    columns = definition["spec"]["versions"][0]["additionalPrinterColumns"]
+    made = make_table(kind, definition["spec"]["group"], [item], columns=columns, now=NOW)
+    cells = zip(made["columnDefinitions"], made["rows"][0]["cells"], strict=True)
+    return {column["name"]: cell for column, cell in cells if wide or not column["priority"]}

@@ -245,6 +245,23 @@ def test_nodes_carry_gpus_topology_and_health() -> None:
     assert nodes[0]["spec"]["taints"] == [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
 
 
+@pytest.mark.parametrize(
+    ("resource", "labels"),
+    [
+        ("amd.com/gpu", {"amd.com/gpu.product-name": "MI300X", "beta.amd.com/gpu.vram.192G": "8"}),
+        ("gpu.intel.com/i915", {"gpu.intel.com/product": "MI300X", "gpu.intel.com/memory.max": str(8 * 192 << 30)}),
+        ("gpu.intel.com/xe", {"gpu.intel.com/product": "MI300X", "gpu.intel.com/memory.max": str(8 * 192 << 30)}),
+        ("example.com/gpu", {}),
+    ],
+)
+def test_gpus_of_other_vendors_come_with_their_labels(resource: str, labels: dict[str, str]) -> None:
+    kind = MachineKind(gpus=8, gpu_resource=resource, gpu_product="MI300X", gpu_memory_mib=192 << 10)
+    (node,) = node_objects(kind, NOW)
+    assert node["status"]["allocatable"][resource] == "8"
+    assert {key: value for key, value in node["metadata"]["labels"].items() if "gpu" in key} == labels
+    assert not [name for name in node["status"]["allocatable"] if name.startswith("nvidia")]
+
+
 def test_one_machine_keeps_its_name_and_several_are_numbered() -> None:
     assert [n["metadata"]["name"] for n in node_objects(MachineKind(name="solo"), NOW)] == ["solo"]
     assert [n["metadata"]["name"] for n in node_objects(MachineKind(name="duo", count=2), NOW)] == ["duo-0", "duo-1"]

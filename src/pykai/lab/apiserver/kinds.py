@@ -172,6 +172,8 @@ _BUILTIN_KINDS: Final = (
         selectable_fields=("status.replicas",),
     ),
     _kind("apps", "statefulsets", "StatefulSet", short_names=("sts",), categories=("all",), status=True, scale=_SCALE),
+    _kind("apps", "daemonsets", "DaemonSet", short_names=("ds",), categories=("all",), status=True),
+    _kind("discovery.k8s.io", "endpointslices", "EndpointSlice"),
     _kind("apps", "controllerrevisions", "ControllerRevision", generation=False),
     _kind("batch", "jobs", "Job", categories=("all",), status=True, selectable_fields=("status.successful",)),
     _kind("batch", "cronjobs", "CronJob", short_names=("cj",), categories=("all",), status=True),

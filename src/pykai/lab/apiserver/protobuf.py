@@ -16,10 +16,11 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from pykai.api.duration import format_go_duration
+from pykai.api.protobufwire import BYTES, FIXED64, VARINT, packed_varints, signed, utf8, wire_fields
 from pykai.api.timestamp import TimestampError, format_timestamp
 from pykai.lab.apiserver.schema.model import SchemaNode
 from pykai.lab.apiserver.schema.table import builtin_schema, struct_schema
@@ -28,11 +29,7 @@ MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\x00"
 #: Options that exist in every group.
 _OPTIONS: Final = ("DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions")
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_DEPTH: Final = 100
-
-#: number, wire type, and the value: an int of a varint or a fixed one, the bytes of the others
-WireField = tuple[int, int, Any]
 
 
 def decode(body: bytes) -> dict[str, Any]:
@@ -41,14 +38,14 @@ def decode(body: bytes) -> dict[str, Any]:
         raise ValueError("the body is not Kubernetes protobuf: it does not start with k8s\\0")
     api_version = kind = ""
     raw = b""
-    for number, wire, value in _wire_fields(body[len(_MAGIC) :]):
-        if number == 1 and wire == _BYTES:
-            for inner, inner_wire, text in _wire_fields(value):
-                if inner == 1 and inner_wire == _BYTES:
-                    api_version = _text(text)
-                elif inner == 2 and inner_wire == _BYTES:
-                    kind = _text(text)
-        elif number == 2 and wire == _BYTES:
+    for number, wire, value in wire_fields(body[len(_MAGIC) :]):
+        if number == 1 and wire == BYTES:
+            for inner, inner_wire, text in wire_fields(value):
+                if inner == 1 and inner_wire == BYTES:
+                    api_version = utf8(text)
+                elif inner == 2 and inner_wire == BYTES:
+                    kind = utf8(text)
+        elif number == 2 and wire == BYTES:
             raw = value
     group, _, version = api_version.rpartition("/")
     schema = struct_schema(f"meta.v1.{kind}") if kind in _OPTIONS else builtin_schema(group, version, kind)
@@ -61,21 +58,21 @@ def _decode_message(schema: SchemaNode, body: bytes, depth: int) -> dict[str, An
     if depth > _MAX_DEPTH:
         raise ValueError("the protobuf body is nested too deep")
     fields: dict[str, Any] = {}
-    for number, wire, value in _wire_fields(body):
+    for number, wire, value in wire_fields(body):
         known = schema.numbers.get(number)
         if known is None:
             continue
         name, zero_means_absent = known
         if not name:
-            _expect(wire, _BYTES, schema, number)
+            _expect(wire, BYTES, schema, number)
             fields.update(_decode_message(schema.inline[number], value, depth + 1))
             continue
         child = schema.fields[name]
         if child.type == "list":
-            _expect(wire, (_BYTES, _VARINT, _FIXED64), schema, number)
+            _expect(wire, (BYTES, VARINT, FIXED64), schema, number)
             fields.setdefault(name, []).extend(_elements(child, wire, value, depth))
         elif child.type == "object" and child.values is not None:
-            _expect(wire, _BYTES, schema, number)
+            _expect(wire, BYTES, schema, number)
             key, inner = _map_entry(child.values, value, depth)
             fields.setdefault(name, {})[key] = inner
         else:
@@ -92,23 +89,18 @@ def _decode_message(schema: SchemaNode, body: bytes, depth: int) -> dict[str, An
 def _elements(schema: SchemaNode, wire: int, value: Any, depth: int) -> list[Any]:
     items = schema.items
     assert items is not None  # lists of the table have items
-    if wire == _BYTES and items.type in ("integer", "boolean"):
+    if wire == BYTES and items.type in ("integer", "boolean"):
         # Packed: many numbers in one entry.
-        packed = []
-        at = 0
-        while at < len(value):
-            number, at = _varint(value, at)
-            packed.append(_single(items, _VARINT, number, depth))
-        return packed
+        return [_single(items, VARINT, number, depth) for number in packed_varints(value)]
     return [_single(items, wire, value, depth)]
 
 
 def _map_entry(values: SchemaNode, body: bytes, depth: int) -> tuple[str, Any]:
     key = ""
     inner: Any = _zero(values)
-    for number, wire, value in _wire_fields(body):
-        if number == 1 and wire == _BYTES:
-            key = _text(value)
+    for number, wire, value in wire_fields(body):
+        if number == 1 and wire == BYTES:
+            key = utf8(value)
         elif number == 2:
             inner = _single(values, wire, value, depth)
     return key, inner
@@ -123,27 +115,27 @@ def _zero(schema: SchemaNode) -> Any:
 def _single(schema: SchemaNode, wire: int, value: Any, depth: int) -> Any:
     """One value: a scalar, a struct, or a list in its own message."""
     if schema.type == "object":
-        _expect(wire, _BYTES, schema, 0)
+        _expect(wire, BYTES, schema, 0)
         return _decode_message(schema, value, depth + 1)
     if schema.type == "boolean":
-        _expect(wire, _VARINT, schema, 0)
+        _expect(wire, VARINT, schema, 0)
         return bool(value)
     if schema.type == "integer":
-        _expect(wire, _VARINT, schema, 0)
-        return _signed(value)
+        _expect(wire, VARINT, schema, 0)
+        return signed(value)
     if schema.type == "number":
-        _expect(wire, _FIXED64, schema, 0)
+        _expect(wire, FIXED64, schema, 0)
         number = struct.unpack("<d", value)[0]
         return int(number) if number.is_integer() else number
-    _expect(wire, _BYTES, schema, 0)
+    _expect(wire, BYTES, schema, 0)
     if schema.type == "list":
         return (
-            [_single(schema.items, inner_wire, inner, depth + 1) for _, inner_wire, inner in _wire_fields(value)]
+            [_single(schema.items, inner_wire, inner, depth + 1) for _, inner_wire, inner in wire_fields(value)]
             if (schema.items is not None)
             else []
         )
     if not schema.format:
-        return _text(value) if schema.type == "string" else _decode_raw(value)
+        return utf8(value) if schema.type == "string" else _decode_raw(value)
     return _DECODERS[schema.format](value)
 
 
@@ -161,19 +153,19 @@ def _decode_raw(body: bytes) -> Any:
 
 
 def _quantity(body: bytes) -> str:
-    return _text(_first_bytes_field(body, 1)) or "0"
+    return utf8(_first_bytes_field(body, 1)) or "0"
 
 
 def _int_or_string(body: bytes) -> int | str:
     kind = number = 0
     text = ""
-    for field, wire, value in _wire_fields(body):
-        if field == 1 and wire == _VARINT:
+    for field, wire, value in wire_fields(body):
+        if field == 1 and wire == VARINT:
             kind = value
-        elif field == 2 and wire == _VARINT:
-            number = _signed(value)
-        elif field == 3 and wire == _BYTES:
-            text = _text(value)
+        elif field == 2 and wire == VARINT:
+            number = signed(value)
+        elif field == 3 and wire == BYTES:
+            text = utf8(value)
     return text if kind else number
 
 
@@ -181,12 +173,12 @@ def _seconds_and_nanos(body: bytes) -> tuple[int, int] | None:
     if not body:
         return None
     seconds = nanos = 0
-    for field, wire, value in _wire_fields(body):
-        if wire == _VARINT:
+    for field, wire, value in wire_fields(body):
+        if wire == VARINT:
             if field == 1:
-                seconds = _signed(value)
+                seconds = signed(value)
             elif field == 2:
-                nanos = _signed(value)
+                nanos = signed(value)
     return seconds, nanos
 
 
@@ -210,9 +202,9 @@ def _formatted(seconds: int) -> str:
 
 
 def _duration(body: bytes) -> str:
-    for field, wire, value in _wire_fields(body):
-        if field == 1 and wire == _VARINT:
-            return format_go_duration(_signed(value))
+    for field, wire, value in wire_fields(body):
+        if field == 1 and wire == VARINT:
+            return format_go_duration(signed(value))
     return "0s"
 
 
@@ -224,31 +216,31 @@ def _decode_json_schema(body: bytes) -> Any:
 
 def _schema_or_array(body: bytes) -> Any:
     schemas = []
-    for field, wire, value in _wire_fields(body):
-        if wire == _BYTES and field == 1:
+    for field, wire, value in wire_fields(body):
+        if wire == BYTES and field == 1:
             return _decode_json_schema(value)
-        if wire == _BYTES and field == 2:
+        if wire == BYTES and field == 2:
             schemas.append(_decode_json_schema(value))
     return schemas
 
 
 def _schema_or_boolean(body: bytes) -> Any:
     allows = False
-    for field, wire, value in _wire_fields(body):
-        if field == 2 and wire == _BYTES:
+    for field, wire, value in wire_fields(body):
+        if field == 2 and wire == BYTES:
             return _decode_json_schema(value)
-        if field == 1 and wire == _VARINT:
+        if field == 1 and wire == VARINT:
             allows = bool(value)
     return allows
 
 
 def _schema_or_strings(body: bytes) -> Any:
     names = []
-    for field, wire, value in _wire_fields(body):
-        if wire == _BYTES and field == 1:
+    for field, wire, value in wire_fields(body):
+        if wire == BYTES and field == 1:
             return _decode_json_schema(value)
-        if wire == _BYTES and field == 2:
-            names.append(_text(value))
+        if wire == BYTES and field == 2:
+            names.append(utf8(value))
     return names
 
 
@@ -266,60 +258,11 @@ _DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {
 
 
 def _first_bytes_field(body: bytes, number: int) -> bytes:
-    for field, wire, value in _wire_fields(body):
-        if field == number and wire == _BYTES:
+    for field, wire, value in wire_fields(body):
+        if field == number and wire == BYTES:
             field_value: bytes = value
             return field_value
     return b""
-
-
-def _wire_fields(body: bytes) -> Iterator[WireField]:
-    """The entries of a message."""
-    at = 0
-    end = len(body)
-    while at < end:
-        tag, at = _varint(body, at)
-        number, wire = tag >> 3, tag & 7
-        value: Any
-        if wire == _VARINT:
-            value, at = _varint(body, at)
-        elif wire == _BYTES:
-            length, at = _varint(body, at)
-            value, at = body[at : at + length], at + length
-        elif wire == _FIXED64:
-            value, at = body[at : at + 8], at + 8
-        elif wire == _FIXED32:
-            value, at = body[at : at + 4], at + 4
-        else:
-            raise ValueError(f"the protobuf body has an entry of the unknown wire type {wire}")
-        if at > end or number == 0:
-            raise ValueError("the protobuf body is cut short or damaged")
-        yield number, wire, value
-
-
-def _varint(body: bytes, at: int) -> tuple[int, int]:
-    result = shift = 0
-    while True:
-        if at >= len(body) or shift > 63:
-            raise ValueError("the protobuf body is cut short or damaged")
-        byte = body[at]
-        at += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return result, at
-        shift += 7
-
-
-def _signed(number: int) -> int:
-    number &= (1 << 64) - 1
-    return number - (1 << 64) if number >= 1 << 63 else number
-
-
-def _text(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise ValueError("the protobuf body holds a text that is not UTF-8") from None
 
 
 def _expect(wire: int, expected: int | tuple[int, ...], schema: SchemaNode, number: int) -> None:

@@ -35,7 +35,8 @@ _RESOURCES = {resource.kind: resource for resource in (NODES, RUNTIME_CLASSES, R
 def machines(runtime: Runtime, options: MachineOptions | None = None) -> list[Service]:
     """The services of a simulated cluster; create them before the caches start, so that all watches start together."""
     options = options or MachineOptions()
-    services: list[Service] = [Kubelets(runtime, options.behaviour, all_nodes=options.all_nodes)]
+    kubelets = Kubelets(runtime, options.behaviour, all_nodes=options.all_nodes, without=options.processes)
+    services: list[Service] = [kubelets]
     if options.controllers:
         for controller in (
             jobs,

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from pykai.api import names
+from pykai.api.gpuvendors import is_gpu
 
 #: Devices of a kind beyond this number get no identities.
 MAX_DEVICES = 1024
@@ -25,7 +26,7 @@ MAX_DEVICES = 1024
 
 def is_device(resource: str) -> bool:
     """Whether units of this resource have identities."""
-    return resource.endswith(names.GPU_SUFFIX) or resource.startswith(names.MIG_PREFIX)
+    return is_gpu(resource) or resource.startswith(names.MIG_PREFIX)
 
 
 @lru_cache(maxsize=1 << 15)

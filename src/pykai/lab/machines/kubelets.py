@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,13 +99,19 @@ class Kubelets:
     name = "machines"
 
     def __init__(
-        self, runtime: Runtime, behaviour_defaults: BehaviourDefaults | None = None, *, all_nodes: bool = True
+        self,
+        runtime: Runtime,
+        behaviour_defaults: BehaviourDefaults | None = None,
+        *,
+        all_nodes: bool = True,
+        without: Collection[str] = (),
     ) -> None:
-        """`all_nodes`: every node is simulated, not only labelled ones."""
+        """`all_nodes`: every node is simulated, not only labelled ones; `without`: namespaces whose pods others run."""
         self._client = runtime.client
         self._clock = runtime.clock
         self._behaviour_defaults = behaviour_defaults or BehaviourDefaults()
         self._all_nodes = all_nodes
+        self._without = frozenset(without)
         self._nodes: Store[Node] = runtime.caches.store(NODES, Node)
         self._pods: Store[MachinePod] = runtime.caches.store(PODS, MachinePod)
         self._config_maps: Store[ConfigMap] = runtime.caches.store(CONFIG_MAPS, ConfigMap, metadata_only=True)
@@ -203,6 +210,8 @@ class Kubelets:
 
     def _track_pod(self, pod: MachinePod) -> None:
         """A pod was bound to its machine, or was there before this process."""
+        if pod.metadata.namespace in self._without:
+            return
         key, uid = _key(pod), pod.metadata.uid
         machine = self._machines.get(pod.spec.node_name)
         tracked = self._tracked_pods.get(key)

@@ -1,7 +1,7 @@
 """Machines as objects: nodes with GPUs, and what their drivers publish.
 
 `node_objects` makes Node objects from a `MachineKind`; a lab (`machine_objects`) is a list of kinds. GPUs appear as a
-real cluster shows them: an extended resource with labels for count, memory and product, MIG profiles as resources of
+real cluster shows them: an extended resource with the labels of its vendor, MIG profiles as resources of
 their own, or, with `dra`, devices in a ResourceSlice under a DeviceClass. Labels say where machines stand, one per
 level: `levels` names them from the outside in, with the number of machines in a domain.
 
@@ -11,11 +11,13 @@ Nodes are Ready from the start and stay so: heartbeats would only cost writes.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from pykai.api import names
+from pykai.api.gpuvendors import AMD, NVIDIA, vendor_of
 from pykai.api.unstructured import JsonObject
 from pykai.lab.machines.devices import device_id
 
@@ -37,6 +39,8 @@ class MachineKind:
     #: `{}` is replaced by the number of the machine, from 0; without it `-<number>` is added to several
     name: str = "node-{}"
     gpus: int = 0
+    #: what the device plugin calls them
+    gpu_resource: str = names.NVIDIA_GPU
     gpu_product: str = "NVIDIA-H100-80GB-HBM3"
     gpu_memory_mib: int = 81559
     cpu: str = "128"
@@ -144,15 +148,13 @@ def _node(kind: MachineKind, number: int, now: str) -> JsonObject:
         names.PODS: str(kind.pods),
     }
     if kind.gpus:
-        labels[names.GPU_COUNT_NODE_LABEL] = str(kind.gpus)
-        labels[names.GPU_MEMORY_NODE_LABEL] = str(kind.gpu_memory_mib)
-        labels[names.GPU_PRODUCT_NODE_LABEL] = kind.gpu_product
+        labels |= _gpu_labels(kind)
         if kind.mig:
             labels[names.MIG_ENABLED_NODE_LABEL] = "true"
             labels[names.MIG_STRATEGY_NODE_LABEL] = names.MIG_STRATEGY_MIXED
             resources |= {f"{names.MIG_PREFIX}{profile}": str(count) for profile, count in kind.mig.items()}
         if not kind.dra:
-            resources[names.NVIDIA_GPU] = str(0 if kind.mig else kind.gpus)
+            resources[kind.gpu_resource] = str(0 if kind.mig else kind.gpus)
     labels |= kind.labels
     spec: JsonObject = {"providerID": f"simulated://{name}"}
     if kind.taints:
@@ -184,6 +186,20 @@ def _node(kind: MachineKind, number: int, now: str) -> JsonObject:
             },
         },
     }
+
+
+def _gpu_labels(kind: MachineKind) -> dict[str, str]:
+    """What the software of the vendor says of the GPUs of a node."""
+    vendor = vendor_of(kind.gpu_resource)
+    if vendor is None:
+        return {}
+    labels = {vendor.product_label: re.sub(r"[^A-Za-z0-9_.-]+", "-", kind.gpu_product)}
+    if vendor is NVIDIA:
+        return labels | {vendor.memory_label: str(kind.gpu_memory_mib), names.GPU_COUNT_NODE_LABEL: str(kind.gpus)}
+    if vendor is AMD:
+        # The amount stands in the key, the number of such GPUs in the value.
+        return labels | {f"{vendor.memory_label}.{round(kind.gpu_memory_mib / 1024)}G": str(kind.gpus)}
+    return labels | {vendor.memory_label: str(kind.gpu_memory_mib * kind.gpus << 20)}
 
 
 def _slice(kind: MachineKind, node: str) -> JsonObject:

@@ -22,6 +22,14 @@ class MachineOptions:
     default_scheduler: bool = True
     #: which nodes to create: a story's file for its machines, "none", or "" for those of the lab in an empty cluster
     nodes: str = ""
+    #: the pods of these namespaces run as processes of this machine
+    processes: tuple[str, ...] = ()
+    #: where their logs and files are
+    process_folder: str = ""
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
 
 
 FLAGS: Final[tuple[Flag, ...]] = (
@@ -66,5 +74,19 @@ FLAGS: Final[tuple[Flag, ...]] = (
         read_text,
         "nodes to create: a story's file for its machines, or none; those of the lab without it",
         field="nodes",
+    ),
+    Flag(
+        "processes",
+        "",
+        _names,
+        "namespaces, separated by commas, whose pods run as processes of this machine; they may start only `kai`",
+        field="processes",
+    ),
+    Flag(
+        "process-folder",
+        "",
+        read_text,
+        "folder of those processes: logs, mounted files, and the socket of their network",
+        field="process_folder",
     ),
 )

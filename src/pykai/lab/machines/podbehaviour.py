@@ -59,6 +59,9 @@ class PodBehaviour:
 def behaviour_of(pod: MachinePod, defaults: BehaviourDefaults) -> PodBehaviour:
     """The behaviour of this pod."""
     start_s = defaults.reservation_start_s if is_reservation(pod) else defaults.start_s
+    if _is_scaling_pod(pod):
+        # Its program only ends.
+        return PodBehaviour(start_s, 0.0, 0, defaults.stop_s)
     run_s = None if pod.spec.restart_policy == "Always" else _sleep_duration_s(pod, defaults.run_s)
     annotations = pod.metadata.annotations
     if declared_annotations(pod) == _NONE_DECLARED:
@@ -91,6 +94,13 @@ def is_reservation(pod: MachinePod) -> bool:
     """Whether the pod holds a GPU for pods that share it."""
     meta = pod.metadata
     return bool(_RULE.group_held_by(meta.namespace, meta.name, meta.labels, pod.spec.node_name))
+
+
+def _is_scaling_pod(pod: MachinePod) -> bool:
+    """Whether the pod asks for a node on behalf of another (gpu:SA-8)."""
+    metadata = pod.metadata
+    in_namespace = metadata.namespace == names.SCALE_ADJUST_NAMESPACE
+    return in_namespace and metadata.labels.get(names.APP_LABEL) == names.SCALING_POD_APP
 
 
 _BEHAVIOUR_ANNOTATIONS = (

@@ -127,7 +127,8 @@ def _format_cell(values: list[Any], kind: str, now: float) -> Any:
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
     if kind == "boolean":
         return value if isinstance(value, bool) else None
-    return ",".join(map(_text, values))
+    # A column shows the first of several values, as in Kubernetes.
+    return _text(value)
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,1 @@
+"""Simulated autoscalers: nodes that come for unschedulable pods, and go when idle (docs/autoscaling.md)."""
