@@ -18,13 +18,13 @@ from pykai.core.model.status import TaskStatus
 from pykai.scheduler.dispatch.bindrequests import assumed_request
 
 
-def node(name: str, gpus: int) -> Node:
+def node(name: str, gpus: int, resource: str = names.NVIDIA_GPU) -> Node:
     found = decode_object(
         {
             "kind": "Node",
             "apiVersion": "v1",
             "metadata": {"name": name},
-            "status": {"allocatable": {names.NVIDIA_GPU: gpus}},
+            "status": {"allocatable": {resource: gpus}},
         }
     )
     assert isinstance(found, Node)
@@ -44,7 +44,7 @@ def pod(name: str, **settings: Any) -> Pod:
         metadata["annotations"][names.GPU_FRACTION_ANNOTATION] = "0.5"
     if settings.get("leaving"):
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    limits = {names.NVIDIA_GPU: settings["gpus"]} if "gpus" in settings else {}
+    limits = {settings.get("resource", names.NVIDIA_GPU): settings["gpus"]} if "gpus" in settings else {}
     found = decode_object(
         {
             "kind": "Pod",
@@ -105,6 +105,12 @@ def drawn(view: ClusterView, **settings: Any) -> str:
     console = Console(width=120, record=True, force_terminal=False, color_system=None)
     console.print(draw(view, **settings))
     return console.export_text()
+
+
+def test_gpus_of_every_vendor_are_shown() -> None:
+    for resource in ("amd.com/gpu", "gpu.intel.com/xe"):
+        running = pod("p", node="n", gpus=1, resource=resource, group="g")
+        assert view_of(node("n", 2, resource), running, group("g", "a")).nodes[0].gpus == (GpuView("a"), GpuView())
 
 
 def test_gpus_belong_to_the_queues_of_their_pods() -> None:

@@ -41,6 +41,12 @@ def kinds(*arguments: str) -> list[tuple[str, str]]:
     return [(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(printed(*arguments))]
 
 
+def test_definitions_are_apart_from_what_may_be_deleted() -> None:
+    """`kubectl delete -f` of what is printed must not take every Queue and PodGroup along."""
+    assert {kind for kind, _ in kinds("--crds-only")} == {"CustomResourceDefinition"}
+    assert "CustomResourceDefinition" not in {kind for kind, _ in kinds()}
+
+
 def test_policies_come_with_everything_else_alone_or_not_at_all() -> None:
     only = kinds("--policies-only")
     assert {kind for kind, _ in only} == {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
@@ -76,9 +82,8 @@ NAMES = [
 
 def test_the_names_of_registrations_services_and_the_secret_are_kais() -> None:
     """operations:O-27, O-28; workloads:WH-1; queues:Q-20, Q-21."""
-    services = [("Service", name) for name in ("admission", "queue-controller", "podgroup-controller")]
     secret = ("Secret", "kai-admission-webhook-tls-secret")
-    assert kinds("--admission", "service") == [*services, secret, *NAMES]
+    assert kinds("--admission", "service") == [("Service", "admission"), secret, *NAMES]
     assert kinds("--admission", ADDRESS) == [secret, *NAMES]
     registered = {
         hook["name"]: (hook["clientConfig"]["service"]["name"], hook["clientConfig"]["service"]["path"])
@@ -89,11 +94,8 @@ def test_the_names_of_registrations_services_and_the_secret_are_kais() -> None:
     assert registered == {
         "admission.kai-scheduler.svc": ("admission", "/validate--v1-pod"),
         "topology.admission.kai-scheduler.svc": ("admission", "/validate-kai-scheduler-v1alpha1-topology"),
-        "queue-validation.kai.scheduler": ("queue-controller", "/validate-scheduling-run-ai-v2-queue"),
-        "podgroup-validation.kai.scheduler": (
-            "podgroup-controller",
-            "/validate-scheduling-run-ai-v2alpha2-podgroup",
-        ),
+        "queue-validation.kai.scheduler": ("admission", "/validate-scheduling-run-ai-v2-queue"),
+        "podgroup-validation.kai.scheduler": ("admission", "/validate-scheduling-run-ai-v2alpha2-podgroup"),
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
-from pykai.cli.run import flags_without_effect, parse_flags, run
+from pykai.cli.run import common_values, flags_without_effect, parse_flags, run
 from pykai.cli.up import up
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -210,7 +210,22 @@ def test_kais_flag_for_health_has_an_effect_wherever_it_is_known(service: str) -
 
 
 def test_all_stands_for_every_service_that_every_cluster_needs() -> None:
-    assert set(services_in_all()) == set(SERVICES) - {"machines", "operators", "admission", "nodescale"}
+    assert set(services_in_all()) == set(SERVICES) - {
+        "machines",
+        "operator",
+        "operators",
+        "admission",
+        "nodescale",
+        "numa-exporter",
+    }
+
+
+def test_a_service_may_have_defaults_of_its_own_for_common_flags() -> None:
+    """gpu:X-4"""
+    ours = common_values({}, ["numa-exporter"])
+    assert (ours["qps"], ours["burst"]) == (50, 100)
+    assert common_values({"qps": "7"}, ["numa-exporter"])["qps"] == 7
+    assert common_values({}, ["binder"])["qps"] is None
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -230,7 +245,8 @@ def test_help_lists_the_flags_of_the_service(name: str) -> None:
 
 def test_machine_flags_select_what_is_simulated() -> None:
     flags = ["--default-run-seconds", "5", "--controllers=false", "--all-nodes=false", "--default-scheduler=false"]
-    given = parse_flags([*flags, "--nodes=none", "--refused-pods", "0.25"])
+    processes = ["--processes=a,b", "--process-folder=/tmp/p"]
+    given = parse_flags([*flags, "--nodes=none", "--refused-pods", "0.25", *processes])
     assert set(given) == flag_names("machines")
     assert read_options(MachineOptions(), FLAGS, given) == MachineOptions(
         BehaviourDefaults(run_s=5, refused=0.25),
@@ -238,6 +254,8 @@ def test_machine_flags_select_what_is_simulated() -> None:
         controllers=False,
         default_scheduler=False,
         nodes="none",
+        processes=("a", "b"),
+        process_folder="/tmp/p",
     )
 
 

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from pykai.kube.errors import Conflict, Unauthorized
 from pykai.kube.reconcile import Reconciler
 from pykai.kube.workqueue import WorkQueue
+from pykai.observe.controllermetrics import ControllerMetrics
 from tests.kube.faketime import LoopClock, in_fake_time
 
 
@@ -323,3 +325,38 @@ async def test_a_reconciler_cancelled_while_it_finishes_leaves_nothing_running()
     await asyncio.wait([running])
     await work.go_on()
     assert not work.written
+
+
+def test_what_a_controller_does_is_counted() -> None:
+    """operations:8: under the names of controller-runtime."""
+    registry = CollectorRegistry()
+
+    async def reconcile(key: str) -> float | None:
+        if key == "bad":
+            raise ValueError("no")
+        return 60.0 if key == "later" else None
+
+    async def run() -> None:
+        reconciler = Reconciler("queues", reconcile, clock=LoopClock(), workers=3, metrics=ControllerMetrics(registry))
+        for key in ("good", "later", "bad", "fine"):
+            reconciler.enqueue(key)
+        assert registry.get_sample_value("workqueue_depth", {"name": "queues"}) == 4
+        stop = asyncio.Event()
+        running = asyncio.create_task(reconciler.run(stop))
+        while not reconciler.idle():
+            await asyncio.sleep(0)
+        stop.set()
+        await running
+
+    in_fake_time(run())
+    labels = {"controller": "queues"}
+    counts = {
+        result: registry.get_sample_value("controller_runtime_reconcile_total", {**labels, "result": result})
+        for result in ("success", "requeue_after", "error")
+    }
+    assert counts == {"success": 2, "requeue_after": 1, "error": 1}
+    assert registry.get_sample_value("controller_runtime_reconcile_errors_total", labels) == 1
+    assert registry.get_sample_value("controller_runtime_reconcile_time_seconds_count", labels) == 4
+    assert registry.get_sample_value("controller_runtime_max_concurrent_reconciles", labels) == 3
+    assert registry.get_sample_value("controller_runtime_active_workers", labels) == 0
+    assert registry.get_sample_value("workqueue_depth", {"name": "queues"}) == 0

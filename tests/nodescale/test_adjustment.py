@@ -39,6 +39,7 @@ def created(shares: list[UnschedulableShare], existing: list[ScalingPod], most: 
         pytest.param([share("a", 0.2, 2), share("b", 0.1, 3)], [], [("a", 2), ("b", 3)], id="T-124: one is too small"),
         pytest.param([share("a", 0.9), share("b", 0.9)], [scaling("a")], [("b", 1)], id="one has its own"),
         pytest.param([share("a", 0.9), share("b", 0.9)], [scaling("x", 8)], [], id="another's GPUs are enough"),
+        pytest.param([share("a", 0.1, 3)], [scaling("x"), scaling("y", 4)], [], id="the largest is large enough"),
     ],
 )
 def test_scaling_pods_are_created_while_gpus_are_missing(

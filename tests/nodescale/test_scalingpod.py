@@ -28,6 +28,28 @@ def test_it_asks_for_whole_gpus_and_what_the_pod_requests() -> None:
     }
 
 
+def test_the_smallest_requests_count_and_none_is_left_out() -> None:
+    def requests(cpu_milli: int, memory_bytes: int) -> dict[str, str]:
+        share = UnschedulableShare("ns", "p", "uid", "", SHARE.request, cpu_milli, memory_bytes)
+        document = scaling_pod(share, {}, NodeScaleOptions(scaling_pod_image="image"))
+        found: dict[str, str] = document["spec"]["containers"][0]["resources"]["requests"]
+        return found
+
+    assert requests(1, 1) == {"nvidia.com/gpu": "2", "cpu": "1m", "memory": "1"}
+    assert requests(0, 0) == {"nvidia.com/gpu": "2"}
+
+
+def test_it_may_do_nothing_on_its_node() -> None:
+    spec = made()["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
 def test_it_names_its_pod() -> None:
     metadata = made()["metadata"]
     assert metadata["namespace"] == "kai-scale-adjust"
@@ -66,7 +88,7 @@ def test_affinity_to_pods_of_the_own_namespace_names_it() -> None:
     spec = made(
         affinity={
             "nodeAffinity": {"untouched": True},
-            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [plain, elsewhere, everywhere]},
+            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [plain, elsewhere, everywhere, "x"]},
             "podAntiAffinity": {
                 "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": plain}]
             },
@@ -75,7 +97,7 @@ def test_affinity_to_pods_of_the_own_namespace_names_it() -> None:
     own = {**plain, "namespaces": ["ns"]}
     assert spec["affinity"] == {
         "nodeAffinity": {"untouched": True},
-        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [own, elsewhere, everywhere]},
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [own, elsewhere, everywhere, "x"]},
         "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": own}]},
     }
 
@@ -96,4 +118,5 @@ def test_long_names_become_valid_names_and_labels(name: str) -> None:
 def test_long_names_with_one_beginning_stay_apart() -> None:
     one, other = "a" * 200 + "x", "a" * 200 + "y"
     assert scaling_pod_name("ns", one) != scaling_pod_name("ns", other)
+    assert len(scaling_pod_name("ns", one)) == len(label_value(one)) == 63
     assert back_reference("ns", one) != back_reference("ns", other)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from pykai.dev.groupingcases import RECORDED_CLASSES, RecordedReaders
-from pykai.podgrouper.defaults import inherited_fields
+from pykai.podgrouper.defaults import inherited_fields, overridden_by
 from pykai.podgrouper.kinddefaults import read_kind_defaults
 from pykai.podgrouper.metadata import GroupingSettings, KindDefaults, Metadata
 from tests.podgrouper.groupings import grouped, owner, pod
@@ -323,3 +324,16 @@ def test_the_mark_that_kueue_stops_a_workload_is_not_copied() -> None:
     found = grouped(pod(by=top), top).annotations
     assert "kueue.x-k8s.io/stopping" not in found
     assert found["kueue.x-k8s.io/other"] == "kept"
+
+
+@pytest.mark.parametrize(
+    ("said", "delay_ns", "grace_ns"),
+    [({}, 5, 7), ({DELAY: "1s", GRACE: "2s"}, 10**9, 2 * 10**9), ({DELAY: "soon", GRACE: "later"}, 5, 7)],
+)
+def test_an_object_above_changes_only_the_durations_it_gives(
+    said: dict[str, str], delay_ns: int, grace_ns: int
+) -> None:
+    """workloads:NW-2."""
+    meta = replace(grouped(pod()), preemption_delay_ns=5, staleness_grace_ns=7)
+    found = overridden_by(meta, owner("TestKind", annotations=said), "", GroupingSettings(), RecordedReaders())
+    assert (found.preemption_delay_ns, found.staleness_grace_ns) == (delay_ns, grace_ns)

@@ -9,6 +9,7 @@ import pytest
 
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import PodGroup, SubGroup, TopologyConstraint
+from pykai.podgrouper.kinds.pod import in_existing_group
 from pykai.podgrouper.metadata import GroupingSettings, Metadata
 from pykai.podgrouper.writes import group_patch, new_group, pod_patch
 from tests.podgrouper.groupings import grouped, owner, pod
@@ -165,3 +166,9 @@ def test_the_label_of_a_removed_subgroup_is_removed_from_the_pod() -> None:
     """workloads:2.4, Do better."""
     told = pod(annotations={"pod-group-name": "pg-j-U"}, labels={"kai.scheduler/subgroup-name": "s"})
     assert pod_patch(told, answer()) == {"metadata": {"labels": {"kai.scheduler/subgroup-name": None}}}
+
+
+def test_a_pod_of_an_existing_group_leaves_its_topology_alone() -> None:
+    constraint = TopologyConstraint(topology="t", required_topology_level="rack")
+    assert in_existing_group(answer(), stored(answer(topology=constraint))).topology == constraint
+    assert in_existing_group(answer(), stored(answer())).topology == TopologyConstraint()

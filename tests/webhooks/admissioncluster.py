@@ -29,7 +29,7 @@ from pykai.kube.resources import (
     Resource,
 )
 from pykai.kube.runtime import Runtime, run_services
-from pykai.operator.webhooks import admission_objects
+from pykai.operator.webhooks import Registration, admission_objects
 from pykai.webhooks.options import make_admission, read_options
 from pykai.webhooks.rotator import CertificateRotator
 from pykai.webhooks.server import AdmissionServer
@@ -117,7 +117,7 @@ class Admission:
 
     async def register(self) -> None:
         """Register the webhooks, and wait until the API server asks all of them."""
-        for each in admission_objects(f"https://127.0.0.1:{self.server.port}"):
+        for each in admission_objects(Registration(address=f"https://127.0.0.1:{self.server.port}")):
             if "webhooks" in each:
                 kind = MUTATING_WEBHOOKS if each["kind"].startswith("Mutating") else VALIDATING_WEBHOOKS
                 await self.admin.create(kind, each)
@@ -148,7 +148,7 @@ async def admitted(server: Server, **flags: str) -> AsyncIterator[Admission]:
     """The service with these flags (`-` is written `_`), asked by the API server."""
     admin = Client(server.transport())
     await ensure_namespace(admin, names.DEFAULT_NAMESPACE)
-    for each in admission_objects("https://127.0.0.1:1"):
+    for each in admission_objects(Registration(address="https://127.0.0.1:1")):
         if each["kind"] == "Secret":
             await admin.create(SECRETS, each, names.DEFAULT_NAMESPACE)
     admission = Admission(server, {name.replace("_", "-"): value for name, value in flags.items()})

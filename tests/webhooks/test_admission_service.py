@@ -139,6 +139,8 @@ async def test_a_pod_whose_group_has_moved_does_not_keep_its_old_queue(server: S
     assert await lookups.live_pod("top") == ""
     await admin.patch(QUEUES, "new", {"spec": {"parentQueue": "old"}})
     assert await lookups.live_pod("old") == f"{NAMESPACE}/p"
+    await admin.delete(POD_GROUPS, "g", NAMESPACE)
+    assert await lookups.live_pod("old") == ""
 
 
 async def test_children_can_be_refused(server: Server) -> None:

@@ -68,6 +68,7 @@ def test_a_container_without_a_gpu_sees_no_device(before: Raw, after: Raw) -> No
         {"requests": {"nvidia.com/gpu": 1}},
         {"requests": {"nvidia.com/mig-1g.5gb": "1"}},
         {"claims": [{"name": "gpu"}]},
+        {"limits": {"nvidia.com/gpu": "an amount that only the API server can judge"}},
     ],
 )
 def test_a_container_with_a_gpu_is_left_alone(resources: Raw) -> None:

@@ -207,6 +207,11 @@ ALONE = "cannot request multiple fractional devices without specifying fraction 
             "cannot have both a GPU fraction or GPU memory request and a request for amd.com/gpu",
         ),
         (
+            {"gpu-fraction": "0.5"},
+            {"gpu.intel.com/i915": "1"},
+            "cannot have both a GPU fraction or GPU memory request and a request for gpu.intel.com/i915",
+        ),
+        (
             {"gpu-memory": "10"},
             {"nvidia.com/mig-1g.5gb": "1"},
             "cannot have both a GPU fraction or GPU memory request and a request for nvidia.com/mig-1g.5gb",

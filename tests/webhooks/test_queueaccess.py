@@ -12,6 +12,7 @@ from pykai.api.core import Namespace
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue
 from pykai.kube.resources import NAMESPACES, QUEUES
+from pykai.webhooks import queueaccess
 from pykai.webhooks.handlers import ReviewHandlers, object_handlers, pod_handlers
 from pykai.webhooks.options import make_admission, read_options
 from pykai.webhooks.queueaccess import QueueAccessCheck, queue_of_group, queue_of_pod
@@ -111,6 +112,16 @@ def test_only_a_new_queue_is_checked() -> None:
     assert pod_answer("b", "vision", "open").refusal
     assert not group_answer("b", "vision", "vision").refusal
     assert group_answer("b", "vision", "open").refusal
+
+
+def test_queues_that_are_not_read_yet_refuse_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """access:admission: the scheduler refuses again."""
+    monkeypatch.setattr(queueaccess, "_SYNC_LIMIT_S", 0.0)
+    check = QueueAccessCheck(runtime_of_nothing())
+    check._queues.assume(Queue(metadata=ObjectMeta(name="vision", annotations=LISTS["vision"])))
+    assert asyncio.run(check.problem("b", "vision")) == ""
+    check._queues.synced.set()
+    assert asyncio.run(check.problem("b", "vision"))
 
 
 def test_the_services_are_warned() -> None:

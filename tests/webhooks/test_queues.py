@@ -179,6 +179,8 @@ def test_quotas_below_the_childrens_are_a_warning() -> None:
     )
     assert validate(queue(quota=11), queue(quota=5), others, quotas=True) == ValidationResult()
     assert validate(queue(quota=5), None, others, quotas=True) == ValidationResult()
+    strangers = known(queue("q", quota=10), queue("a", "other", quota=50))
+    assert validate(queue(quota=5), queue(quota=11), strangers, quotas=True) == ValidationResult()
 
 
 def test_what_cannot_be_read_is_refused() -> None:

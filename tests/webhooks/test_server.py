@@ -33,10 +33,10 @@ from pykai.lab.apiserver.patches import json_patch as apply_patch
 from pykai.lab.apiserver.server import ApiServer
 from pykai.lab.apiserver.users import User
 from pykai.lab.machines.nodes import runtime_class
-from pykai.operator.webhooks import webhook_configurations
+from pykai.operator.webhooks import Registration, webhook_configurations
 from pykai.webhooks.admission import is_privileged, pod_mutator, pod_validator
 from pykai.webhooks.handlers import pod_handlers
-from pykai.webhooks.reviews import json_diff
+from pykai.webhooks.reviews import ReviewAnswer, ReviewRequest, json_diff
 from pykai.webhooks.server import AdmissionServer
 from pykai.webhooks.servingcertificates import CertificateFiles
 from pykai.webhooks.table import MUTATE_PODS, VALIDATE_PODS
@@ -154,6 +154,19 @@ async def test_reviews_over_https(tmp_path: Path) -> None:
             assert answer.status == 200
 
 
+async def test_a_review_that_fails_is_no_answer(tmp_path: Path) -> None:
+    async def fail(_: ReviewRequest) -> ReviewAnswer:
+        raise KeyError("a bug")
+
+    class Asked:
+        async def read(self) -> bytes:
+            return msgspec.json.encode(review(a_pod()))
+
+    server = AdmissionServer(CertificateFiles(*write_certificate(tmp_path)), {})
+    response = await server._answer(MUTATE_PATH, fail, Asked())  # type: ignore[arg-type]
+    assert response.status == 500
+
+
 async def shown(server: AdmissionServer) -> bytes:
     """The certificate that a new connection gets."""
     _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=unchecked())
@@ -229,7 +242,7 @@ async def guarded(folder: Path) -> AsyncIterator[Server]:
         file.write_bytes(content)
     async with served(folder, files) as (hooks, _), api_server(Clock(), namespaces=[GUARDED]) as server:
         admin = Client(server.transport())
-        made = webhook_configurations(f"https://127.0.0.1:{hooks.port}", authority.pem)
+        made = webhook_configurations(Registration(address=f"https://127.0.0.1:{hooks.port}", authority=authority.pem))
         for resource, each in zip((MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS), made[:2], strict=True):
             hook = each["webhooks"][0]
             hook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": GUARDED}}

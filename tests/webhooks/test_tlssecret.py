@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
+from pykai.api import names
 from pykai.api.names import ROTATE_CERTIFICATE_ANNOTATION
-from pykai.kube.certificates import CertificateAuthority, load_pair
+from pykai.kube.certificates import CertificateAuthority, key_pem, load_pair, pem_of
 from pykai.webhooks.table import service_hosts
 from pykai.webhooks.tlssecret import (
     LIFETIME,
@@ -129,6 +131,16 @@ def test_another_name_takes_another_certificate() -> None:
     assert step_of(staged, hosts=(*hosts, "10.0.0.6"), trusted=True) is CertificateStep.STAGE
 
 
+def test_a_certificate_that_names_no_host_is_replaced() -> None:
+    authority = CertificateAuthority.create("by hand")
+    builder = x509.CertificateBuilder(authority.certificate.subject, authority.certificate.subject)
+    builder = builder.public_key(authority.key.public_key()).serial_number(1)
+    builder = builder.not_valid_before(NOW).not_valid_after(NOW + LIFETIME)
+    bare = pem_of(builder.sign(authority.key, hashes.SHA256()))
+    data = {"tls.crt": encoded(bare), "tls.key": encoded(key_pem(authority.key))}
+    assert step_of({"metadata": {"name": "s"}, "data": data}, now=NOW + timedelta(seconds=1)) is CertificateStep.STAGE
+
+
 def kais_secret(*hosts: str) -> dict[str, Any]:
     """A certificate that signs itself, as KAI Scheduler's operator makes it, without `ca.crt`."""
     authority = CertificateAuthority.create("admission", timedelta(days=3650))
@@ -140,6 +152,8 @@ def kais_secret(*hosts: str) -> dict[str, Any]:
 def test_a_secret_of_kai_is_served_until_ours_is_trusted() -> None:
     """operations:O-43."""
     found = kais_secret(HOSTS[0])
+    assert step_of(found) is CertificateStep.KEEP
+    found["metadata"]["annotations"] = {names.ROTATE_CERTIFICATE_ANNOTATION: "now"}
     assert step_of(found) is CertificateStep.STAGE
     staged = changed_secret(found, CertificateStep.STAGE, HOSTS, NOW)
     between = read_secret(staged)

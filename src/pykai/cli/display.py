@@ -46,6 +46,8 @@ class LiveDisplay:
         #: what the scheduler did lately, newest last
         self._recent_events: deque[str] = deque(maxlen=_LATELY)
         cluster.scheduler.loop.plan_listeners.append(self._on_plan)
+        if cluster.autoscaler is not None:
+            cluster.autoscaler.listeners.append(self._tell)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set."""
@@ -65,11 +67,13 @@ class LiveDisplay:
             save_picture(console, self._picture, "kai up")
 
     def _on_plan(self, plan: Plan) -> None:
-        at = f"{self._cluster.runtime.clock.now():%H:%M:%S}"
         for sentence in eviction_sentences(plan):
-            self._recent_events.append(f"{at} {sentence}")
-            if self._plain:
-                click.echo(f"    {sentence}")
+            self._tell(sentence)
+
+    def _tell(self, sentence: str) -> None:
+        self._recent_events.append(f"{self._cluster.runtime.clock.now():%H:%M:%S} {sentence}")
+        if self._plain:
+            click.echo(f"    {sentence}")
 
     async def _run_plain(self, stop: asyncio.Event) -> None:
         said_s = time.monotonic()

@@ -12,12 +12,12 @@ from pykai.api.guardedfields import DEFAULT_GUARD_SETTINGS, GuardSettings
 
 
 @click.command()
-@click.option("--crds-only", is_flag=True, help="Only the CustomResourceDefinitions.")
+@click.option("--crds-only", is_flag=True, help="The CustomResourceDefinitions, which are not printed otherwise.")
 @click.option(
     "--admission",
     metavar="URL|service",
     default="",
-    help="Only what makes the API server ask the admission service: at https://HOST:PORT, or through Services.",
+    help="Only what makes the API server ask the admission service: at https://HOST:PORT, or through a Service.",
 )
 @click.option(
     "--admission-ca",
@@ -31,6 +31,7 @@ from pykai.api.guardedfields import DEFAULT_GUARD_SETTINGS, GuardSettings
 )
 @click.option("--no-policies", is_flag=True, help="Leave out the ValidatingAdmissionPolicies.")
 @click.option("--policies-only", is_flag=True, help="Only the ValidatingAdmissionPolicies and their bindings.")
+@click.option("--monitoring", is_flag=True, help="Only alert rules for Prometheus and dashboards for Grafana.")
 @click.option("--suspend-role", is_flag=True, help="Only the role with which the scheduler suspends evicted workloads.")
 @click.option(
     "--closed-namespace",
@@ -48,16 +49,18 @@ def manifests(
     scheduler_name: str,
     no_policies: bool,
     policies_only: bool,
+    monitoring: bool,
     suspend_role: bool,
     closed_namespaces: tuple[str, ...],
 ) -> None:
-    """Print definitions, namespaces, accounts, roles, policies, priority classes and default queues as YAML."""
+    """Print namespaces, accounts, roles, policies, priority classes and default queues as YAML, or definitions."""
     import yaml
 
     from pykai.api.crds import custom_resource_definitions
     from pykai.operator.install import installation, optional_role
+    from pykai.operator.monitoring.files import monitoring_objects
     from pykai.operator.policies import admission_policies
-    from pykai.operator.webhooks import admission_objects
+    from pykai.operator.webhooks import Registration, admission_objects
 
     class Plain(yaml.SafeDumper):
         """Without anchors, which readers of manifests do not expect."""
@@ -65,19 +68,27 @@ def manifests(
         def ignore_aliases(self, data: object) -> bool:
             return True
 
-    if sum((crds_only, bool(admission), policies_only, no_policies, suspend_role)) > 1:
+    if sum((crds_only, bool(admission), policies_only, no_policies, monitoring, suspend_role)) > 1:
         raise click.UsageError(
-            "--crds-only, --admission, --policies-only, --no-policies and --suspend-role exclude each other"
+            "--crds-only, --admission, --policies-only, --no-policies, --monitoring and --suspend-role "
+            "exclude each other"
         )
     settings = GuardSettings(scheduler_name=scheduler_name, closed_namespaces=closed_namespaces)
     if admission:
-        objects = admission_objects(_https(admission), _authority(admission_ca), scheduler_name)
+        objects = admission_objects(
+            Registration(scheduler_name=scheduler_name, address=_https(admission), authority=_authority(admission_ca))
+        )
+    elif monitoring:
+        objects = monitoring_objects()
     elif suspend_role:
         objects = optional_role("suspend")
     elif policies_only:
         objects = admission_policies(settings)
     else:
         objects = custom_resource_definitions() if crds_only else installation(None if no_policies else settings)
+        if not crds_only:
+            # Deleting what is printed must not take every Queue and PodGroup along.
+            objects = [each for each in objects if each["kind"] != "CustomResourceDefinition"]
     click.echo(yaml.dump_all(objects, Dumper=Plain, sort_keys=False, width=120), nl=False)
 
 

@@ -24,7 +24,7 @@ import click
 
 from pykai.api.suggestions import did_you_mean
 from pykai.cli.processes import FRACTION, OFFSET_S, POSITIVE_NUMBER, run_until_signal
-from pykai.kube.flags import COMMON_FLAGS, OptionError, checked_values, read_bool
+from pykai.kube.flags import COMMON_FLAGS, OptionError, checked_values, parse_command_line, read_bool
 from pykai.services.table import SERVICES, services_in_all
 
 if TYPE_CHECKING:
@@ -47,28 +47,10 @@ _COMMON_NAMES = frozenset(flag.name for flag in COMMON_FLAGS)
 
 def parse_flags(arguments: Sequence[str]) -> dict[str, str]:
     """`--name value`, `--name=value` and `--switch` as a mapping; raises `click.UsageError` for anything else."""
-    given: dict[str, str] = {}
-    pending_flag = ""
-    for argument in arguments:
-        if argument.startswith("-") and not _is_number(argument):
-            if pending_flag:
-                given[pending_flag] = "true"
-            name, equals, value = argument.lstrip("-").partition("=")
-            pending_flag = "" if equals else name
-            if equals:
-                given[name] = value
-        elif pending_flag:
-            given[pending_flag] = argument
-            pending_flag = ""
-        else:
-            raise click.UsageError(f"{argument!r} is neither a flag nor the value of one")
-    if pending_flag:
-        given[pending_flag] = "true"
-    return given
-
-
-def _is_number(text: str) -> bool:
-    return text[1:2].isdigit()
+    try:
+        return parse_command_line(arguments)
+    except OptionError as error:
+        raise click.UsageError(str(error)) from None
 
 
 class _ServiceChoice(click.Choice[str]):
@@ -96,7 +78,7 @@ class _RunCommand(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         service = ctx.meta.get(__name__)
         if service:
-            known = {flag.name: flag for flag in (*SERVICES[service].flags(), *COMMON_FLAGS)}
+            known = {flag.name: flag for flag in (*COMMON_FLAGS, *SERVICES[service].flags())}
             with formatter.section(f"Flags of {service}"):
                 formatter.write_dl([(f"--{name}", known[name].help()) for name in sorted(known)])
 
@@ -155,7 +137,7 @@ def run(
     chosen = services_in_all() if service == "all" else (service,)
     _check_flag_names(service, given, _known_flags(chosen))
     try:
-        common = _common_values(given)
+        common = common_values(given, chosen)
     except OptionError as error:
         raise _refusal(service, error) from error
     from pykai.observe.logs import set_up_logging
@@ -174,17 +156,17 @@ async def _run_services(
     connection: _Connection,
     stop: asyncio.Event,
 ) -> None:
-    from prometheus_client import CollectorRegistry
-
     from pykai.kube.caches import Caches
     from pykai.kube.clock import Clock
     from pykai.kube.runtime import Runtime, run_services
+    from pykai.observe.controllermetrics import ControllerMetrics, process_registry
 
     client = _connect(connection, common)
     ahead = timedelta(seconds=connection.clock_ahead)
     try:
-        runtime = Runtime(client, Caches(client), Clock(connection.speed, wall=lambda: datetime.now(UTC) + ahead))
-        registry = CollectorRegistry()
+        registry = process_registry()
+        clock = Clock(connection.speed, wall=lambda: datetime.now(UTC) + ahead)
+        runtime = Runtime(client, Caches(client), clock, ControllerMetrics(registry))
         services = [each for name in chosen for each in _make_services(name, runtime, given, common, registry)]
         services += _endpoints(chosen, given, registry, services)
         await run_services(runtime, services, stop)
@@ -244,10 +226,12 @@ def _known_flags(chosen: Sequence[str]) -> set[str]:
     return {flag.name for name in chosen for flag in SERVICES[name].flags()} | _COMMON_NAMES
 
 
-def _common_values(given: FlagValues) -> dict[str, Any]:
-    """The flags that every service has; raises `OptionError`."""
+def common_values(given: FlagValues, chosen: Sequence[str]) -> dict[str, Any]:
+    """The flags that every service has, with the service's own default if it has one; raises `OptionError`."""
     own = {name: value for name, value in given.items() if name in _COMMON_NAMES}
-    return {flag.name: flag.read(flag.default) for flag in COMMON_FLAGS} | checked_values(COMMON_FLAGS, own)
+    flags = {flag.name: flag for flag in COMMON_FLAGS}
+    flags |= {flag.name: flag for name in chosen for flag in SERVICES[name].flags() if flag.name in _COMMON_NAMES}
+    return {name: flag.read(flag.default) for name, flag in flags.items()} | checked_values(COMMON_FLAGS, own)
 
 
 def _refusal(service: str, error: OptionError) -> click.UsageError:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     metavar="NAMES",
     help="Kinds of AI workloads, with their operators: kubeflow, ray and others, separated by commas, or all.",
 )
+@click.option("--autoscale", is_flag=True, help="Play the story of nodes that come when pods wait, and go again.")
 @click.option("--plain", is_flag=True, help="Lines instead of a board, also in a terminal.")
 @click.option(
     "--picture", type=click.Path(path_type=Path, dir_okay=False), help="At the end write the board here, as SVG."
@@ -65,6 +66,7 @@ def up(
     until_done: bool,
     default_run_seconds: float,
     kinds: str,
+    autoscale: bool,
     plain: bool,
     picture: Path | None,
     verbose: bool,
@@ -83,7 +85,7 @@ def up(
     began_s = time.monotonic()
     set_up_logging(3 if verbose else 1)
     options = LabOptions(
-        story=_read_story(scenario),
+        story=_read_story(scenario, autoscale=autoscale),
         speed=speed,
         data=data,
         host=host,
@@ -106,11 +108,16 @@ class _Display(NamedTuple):
     began_s: float
 
 
-def _read_story(scenario: str) -> Story:
-    """The story to play: of a file, the built-in one without a name, or none on its machines."""
-    from pykai.lab.story import DEFAULT_STORY, ScenarioError, Story, read_story
+def _read_story(scenario: str, *, autoscale: bool) -> Story:
+    """The story to play: of a file, a built-in one without a name, or none on its machines."""
+    from pykai.lab.story import AUTOSCALE_STORY, DEFAULT_STORY, ScenarioError, Story, read_story
 
+    if autoscale and scenario:
+        text = "--autoscale plays a story of its own; give --scenario alone, with nodeGroups in its file"
+        raise click.UsageError(f"{text} (docs/autoscaling.md). Nothing was started.")
     try:
+        if autoscale:
+            return read_story(AUTOSCALE_STORY)
         if scenario == "none":
             return Story(title="An empty story", machines=read_story(DEFAULT_STORY).machines)
         return read_story(Path(scenario) if scenario else DEFAULT_STORY)
@@ -142,7 +149,11 @@ async def _run(
     except click.ClickException:
         await cluster.close()
         raise
-    stall_detector = StallDetector(cluster.runtime, cluster.scheduler, cluster.player) if until_done else None
+    stall_detector = (
+        StallDetector(cluster.runtime, cluster.scheduler, cluster.player, nodes_may_come=cluster.autoscaler is not None)
+        if until_done
+        else None
+    )
     show = LiveDisplay(cluster, path, plain=display.plain, began_s=display.began_s, picture=display.picture)
     running = asyncio.create_task(cluster.run(stop))
     showing = asyncio.create_task(show.run(stop))

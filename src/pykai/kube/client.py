@@ -241,12 +241,15 @@ class Client:
         obj: Mapping[str, Any],
         namespace: str = "",
         *,
+        subresource: str = "",
         dry_run: bool = False,
         brief: bool = False,
         once: bool = False,
     ) -> dict[str, Any]:
-        """POST; the namespace of the object holds if none is given."""
-        path = resource.path(namespace or _metadata(obj).get("namespace", ""))
+        """POST; the namespace of the object holds if none is given.  A subresource is that of the object's name."""
+        metadata = _metadata(obj)
+        name = metadata["name"] if subresource else ""
+        path = resource.path(namespace or metadata.get("namespace", ""), name, subresource)
         query = self._write_query(dry_run=dry_run)
         return await self._write(
             "POST", path, _with_type_meta(resource, obj), query=query, brief=brief, retry_429=not once

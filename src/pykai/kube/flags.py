@@ -126,6 +126,28 @@ def read_options(options: T, table: Iterable[Flag], given: Mapping[str, object])
     return set_fields(options, table, checked_values(table, given))
 
 
+def parse_command_line(arguments: Iterable[str]) -> dict[str, str]:
+    """`--name value`, `--name=value` and `--switch` as a mapping; raises `OptionError` for anything else."""
+    given: dict[str, str] = {}
+    pending_flag = ""
+    for argument in arguments:
+        if argument.startswith("-") and not argument[1:2].isdigit():
+            if pending_flag:
+                given[pending_flag] = "true"
+            name, equals, value = argument.lstrip("-").partition("=")
+            pending_flag = "" if equals else name
+            if equals:
+                given[name] = value
+        elif pending_flag:
+            given[pending_flag] = argument
+            pending_flag = ""
+        else:
+            raise OptionError(f"{argument!r} is neither a flag nor the value of one")
+    if pending_flag:
+        given[pending_flag] = "true"
+    return given
+
+
 def read_text(text: str) -> str:
     """Any text."""
     return text

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from pykai.kube.backoff import Backoff
@@ -19,6 +20,7 @@ from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, CredentialsError, KubeError, Unauthorized
 from pykai.kube.events import EventRecorder
 from pykai.kube.workqueue import WorkQueue
+from pykai.observe.controllermetrics import ERROR, REQUEUE_AFTER, SUCCESS, ControllerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +37,17 @@ class Reconciler:
         workers: int = 10,
         base_delay_s: float = 1.0,
         max_delay_s: float = 60.0,
+        metrics: ControllerMetrics | None = None,
     ) -> None:
         self.name = name
         self._reconcile = reconcile
         self._clock = clock
         self._workers = workers
         self._backoff = Backoff(base_delay_s, max_delay_s)
-        self._queue = WorkQueue()
+        self._queue = queue = WorkQueue()
+        self._record = (metrics or ControllerMetrics()).watch(
+            name, workers, active=lambda: queue.processing, depth=lambda: len(queue)
+        )
         self._failures: dict[str, int] = {}
         self._wakeup = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -113,6 +119,7 @@ class Reconciler:
         """Work on one key after another until none is ready: one task per burst, not per key."""
         key: str | None = first
         while key is not None:
+            began_s, result = time.perf_counter(), ERROR
             try:
                 requeue_after_s = await self._reconcile(key)
             except (Unauthorized, CredentialsError) as error:
@@ -123,11 +130,13 @@ class Reconciler:
                 self._retry_with_backoff(key, error)
             else:
                 self._failures.pop(key, None)
+                result = SUCCESS if requeue_after_s is None else REQUEUE_AFTER
                 if requeue_after_s is not None:
                     self._queue.add_at(key, self._clock.elapsed_s() + max(0.0, requeue_after_s))
                     self._set_timer()
             finally:
                 self._queue.done(key)
+                self._record(result, time.perf_counter() - began_s)
             # A function that never waits must not starve the event loop.
             await asyncio.sleep(0)
             free = self._workers - self._queue.processing

@@ -31,7 +31,9 @@ class ReconcilingService(ABC):
         self._client = runtime.client
         self._clock = runtime.clock
         self._recorder = EventRecorder(runtime.client, component=component, clock=runtime.clock)
-        self._reconciler = Reconciler(self.name, self._reconcile, clock=runtime.clock, workers=workers)
+        self._reconciler = Reconciler(
+            self.name, self._reconcile, clock=runtime.clock, workers=workers, metrics=runtime.controllers
+        )
         self._needed: list[Store[Any]] = []
         self._subscribing = False
         #: whether every object that was there at the start has been seen

@@ -67,6 +67,7 @@ PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume",
 PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True)
 EVENTS = Resource("", "v1", "events", "Event", True)
 
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", True)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
 PRIORITY_CLASSES = Resource(names.PRIORITY_GROUP, "v1", "priorityclasses", "PriorityClass", False)
@@ -76,6 +77,7 @@ CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob", True)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", True)
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", True)
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", True)
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", True)
 CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision", True)
 
 RESOURCE_CLAIMS = Resource(names.DRA_GROUP, "v1", "resourceclaims", "ResourceClaim", True)
@@ -104,6 +106,13 @@ POD_GROUPS = Resource(names.SCHEDULING_GROUP, "v2alpha2", "podgroups", "PodGroup
 BIND_REQUESTS = Resource(names.SCHEDULING_GROUP, "v1alpha2", "bindrequests", "BindRequest", True)
 KARTAS = Resource("run.ai", "v1alpha1", "kartas", "Karta", False)
 TOPOLOGIES = Resource(names.KAI_GROUP, "v1alpha1", "topologies", "Topology", False)
+CONFIGS = Resource(names.KAI_GROUP, "v1", "configs", "Config", False)
+SCHEDULING_SHARDS = Resource(names.KAI_GROUP, "v1", "schedulingshards", "SchedulingShard", False)
+#: kinds of other projects that the operator makes or reads where a cluster has them
+VERTICAL_AUTOSCALERS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler", True)
+PROMETHEUSES = Resource("monitoring.coreos.com", "v1", "prometheuses", "Prometheus", True)
+SERVICE_MONITORS = Resource("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor", True)
+CLUSTER_POLICIES = Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", False)
 NODE_RESOURCE_TOPOLOGIES = Resource(
     names.NUMA_GROUP, "v1alpha2", "noderesourcetopologies", "NodeResourceTopology", False
 )

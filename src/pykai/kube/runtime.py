@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
+from pykai.observe.controllermetrics import ControllerMetrics
 
 _LOG = logging.getLogger(__name__)
 #: wall seconds in which services have to finish what is in flight once they were told to stop
@@ -27,11 +28,12 @@ _GC_THRESHOLDS = (50_000, 20, 10)
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Client, caches and clock, shared by the services of a process."""
+    """Client, caches, clock and metrics of controllers, shared by the services of a process."""
 
     client: Client
     caches: Caches
     clock: Clock
+    controllers: ControllerMetrics = field(default_factory=ControllerMetrics)
 
 
 class Service(Protocol):
@@ -64,6 +66,22 @@ def gc_relaxed() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+async def run_until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Run work that may be given up at any point; it is cancelled when `stop` is set.  Whether it came to its end."""
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+            return True
+        return False
+    finally:
+        task.cancel()
+        stopped.cancel()
+        await asyncio.gather(task, stopped, return_exceptions=True)
 
 
 async def run_services(

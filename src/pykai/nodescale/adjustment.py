@@ -18,7 +18,7 @@ class ScalingPod:
     #: the labels that name its pod
     back_reference: tuple[str, str]
     gpus: int
-    has_ended: bool = False
+    has_ended: bool
 
 
 def unneeded(existing: Iterable[ScalingPod], wanted: Set[tuple[str, str]]) -> list[ScalingPod]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
@@ -46,6 +46,10 @@ class Metrics:
     def histogram(self, name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ()) -> Histogram:
         """Observed values, counted in buckets."""
         return Histogram(name, text, labels, namespace=self.namespace, registry=self.registry, buckets=buckets)
+
+    def summary(self, name: str, text: str, labels: Sequence[str] = ()) -> Summary:
+        """Observed values as their sum and count."""
+        return Summary(name, text, labels, namespace=self.namespace, registry=self.registry)
 
     def atomic_gauges(self, families: Mapping[str, str], labels: Sequence[str]) -> AtomicGauges:
         """Gauges that change together; `families` maps names to help texts."""

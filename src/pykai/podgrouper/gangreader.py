@@ -85,7 +85,7 @@ class GangReader:
             store: Store[GangContent] = self._caches.store(resource, read_as)
             self._stores[kind] = store
             store.subscribe(lambda change: self._changed(kind, change))
-            if kind == POD_GROUP and self._topologies is None:
+            if kind == POD_GROUP:
                 self._topologies = self._caches.store(resources.TOPOLOGIES, Topology, optional=True)
                 self._topologies.index(_BY_LEVEL, lambda topology: {each.node_label for each in topology.spec.levels})
                 self._topologies.subscribe(self._topology_changed)

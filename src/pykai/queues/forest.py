@@ -111,16 +111,14 @@ class QueueForest:
     def total(self, queue: str) -> QueueUsage:
         """Sums of the groups in this queue and in all queues below it; not to be changed."""
         order: list[str] = []
-        seen = {queue}
         stack = [queue]
         while stack:
             name = stack.pop()
             if name in self._totals:
                 continue
             order.append(name)
-            below = [child for child in self._children.get(name, ()) if child not in seen and not self.is_cyclic(child)]
-            seen.update(below)
-            stack.extend(below)
+            # A queue has one parent, so without those in a cycle each is met once.
+            stack.extend(child for child in self._children.get(name, ()) if not self.is_cyclic(child))
         for name in reversed(order):
             sums = QueueUsage()
             sums.add(self._own_usage.get(name, QueueUsage()))

@@ -19,13 +19,13 @@ from pykai.queues.status import gpus_of
 _NANO = 10**9
 #: Name -> help text.
 HELP = {
-    "queue_info": "Queues",
-    "queue_deserved_gpus": "Queue deserved GPUs",
-    "queue_quota_cpu_cores": "Queue quota CPU",
-    "queue_quota_memory_bytes": "Queue quota memory",
-    "queue_allocated_gpus": "Queue allocated GPUs",
-    "queue_allocated_cpu_cores": "Queue allocated CPUs",
-    "queue_allocated_memory_bytes": "Queue allocated memory",
+    "queue_info": "1 for each queue",
+    "queue_deserved_gpus": "Quota of a queue in GPUs, -1 = unlimited",
+    "queue_quota_cpu_cores": "Quota of a queue in CPU cores, -1 = unlimited",
+    "queue_quota_memory_bytes": "Quota of a queue in bytes of memory, -1 = unlimited",
+    "queue_allocated_gpus": "GPUs that the pods of a queue have; parts of a GPU count as such",
+    "queue_allocated_cpu_cores": "CPU cores that the pods of a queue have",
+    "queue_allocated_memory_bytes": "Bytes of memory that the pods of a queue have",
 }
 
 

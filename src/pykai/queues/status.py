@@ -16,9 +16,10 @@ from pykai.api import names
 from pykai.api.amounts import NanoAmounts, amounts_patch, format_amount
 from pykai.api.conditions import DesiredCondition, merge_conditions
 from pykai.api.duration import DurationError, parse_duration
+from pykai.api.gpuvendors import is_gpu
 from pykai.api.scheduling import Queue
 from pykai.api.unstructured import JsonObject
-from pykai.core.model.axes import is_gpu, is_mig, mig_gpus
+from pykai.core.model.axes import is_mig, mig_gpus
 from pykai.queues.forest import QueueForest
 
 _NANO = 10**9

@@ -75,7 +75,7 @@ SCHEDULER: tuple[RoleRule, ...] = (
     RoleRule(_CORE, ("pods/status",), ("patch",)),
     RoleRule(_CORE, ("pods/binding",), ("create",)),
     RoleRule(_CORE, ("nodes", "namespaces", "configmaps", "persistentvolumes", "persistentvolumeclaims"), LIST_WATCH),
-    # Records of gangs and of failed binds; with another --namespace it needs this Role there.
+    # Records of gangs, of failed binds and of usage; with another --namespace it needs this Role there.
     RoleRule(_CORE, ("configmaps",), ("create", "delete", "patch"), names.DEFAULT_NAMESPACE),
     _EVENTS,
     _LEASES,
@@ -170,6 +170,53 @@ NODE_SCALE_ADJUSTER: tuple[RoleRule, ...] = (
     _EVENTS,
     _LEASES,
 )
+
+_WRITE = (*LIST_WATCH, "create", "delete", "patch")
+
+#: roles of the components are installed beside it: it hands out no rights
+OPERATOR: tuple[RoleRule, ...] = (
+    RoleRule(names.KAI_GROUP, ("configs", "schedulingshards"), LIST_WATCH),
+    RoleRule(names.KAI_GROUP, ("configs/status", "schedulingshards/status"), ("patch",)),
+    RoleRule(_CORE, ("nodes",), LIST_WATCH),
+    RoleRule("apiextensions.k8s.io", ("customresourcedefinitions",), LIST_WATCH),
+    RoleRule(
+        "apiextensions.k8s.io",
+        ("customresourcedefinitions",),
+        ("get", "patch"),
+        names=(f"queues.{names.SCHEDULING_GROUP}",),
+    ),
+    RoleRule("nvidia.com", ("clusterpolicies",), LIST_WATCH),
+    _EVENTS,
+    _LEASES,
+    RoleRule("coordination.k8s.io", ("leases",), LIST_WATCH, names.DEFAULT_NAMESPACE),
+    RoleRule(_CORE, ("pods",), LIST_WATCH, names.DEFAULT_NAMESPACE),
+    RoleRule(_CORE, ("configmaps", "serviceaccounts", "services"), _WRITE, names.DEFAULT_NAMESPACE),
+    RoleRule(_CORE, ("secrets",), _WRITE, names.DEFAULT_NAMESPACE, (webhooks.TLS_SECRET,)),
+    RoleRule(_CORE, ("serviceaccounts",), _WRITE, names.RESERVATION_NAMESPACE),
+    RoleRule(_CORE, ("serviceaccounts",), _WRITE, names.SCALE_ADJUST_NAMESPACE),
+    RoleRule("apps", ("daemonsets", "deployments"), _WRITE, names.DEFAULT_NAMESPACE),
+    RoleRule("discovery.k8s.io", ("endpointslices",), _WRITE, names.DEFAULT_NAMESPACE),
+    RoleRule(names.POLICY_GROUP, ("poddisruptionbudgets",), _WRITE, names.DEFAULT_NAMESPACE),
+    RoleRule("autoscaling.k8s.io", ("verticalpodautoscalers",), _WRITE, names.DEFAULT_NAMESPACE),
+    RoleRule("monitoring.coreos.com", ("prometheuses", "servicemonitors"), _WRITE, names.DEFAULT_NAMESPACE),
+    *(
+        rule
+        for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+        for rule in (
+            RoleRule(kind.group, (kind.plural,), LIST_WATCH),
+            # An apply names what it creates, so this right can be limited to names.
+            RoleRule(
+                kind.group,
+                (kind.plural,),
+                ("create", "delete", "patch"),
+                names=webhooks.configuration_names(kind),
+            ),
+        )
+    ),
+)
+
+#: it runs on each node: no node may read more than it does, and a patch cannot be limited to the pods of one
+NUMA_PLACEMENT_EXPORTER: tuple[RoleRule, ...] = (RoleRule(_CORE, ("pods",), ("list", "patch")),)
 
 #: since Kubernetes 1.36 allocating a claim takes the right to bind it
 BINDER_FUTURE: tuple[RoleRule, ...] = (RoleRule(_DRA, ("resourceclaims/binding",), ("update",)),)

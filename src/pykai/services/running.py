@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import uuid
 from collections.abc import Sequence
 from functools import partial
@@ -11,6 +10,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from pykai.kube.lease import Fence, LeaderElection
+from pykai.kube.ownpod import own_pod_name
 from pykai.kube.runtime import Runtime, Service
 from pykai.observe.endpoint import Endpoint
 
@@ -25,7 +25,7 @@ class LeaderElected:
             runtime.client,
             namespace=namespace,
             name=lease,
-            identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+            identity=f"{own_pod_name()}_{uuid.uuid4()}",
             fence=fence,
         )
 

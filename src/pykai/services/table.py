@@ -13,6 +13,7 @@ from pykai.webhooks.table import PATHS as WEBHOOK_PATHS
 
 _METRICS = ServicePort("metrics", "metrics-bind-address")
 _HEALTH = ServicePort("health", "health-probe-bind-address")
+_PLUGIN_PATHS = ("/get-snapshot", "/get-job-order", "/get-shadow-report")
 
 _ROWS = (
     ServiceDefinition(
@@ -22,7 +23,7 @@ _ROWS = (
         page="scheduler.md",
         ports=(
             ServicePort("metrics", "listen-address", own=True),
-            ServicePort("plugins", "plugin-server-port", ("/get-snapshot", "/get-job-order"), own=True),
+            ServicePort("plugins", "plugin-server-port", _PLUGIN_PATHS, own=True),
         ),
         account="scheduler",
         rights=rights.SCHEDULER,
@@ -92,6 +93,25 @@ _ROWS = (
         account="node-scale-adjuster",
         rights=rights.NODE_SCALE_ADJUSTER,
         lease="7n7h49uc.kai.scheduler",
+    ),
+    ServiceDefinition(
+        "operator",
+        "pykai.operator.options:FLAGS",
+        "pykai.operator.service:from_flags",
+        page="operator.md",
+        ports=(_METRICS, _HEALTH),
+        account="kai-operator",
+        rights=rights.OPERATOR,
+        lease="41fce092.run.ai",
+    ),
+    ServiceDefinition(
+        "numa-exporter",
+        "pykai.numaexporter.options:FLAGS",
+        "pykai.numaexporter.service:from_flags",
+        page="numa.md",
+        account="numa-placement-exporter",
+        rights=rights.NUMA_PLACEMENT_EXPORTER,
+        elects_leader=False,
     ),
     ServiceDefinition(
         "machines",

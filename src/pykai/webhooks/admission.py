@@ -15,6 +15,7 @@ from pykai.api import names
 from pykai.kube.errors import ApiError, Forbidden
 from pykai.webhooks.gpusharing import ALPHABET, DEFAULT_RULES, AdmissionDenied, SharingRules
 from pykai.webhooks.pods import mutate_pod, pod_problem
+from pykai.webhooks.queuegating import GatingRules, add_gate
 
 
 class AdmissionAttributes(Protocol):
@@ -74,6 +75,17 @@ def pod_mutator(
             return mutate_pod(attributes.object, namespace=attributes.namespace, random=random, rules=rules)
         except AdmissionDenied as refused:
             raise _forbidden(str(refused)) from None
+
+    return mutator
+
+
+def gate_mutator(rules: GatingRules) -> Callable[[AdmissionAttributes], dict[str, Any] | None]:
+    """A mutator that adds the gate of their queue to new pods (queues:Q-405)."""
+
+    def mutator(attributes: AdmissionAttributes) -> dict[str, Any] | None:
+        if attributes.operation != "CREATE" or not _is_pod(attributes) or attributes.object is None:
+            return None
+        return add_gate(attributes.object, attributes.namespace, rules)
 
     return mutator
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykai.api import names
+from pykai.api.gpuvendors import is_gpu
 from pykai.api.quantity import QuantityError, parse_quantity
 from pykai.api.sharing import NoSuchContainer, config_map_names, container_index, fraction_container, shares_gpu
 from pykai.webhooks.fields import dicts_at, object_at, texts_at
@@ -160,7 +161,8 @@ def _request_problem(pod: dict[str, Any], rules: SharingRules) -> str:
         return "fraction count annotation value must be a positive integer greater than 0"
     if not shares:
         return ""
-    other = _limited_resource(pod, lambda name: name == names.AMD_GPU or name.startswith(names.MIG_PREFIX))
+    # Of GPUs of other vendors there are no parts (ADR-37).
+    other = _limited_resource(pod, lambda name: is_gpu(name) or name.startswith(names.MIG_PREFIX))
     if other:
         return f"cannot have both a GPU fraction or GPU memory request and a request for {other}"
     try:

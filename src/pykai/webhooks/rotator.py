@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from pykai.api import names
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.errors import Conflict, KubeError, LeaseLost, NotFound
 from pykai.kube.lease import Fence, LeaderElection
+from pykai.kube.ownpod import own_pod_name
 from pykai.kube.resources import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
@@ -120,7 +120,7 @@ class CertificateRotator:
                 self._lease_client,
                 namespace=self._options.namespace,
                 name=LEASE,
-                identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+                identity=f"{own_pod_name()}_{uuid.uuid4()}",
                 fence=self._fence,
             )
             try:

@@ -1,8 +1,8 @@
 """The webhooks: one row each.
 
 What is served (`server`), what is registered (`pykai.operator.webhooks`), the rights of the service and its paths in
-docs are read from this table.  Objects, webhooks, Services and paths have the names of KAI Scheduler's, so that a
-cluster that switches keeps no webhook without a server.
+docs are read from this table.  Objects, webhooks and paths have the names of KAI Scheduler's, so that a cluster that
+switches keeps no webhook without a server.
 
 The rules are narrow, since an API server waits for a webhook: of pods only those of this scheduler are sent, and of
 updates only those that change what is checked.
@@ -23,10 +23,8 @@ CREATE: Final = "CREATE"
 UPDATE: Final = "UPDATE"
 DELETE: Final = "DELETE"
 
-#: the Service of each webhook, in front of the one server of all of them
+#: the Service in front of the one server of all of them
 ADMISSION_SERVICE: Final = "admission"
-QUEUE_SERVICE: Final = "queue-controller"
-POD_GROUP_SERVICE: Final = "podgroup-controller"
 #: where the certificate of the server is
 TLS_SECRET: Final = "kai-admission-webhook-tls-secret"
 
@@ -56,7 +54,6 @@ class WebhookDefinition:
     #: kind and name of the object that registers it; several webhooks may share one
     registered_as: Resource
     configuration: str
-    service: str
     resource: Resource
     operations: tuple[str, ...]
     #: an update through this subresource is sent too
@@ -65,6 +62,10 @@ class WebhookDefinition:
     condition: str = ""
     #: seconds that an API server waits
     timeout_s: int = 5
+
+    def name_in(self, namespace: str) -> str:
+        """Its name where the services run in another namespace."""
+        return self.name.replace(_ADMISSION_HOST, f"{ADMISSION_SERVICE}.{namespace}.svc")
 
     @property
     def is_for_pods(self) -> bool:
@@ -82,7 +83,6 @@ MUTATE_PODS: Final = WebhookDefinition(
     "/mutate--v1-pod",
     MUTATING_WEBHOOKS,
     "mutating-kai-admission",
-    ADMISSION_SERVICE,
     PODS,
     (CREATE,),
     EPHEMERAL_CONTAINERS,
@@ -92,7 +92,6 @@ VALIDATE_PODS: Final = WebhookDefinition(
     "/validate--v1-pod",
     VALIDATING_WEBHOOKS,
     "validating-kai-admission",
-    ADMISSION_SERVICE,
     PODS,
     (CREATE, UPDATE),
     EPHEMERAL_CONTAINERS,
@@ -103,7 +102,6 @@ VALIDATE_TOPOLOGIES: Final = WebhookDefinition(
     "/validate-kai-scheduler-v1alpha1-topology",
     VALIDATING_WEBHOOKS,
     "validating-kai-admission",
-    ADMISSION_SERVICE,
     TOPOLOGIES,
     (CREATE, UPDATE),
 )
@@ -112,7 +110,6 @@ VALIDATE_QUEUES: Final = WebhookDefinition(
     "/validate-scheduling-run-ai-v2-queue",
     VALIDATING_WEBHOOKS,
     "kai-queue-validation-v2",
-    QUEUE_SERVICE,
     QUEUES,
     # KAI Scheduler registers no DELETE (queues:Q-39 a).
     (CREATE, UPDATE, DELETE),
@@ -125,7 +122,6 @@ VALIDATE_POD_GROUPS: Final = WebhookDefinition(
     "/validate-scheduling-run-ai-v2alpha2-podgroup",
     VALIDATING_WEBHOOKS,
     "kai-podgroup-validation-v2alpha2",
-    POD_GROUP_SERVICE,
     POD_GROUPS,
     (CREATE, UPDATE),
     condition=_SPEC_CHANGED,
@@ -133,7 +129,6 @@ VALIDATE_POD_GROUPS: Final = WebhookDefinition(
 
 WEBHOOKS: Final = (MUTATE_PODS, VALIDATE_PODS, VALIDATE_TOPOLOGIES, VALIDATE_QUEUES, VALIDATE_POD_GROUPS)
 PATHS: Final = tuple(webhook.path for webhook in WEBHOOKS)
-SERVICES: Final = tuple(dict.fromkeys(webhook.service for webhook in WEBHOOKS))
 
 
 def configuration_names(kind: Resource) -> tuple[str, ...]:
@@ -143,4 +138,4 @@ def configuration_names(kind: Resource) -> tuple[str, ...]:
 
 def service_hosts(namespace: str = names.DEFAULT_NAMESPACE) -> tuple[str, ...]:
     """The names by which API servers call the webhooks; a certificate must have all of them."""
-    return tuple(f"{service}.{namespace}.svc" for service in SERVICES)
+    return (f"{ADMISSION_SERVICE}.{namespace}.svc",)

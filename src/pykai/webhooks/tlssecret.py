@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -89,7 +89,6 @@ def next_step(secret: TlsSecret, hosts: Collection[str], now: datetime, *, is_tr
     """What is to be done; `is_trusted`: every registration has had the authorities for long enough."""
     if not _is_usable(secret.current, now):
         return CertificateStep.PROMOTE if _is_usable(secret.next, now) else CertificateStep.FILL
-    assert secret.current is not None
     if not secret.rotation_requested and not _is_due(secret.current, hosts, now):
         return CertificateStep.KEEP
     if not _is_usable(secret.next, now) or not _has_hosts(secret.next, hosts):
@@ -148,13 +147,11 @@ def _is_due(pair: CertificatePair, hosts: Collection[str], now: datetime) -> boo
     return now >= due_at(pair) or not _has_hosts(pair, hosts)
 
 
-def _is_usable(pair: CertificatePair | None, now: datetime) -> bool:
+def _is_usable(pair: CertificatePair | None, now: datetime) -> TypeGuard[CertificatePair]:
     return pair is not None and expiry(pair) > now
 
 
-def _has_hosts(pair: CertificatePair | None, hosts: Iterable[str]) -> bool:
-    if pair is None:
-        return False
+def _has_hosts(pair: CertificatePair, hosts: Iterable[str]) -> bool:
     try:
         names = _leaf(pair).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):

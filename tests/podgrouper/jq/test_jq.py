@@ -77,6 +77,7 @@ def _nested(depth: int) -> Json:
         ("sort", [[0] * 500] * 500),
         ("unique | length", [{"a": [0] * 100}] * 1000),
         (". - .", list(range(5000))),
+        ("all", [True] * 100_000),
         ("keys", {str(number): 0 for number in range(100_000)}),
         ("[.,.] | [.,.] | [.,.] | [.,.] | [.,.] | [.,.] | [.,.] | [.,.] | . == (. + [])", _nested(200)),
         ('[.[] | split(",")] | length', [",".join("abcdefgh" * 10)] * 1000),
@@ -144,3 +145,91 @@ def test_numbers_no_float_can_hold(value: int) -> None:
 )
 def test_fields_that_an_expression_reads(text: str, only_labels: bool) -> None:
     assert compile_jq(text).reads_only([("metadata", "labels")]) is only_labels
+
+
+#: text, input and results, at least one for each function and number of arguments
+RESULTS: list[tuple[str, Json, list[Json]]] = [
+    ("add", [1, 2], [3]),
+    ("all", [True, False], [False]),
+    ("all(. > 1)", [2, 3], [True]),
+    ("all(.[]; . > 2)", [2, 3], [False]),
+    ("any", [True, False], [True]),
+    ("any(. > 2)", [2, 3], [True]),
+    ("any(.[]; . > 3)", [2, 3], [False]),
+    ("ascii_downcase", "AbÄ", ["abÄ"]),
+    ("ceil", 1.5, [2]),
+    ("empty", 1, []),
+    ('endswith("b")', "ab", [True]),
+    ("false", 1, [False]),
+    ("first", [5, 6], [5]),
+    ("first(.[])", [5, 6], [5]),
+    ("first", [], [None]),
+    ("first", None, [None]),
+    ("floor", 1.5, [1]),
+    ('has("a")', {"a": None}, [True]),
+    ("has(1)", [0], [False]),
+    ('has("a")', None, [False]),
+    ('index("b")', "abc", [1]),
+    ('index("b")', None, [None]),
+    ("index(0)", None, [None]),
+    ('join("-")', ["a", "b"], ["a-b"]),
+    ("keys", {"b": 1, "a": 2}, [["a", "b"]]),
+    ("last", [5, 6, 7], [7]),
+    ("length", [5, 6], [2]),
+    ("length", None, [0]),
+    ("length", -3, [3]),
+    ("map(. + 1)", [5, 6], [[6, 7]]),
+    ("max", [5, 7, 6], [7]),
+    ("min", [6, 5, 7], [5]),
+    ("not", False, [True]),
+    ("null", 1, [None]),
+    ("select(. > 1)", 2, [2]),
+    ("select(. > 1)", 1, []),
+    ("sort", [3, 1, 2], [[1, 2, 3]]),
+    ('split("-")', "a-b", [["a", "b"]]),
+    ('split("-")', "", [[]]),
+    ('startswith("b")', "ab", [False]),
+    ("to_entries", {"a": 5}, [[{"key": "a", "value": 5}]]),
+    ("tonumber", "-12", [-12]),
+    ("tostring", 12, ["12"]),
+    ("tostring", "a", ["a"]),
+    ("tostring", None, ["null"]),
+    ("tostring", True, ["true"]),
+    ("true", 1, [True]),
+    ("type", [1], ["array"]),
+    ("unique", [2, 1, 2], [[1, 2]]),
+    ("values", None, []),
+    ("values", 1, [1]),
+    ("[.[] | . == 1]", [0, 1, 2], [[False, True, False]]),
+    ("[.[] | . != 1]", [0, 1, 2], [[True, False, True]]),
+    ("[.[] | . < 1]", [0, 1, 2], [[True, False, False]]),
+    ("[.[] | . <= 1]", [0, 1, 2], [[True, True, False]]),
+    ("[.[] | . > 1]", [0, 1, 2], [[False, False, True]]),
+    ("[.[] | . >= 1]", [0, 1, 2], [[False, True, True]]),
+    ("true or false and false", None, [True]),
+]
+
+
+@pytest.mark.parametrize(("text", "value", "results"), RESULTS)
+def test_functions_have_results(text: str, value: Json, results: list[Json]) -> None:
+    """workloads:KT-3: `test_oracle` asks jq itself, where it is installed."""
+    assert compile_jq(text).outputs(value, Budget()) == results
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("to_entries", 1), ("tonumber", "1" * 10_000), ("tonumber", "one"), (".a", 1)]
+)
+def test_functions_refuse_what_they_have_no_result_for(text: str, value: Json) -> None:
+    with pytest.raises(JqError):
+        compile_jq(text).outputs(value, Budget())
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "steps"),
+    [("1 + 2 + 3", None, 5), ("not | not", None, 2), ("ascii_downcase", "a" * 1000, 17)],
+)
+def test_operations_calls_and_long_texts_cost_steps(text: str, value: Json, steps: int) -> None:
+    expression = compile_jq(text)
+    expression.outputs(value, Budget(steps))
+    with pytest.raises(JqLimit):
+        expression.outputs(value, Budget(steps - 1))

@@ -219,7 +219,7 @@ async def test_the_pods_and_group_of_a_deleted_job_go_without_an_event(place: Se
         await place.client.delete(resources.JOBS, "j", "default", propagation="Background")
         await place.pods.wait_until(lambda pods: len(pods) == 0)
         await place.groups.wait_until(lambda groups: len(groups) == 0)
-    assert not await place.client.list_raw(resources.EVENTS)
+    assert not await place.client.list_raw(resources.EVENTS, namespace="default")
 
 
 async def test_a_gang_that_is_partly_done_waits_for_the_rest_only(place: ServiceCluster) -> None:

@@ -115,12 +115,14 @@ def test_gpus_are_those_of_all_kinds() -> None:
     amounts = {
         "nvidia.com/gpu": N,
         "amd.com/gpu": N,
+        "gpu.intel.com/i915": N,
+        "gpu.intel.com/xe": N,
         "nvidia.com/mig-3g.20gb": 2 * N,
         "gpu.example.com": N,
         "run.ai/gpu.memory": 5000 * N,
         "cpu": N,
     }
-    assert gpus_of(amounts) == 9 * N
+    assert gpus_of(amounts) == 11 * N
 
 
 @pytest.mark.parametrize(
@@ -159,6 +161,8 @@ def test_gauges() -> None:
         4000000,
     ]
     assert [value(f"allocated_{name}") for name in ("gpus", "cpu_cores", "memory_bytes")] == [1.5, 0.25, 2147483648]
+    gauges.set(found, dict.fromkeys(("nvidia.com/gpu", "cpu", "memory"), 123_456_789))
+    assert {value(f"allocated_{name}") for name in ("gpus", "cpu_cores", "memory_bytes")} == {0.1235}
     gauges.set(queue(displayName="Team"), {})
     assert [value(name) for name in ("deserved_gpus", "quota_cpu_cores", "quota_memory_bytes")] == [-1, -1, -1]
     gauges.set(queue(displayName="Other", resources=None), {})
