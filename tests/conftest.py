@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in embedded_only:
         if not (mark := item.get_closest_marker("embedded_only")) or not mark.args:
             raise pytest.UsageError(f"{item.nodeid}: embedded_only needs a reason")
+    if not os.environ.get("KAI_PROMETHEUS"):
+        _leave_out(config, items, [item for item in items if item.get_closest_marker("prometheus")])
     cluster_only = [item for item in items if item.get_closest_marker("cluster_only")]
     if not config.getoption("--cluster"):
         _leave_out(config, items, cluster_only)

@@ -53,6 +53,7 @@ _SHARED = frozenset(
         "rolebindings",
         "roles",
         "runtimeclasses",
+        "serviceaccounts",
         "validatingadmissionpolicies",
         "validatingadmissionpolicybindings",
         "validatingwebhookconfigurations",

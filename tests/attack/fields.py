@@ -84,6 +84,20 @@ _QUEUE_ROWS = (
         ],
     ),
     Row(
+        "spec.workloadRef",
+        "pod",
+        "a Workload of others, in whose queue it would be",
+        one_pod(queue=HONEST, workloadRef={"name": "theirs", "podGroup": "workers"}),
+        ACCESS,
+    ),
+    Row(
+        "spec.schedulingGroup",
+        "pod",
+        "a group of others, in whose queue it would be",
+        one_pod(queue=HONEST, schedulingGroup={"podGroupName": "theirs"}),
+        ACCESS,
+    ),
+    Row(
         names.DEFAULT_QUEUE_ANNOTATION,
         "Namespace",
         "the queue of others, for a pod that names none",

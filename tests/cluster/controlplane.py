@@ -27,7 +27,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +37,7 @@ import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from pykai.lab.processes.network import egress_configuration
 from tests.kube.certificates import Authority
 from tools import kubernetes
 
@@ -81,18 +82,24 @@ class ControlPlane:
         service_accounts: bool = False,
         audit: bool = False,
         options: Mapping[str, Sequence[str]] | None = None,
+        network: Path | None = None,
+        lasting_accounts: Iterable[tuple[str, str]] = (),
     ) -> None:
         """`controllers` as in `--controllers`: ("*",) for all; `service_accounts`: pods need theirs, as in a real
-        cluster; `options` are further flags by program."""
+        cluster; `options` are further flags by program; `network`: the socket of a proxy that leads to Services;
+        `lasting_accounts`: whose tokens hold for as long as the server runs."""
         self.folder = folder
         self.controllers = tuple(controllers)
         self.programs = [ETCD, API_SERVER, *([CONTROLLERS] if controllers else []), *([SCHEDULER] if scheduler else [])]
         self._service_accounts = service_accounts
         self._audit = audit
         self._options = dict(options or {})
+        self._network = network
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ports = {name: free_port() for name in (ETCD, "peers", API_SERVER, CONTROLLERS, SCHEDULER)}
         self._token = secrets.token_urlsafe(24)
+        #: (namespace, account) -> a token that also holds while the account is deleted and made again
+        self._lasting_tokens = {account: secrets.token_urlsafe(24) for account in lasting_accounts}
 
     @property
     def server(self) -> str:
@@ -146,7 +153,7 @@ class ControlPlane:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "GOGC": _GOGC},
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         self._await(program)
 
@@ -194,8 +201,15 @@ class ControlPlane:
         """A kubeconfig of a service account that exists."""
         path = self.folder / f"{namespace}.{account}.kubeconfig"
         path.touch(0o600)
-        path.write_text(self._kubeconfig(self.token_of(namespace, account)), encoding="utf-8")
+        lasting = self._lasting_tokens.get((namespace, account))
+        path.write_text(self._kubeconfig(lasting or self.token_of(namespace, account)), encoding="utf-8")
         return path
+
+    def _tokens(self) -> Iterator[str]:
+        yield f'{self._token},admin,admin,"system:masters"\n'
+        for (namespace, account), token in self._lasting_tokens.items():
+            user = f"system:serviceaccount:{namespace}:{account}"
+            yield f'{token},{user},{user},"system:serviceaccounts,system:serviceaccounts:{namespace}"\n'
 
     def requests(self) -> Iterator[dict[str, Any]]:
         """The audit log: one document per request that was answered."""
@@ -221,12 +235,14 @@ class ControlPlane:
             ("apiserver.key", issued.key),
             ("accounts.key", private),
             ("accounts.pub", public),
-            ("tokens.csv", f'{self._token},admin,admin,"system:masters"\n'.encode()),
+            ("tokens.csv", "".join(self._tokens()).encode()),
             ("audit.json", json.dumps(_AUDIT_POLICY).encode()),
         ):
             path = self.folder / name
             path.touch(0o600)
             path.write_bytes(content)
+        if self._network is not None:
+            (self.folder / "egress.json").write_text(egress_configuration(self._network), encoding="utf-8")
 
     def _arguments(self, program: str) -> list[str]:
         folder, ports = self.folder, self._ports
@@ -255,6 +271,7 @@ class ControlPlane:
                 f"--token-auth-file={folder / 'tokens.csv'}",
                 "--authorization-mode=RBAC",
                 "--service-cluster-ip-range=10.0.0.0/24",
+                *([f"--egress-selector-config-file={folder / 'egress.json'}"] if self._network else []),
                 *([] if self._service_accounts else ["--disable-admission-plugins=ServiceAccount"]),
                 *(
                     [
@@ -372,7 +389,7 @@ def _post(url: str, content: Mapping[str, Any]) -> Any:
         return json.load(answer)
 
 
-def _die_with_parent() -> None:
-    """In the child: nothing is left behind when the tests are killed."""
+def die_with_parent() -> None:
+    """In a child: nothing is left behind when the tests are killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)

@@ -23,7 +23,7 @@ from pykai.kube.resources import MUTATING_WEBHOOKS, PODS, Resource
 from pykai.kube.transport import Request, Transport
 from pykai.lab.machines.nodes import runtime_class
 from pykai.operator.install import installation, optional_role
-from pykai.operator.webhooks import webhook_configurations
+from pykai.operator.webhooks import Registration, webhook_configurations
 from pykai.services.table import account_rules
 from pykai.webhooks.admission import random_letters
 from pykai.webhooks.handlers import pod_handlers
@@ -58,7 +58,9 @@ class TestPlane(ControlPlane):
             "namespace-controller",
             "clusterrole-aggregation-controller",
         )
-        super().__init__(folder, controllers=controllers, audit=True, options=options)
+        # Tests of the operator delete the accounts of services and make them again.
+        services = [(names.DEFAULT_NAMESPACE, account) for account in account_rules()]
+        super().__init__(folder, controllers=controllers, audit=True, options=options, lasting_accounts=services)
         self._kubeconfigs: dict[str, Path] = {}
 
     def kubeconfig_of_user(self, user: str) -> Path:
@@ -191,7 +193,7 @@ def admission(
 
 def registration(address: str, authority: bytes, namespaces: Mapping[str, Any]) -> dict[str, Any]:
     """What makes the API server call our webhook for new pods in the namespaces of a selector."""
-    mutating, *_ = webhook_configurations(address, authority)
+    mutating, *_ = webhook_configurations(Registration(address=address, authority=authority))
     (hook,) = mutating["webhooks"]
     hook["namespaceSelector"] = namespaces
     # Tests of admission register theirs under KAI's name.

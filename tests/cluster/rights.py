@@ -66,8 +66,7 @@ def unused(requests: Iterable[Document], table: Table) -> list[str]:
     for request in requests:
         if not left:
             break
-        right = _right(request)
-        if right is not None:
+        for right in _used(request):
             left.discard(right)
             left.discard(right._replace(namespace=""))
     return [str(right) for right in sorted(left)]
@@ -94,6 +93,16 @@ def allowed(table: Table) -> Iterator[Right]:
 def _service(request: Document) -> str:
     user = str((request.get("user") or {}).get("username") or "")
     return user.removeprefix(_ACCOUNTS) if user.startswith(_ACCOUNTS) else ""
+
+
+def _used(request: Document) -> Iterator[Right]:
+    """The rights that a request took: an apply that creates needs both."""
+    right = _right(request)
+    if right is None:
+        return
+    yield right
+    if right.verb == "patch" and (request.get("responseStatus") or {}).get("code") == 201:
+        yield right._replace(verb="create")
 
 
 def _right(request: Document) -> Right | None:

@@ -57,6 +57,12 @@ def test_an_unused_right_is_named_after_a_whole_run() -> None:
     assert unused([*ENOUGH[:2], ENOUGH[3]], TABLE) == ["writer: get deployments.apps"]
 
 
+def test_an_apply_that_creates_uses_both_rights() -> None:
+    table = {"writer": (RoleRule("", ("pods",), ("create", "patch")),)}
+    assert unused([asked("patch", "pods")], table) == ["writer: create pods"]
+    assert unused([asked("patch", "pods", code=201)], table) == []
+
+
 def test_requests_by_others_or_elsewhere_do_not_use_a_right() -> None:
     elsewhere = [asked("list", "secrets", namespace="away"), asked("list", "secrets", namespace="home", user="idler")]
     assert unused([*ENOUGH[:3], *elsewhere], TABLE) == ["writer: list secrets in home"]

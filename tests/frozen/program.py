@@ -32,7 +32,8 @@ from pykai.lab.apiserver.server import ApiServer
 from pykai.lab.machines.options import FLAGS as MACHINES_FLAGS
 from pykai.lab.machines.options import MachineOptions
 from pykai.lab.story import Story
-from pykai.operator.webhooks import webhook_configurations
+from pykai.observe.controllermetrics import ControllerMetrics
+from pykai.operator.webhooks import Registration, webhook_configurations
 from pykai.podgrouper.kinds import ENTRY_POINTS
 from pykai.podgrouper.options import FLAGS as PODGROUPER_FLAGS
 from pykai.podgrouper.options import PodGrouperOptions
@@ -101,6 +102,7 @@ __all__ = [
     "RecordingStore",
     "HandoverRecords",
     "Request",
+    "ControllerMetrics",
     "Runtime",
     "SCHEDULER_FLAGS",
     "SERVICES",
@@ -117,5 +119,6 @@ __all__ = [
     "services_in_all",
     "read_snapshot",
     "snapshot_zip",
+    "Registration",
     "webhook_configurations",
 ]

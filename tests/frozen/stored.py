@@ -22,10 +22,12 @@ from tests.frozen.paths import of_document, of_schema, of_type
 def snapshot() -> list[str]:
     """The file of `/get-snapshot`: its keys, and the fields of the objects in it."""
     flags = program.read_flags({})
-    packed = program.snapshot_zip([], flags, {}, 0, resume={"n": "g"}, nominated_groups=["g"])
+    packed = program.snapshot_zip(
+        [], flags, {}, 0, resume={"n": "g"}, nominated_groups=["g"], usage={"q": (0.0, 0.0, 0.0)}
+    )
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         content = json.loads(archive.read(program.SNAPSHOT_ENTRY))
-    lines = [f"entry {program.SNAPSHOT_ENTRY}", *of_document(content, maps=("pykai.resume",))]
+    lines = [f"entry {program.SNAPSHOT_ENTRY}", *of_document(content, maps=("pykai.resume", "pykai.usage"))]
     for key, kind in program.OBJECT_LISTS.items():
         lines += of_type(kind, f"rawObjects.{key}[]")
     return lines

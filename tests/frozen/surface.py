@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.frozen import program
 from tests.frozen.paths import of_document
+from tests.services.neededflags import needed_flags
 
 ROOT = Path(__file__).parents[2]
 #: a pod that waits in a queue of its own, on nothing
@@ -230,10 +231,11 @@ async def _made(registry: CollectorRegistry) -> dict[str, Any]:
     """Every service, as `kai run` makes it."""
     server = await program.ApiServer.open(clock=program.Clock())
     client = program.Client(server.transport())
-    runtime = program.Runtime(client, program.Caches(client), program.Clock())
+    runtime = program.Runtime(client, program.Caches(client), program.Clock(), program.ControllerMetrics(registry))
     made: dict[str, Any] = {"api server": server}
-    for name, part in program.SERVICES.items():
-        made[name] = part.make(runtime, {}, registry)[0]
+    with needed_flags() as needed:
+        for name, part in program.SERVICES.items():
+            made[name] = part.make(runtime, needed.get(name, {}), registry)[0]
     return made
 
 
@@ -276,7 +278,7 @@ def paths() -> list[str]:
         await server.close()
 
     asyncio.run(run())
-    for configuration in program.webhook_configurations("https://host:1", b""):
+    for configuration in program.webhook_configurations(program.Registration(address="https://host:1")):
         for hook in configuration["webhooks"]:
             lines.append(f"admission {hook['clientConfig']['url'].removeprefix('https://host:1')}")
     return lines

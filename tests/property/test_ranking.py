@@ -185,7 +185,8 @@ class World:
         whole = self.whole_gpus(node, idle=idle)
         if wish.shares:
             enough = max(whole, 0) + len(self.joinable(node, wish)) >= wish.devices
-            return node.gpus > 0 and wish.mib(node) <= node.gpu_mib and enough
+            shareable = node.gpus > 0 and node.vendor == NVIDIA
+            return shareable and wish.mib(node) <= node.gpu_mib and enough
         return not wish.gpu or (node.vendor == wish.vendor and whole >= wish.gpu)
 
     def seats(self, node: Machine, wish: Wish) -> tuple[tuple[str | None, ...], bool]:
@@ -352,6 +353,8 @@ def _settled(world: World, wish: Wish, node: Machine, device: str, state: str) -
     if any(tried.left(node, what, idle=True) < 0 for what in ("cpu", "memory_gi", "pods")):
         return None
     if (wish.gpu and node.vendor != wish.vendor) or ((wish.gpu or wish.shares) and not node.gpus):
+        return None
+    if wish.shares and node.vendor != NVIDIA:
         return None
     full = any(tried.memory(node, each, LIVE, LEAVING) > node.gpu_mib for each in tried.tenants(node))
     return None if full or tried.whole_gpus(node, idle=True) < 0 else pod

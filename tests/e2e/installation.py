@@ -1,0 +1,200 @@
+"""The installation that the specs share: a lab in a thread, or PyKAI installed on a real control plane.
+
+Nodes are those of operations:E-30, with fewer GPUs each: eight machines with four GPUs and one without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from pykai.api import names
+from pykai.api.installation import ConfigSpec, ShardSpec
+from pykai.kube.caches import Caches
+from pykai.kube.client import Client
+from pykai.kube.clock import Clock
+from pykai.kube.credentials import connect
+from pykai.kube.resources import CONFIGS, SCHEDULING_SHARDS
+from pykai.lab.cluster import LabCluster, LabOptions
+from pykai.lab.machines import create_nodes
+from pykai.lab.machines.nodes import MachineKind
+from pykai.lab.machines.podbehaviour import BehaviourDefaults
+from pykai.lab.processes.service import NETWORK_SOCKET
+from pykai.operator.desired.settings import OWN_IMAGES, Settings
+from pykai.operator.desired.shardconfiguration import configuration_text
+from pykai.operator.install import installation
+from tests.cluster.controlplane import API_SERVER, CONTROLLERS, SCHEDULER, ControlPlane, die_with_parent
+from tests.e2e.endtoend import is_in_force
+from tools import kubernetes
+
+QUICK = BehaviourDefaults(start_s=0.01, run_s=3600.0, stop_s=0.01, init_s=0.01, reservation_start_s=0.01)
+_LABELS = {
+    "run.ai/simulated-gpu-node-pool": "default",
+    "nvidia.com/gpu.deploy.device-plugin": "true",
+    "nvidia.com/gpu.deploy.dcgm-exporter": "true",
+}
+#: operations:E-30
+MACHINES = (
+    MachineKind(count=8, name="gpu-{}", gpus=4, gpu_memory_mib=11441, cpu="32", memory="128Gi", labels=_LABELS),
+    MachineKind(count=1, name="cpu-{}", cpu="32", memory="128Gi"),
+)
+
+
+async def add_machines(kubeconfig: Path) -> None:
+    """Create the nodes."""
+    transport = connect(kubeconfig)
+    try:
+        await create_nodes(Client(transport), Clock(), MACHINES)
+    finally:
+        await transport.close()
+
+
+@contextmanager
+def lab(folder: Path) -> Iterator[Path]:
+    """A lab in a thread of its own; yields the kubeconfig of its administrator."""
+    kubeconfig = folder / "kubeconfig"
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    stop = asyncio.Event()
+    # What the operator writes is not what a scheduler without a file does (operations:O-12).
+    configuration = folder / "config.yaml"
+    configuration.write_text(configuration_text(ShardSpec(), Settings(ConfigSpec(), OWN_IMAGES)), encoding="utf-8")
+
+    async def start() -> LabCluster:
+        options = LabOptions(
+            objects=installation(), behaviour=QUICK, scheduler_flags={"scheduler-conf": str(configuration)}
+        )
+        cluster = await LabCluster.start(options)
+        cluster.server.kubeconfig(kubeconfig)
+        return cluster
+
+    cluster = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
+    running = asyncio.run_coroutine_threadsafe(cluster.run(stop), loop)
+    try:
+        yield kubeconfig
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        running.result(60)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+#: what the specs of upstream's CI set (operations:E-31)
+VALUES: Mapping[str, str] = {"global.gpuSharing": "true"}
+#: of Kubernetes, for claims in the place of extended resources (operations:E-30)
+_GATES = "--feature-gates=DRAExtendedResource=true"
+_OPTIONS = {program: [_GATES] for program in (API_SERVER, CONTROLLERS, SCHEDULER)}
+
+
+class Installation:
+    """PyKAI as its chart installs it: its pods run as processes of this machine."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self.kubeconfig = plane.kubeconfig
+
+    def install(self, *arguments: str) -> None:
+        """Install the chart with the values of the specs, and wait until everything works."""
+        values = [f"--set={name}={value}" for name, value in VALUES.items()]
+        self.kai("install", *values, *arguments)
+        self.await_available()
+
+    def await_available(self) -> None:
+        """Wait until the Config and all shards say that everything works."""
+        asyncio.run(self.available())
+
+    def kai(self, *arguments: str) -> str:
+        """Run kai as an administrator does; what it says."""
+        return self._run(Path(sys.executable).with_name("kai"), *arguments, "--namespace", names.DEFAULT_NAMESPACE)
+
+    def helm(self, *arguments: str) -> str:
+        """Run the Helm that KAI_HELM names; what it says."""
+        return self._run(Path(os.environ["KAI_HELM"]), *arguments)
+
+    def kubectl(self, *arguments: str) -> str:
+        """Run kubectl as an administrator does; what it says."""
+        return self._run(kubernetes.program_path("kubectl"), *arguments)
+
+    def _run(self, program: Path, *arguments: str) -> str:
+        done = subprocess.run(
+            [str(program), *arguments, "--kubeconfig", str(self.kubeconfig)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{program.name} {' '.join(arguments)}: {done.stderr or done.stdout}"
+        return done.stdout
+
+    async def available(self) -> None:
+        """Wait until the Config and all shards say that everything works."""
+        transport = connect(self.kubeconfig)
+        client = Client(transport)
+        caches = Caches(client)
+        stores = [caches.store(kind, dict) for kind in (CONFIGS, SCHEDULING_SHARDS)]
+        await caches.start()
+        try:
+            for store in stores:
+                await store.wait_until(
+                    lambda found: bool(found.values()) and all(map(is_in_force, found.values())), 300
+                )
+        finally:
+            await caches.stop()
+            await transport.close()
+
+
+@contextmanager
+def installation_on_a_control_plane(folder: Path) -> Iterator[Installation]:
+    """A real control plane with machines, on which nothing is installed yet."""
+    with ExitStack() as stack:
+        # The path of a socket has at most a hundred letters.
+        pods = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kai-pods-")))
+        plane = ControlPlane(
+            folder,
+            controllers=("*",),
+            scheduler=True,
+            service_accounts=True,
+            audit=True,
+            options=_OPTIONS,
+            network=pods / NETWORK_SOCKET,
+        )
+        stack.enter_context(plane)
+        plane.start_controllers()
+        asyncio.run(add_machines(plane.kubeconfig))
+        stack.enter_context(machines(plane, pods))
+        yield Installation(plane)
+
+
+@contextmanager
+def machines(plane: ControlPlane, pods: Path) -> Iterator[None]:
+    """Kubelets for all nodes; the pods of our own Deployments run as processes, whose logs are below `pods`."""
+    with (plane.folder / "machines.log").open("ab") as log:
+        process = subprocess.Popen(
+            [
+                str(Path(sys.executable).with_name("kai")),
+                *("run", "machines", f"--kubeconfig={plane.kubeconfig}", "--default-run-seconds=3600"),
+                *("--controllers=false", "--default-scheduler=false"),
+                *(f"--processes={names.DEFAULT_NAMESPACE}", f"--process-folder={pods}"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=die_with_parent,
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
