@@ -1,8 +1,9 @@
-"""Builds Kubernetes' own programs and etcd from Go modules, once per version, into a cache outside the checkout.
+"""Builds Kubernetes' own programs, etcd and helm from Go modules, once per version, into a cache outside the checkout.
 
     python tools/kubernetes.py kubectl                   prints the path of the program
     python tools/kubernetes.py kube-apiserver etcd       several at once share what they compile
     python tools/kubernetes.py --all                     all that a control plane needs
+    python tools/kubernetes.py helm                      what installs the chart
 
 Needs Go on PATH.  The modules come from wherever Go is set up to fetch them; nothing else is downloaded.  A module that
 requires k8s.io/kubernetes must replace each of its staging modules as k8s.io/kubernetes itself does, so these are read
@@ -27,9 +28,11 @@ from pathlib import Path
 
 VERSION = "v1.35.4"
 ETCD_VERSION = "v3.6.5"
+HELM_VERSION = "v3.22.0"
 _STAGING = "v0.35.4"
 _MODULE = "k8s.io/kubernetes"
 _ETCD_MODULE = "go.etcd.io/etcd/server/v3"
+_HELM_MODULE = "helm.sh/helm/v3"
 _VARIABLES = "k8s.io/component-base/version"
 _SAY_EVERY = 10.0
 # Together they save a tenth of the compile time: the linker drops debug information anyway, and there is memory for
@@ -37,6 +40,7 @@ _SAY_EVERY = 10.0
 _COMPILER_FLAGS = "-gcflags=all=-dwarf=0"
 _COMPILER_GOGC = "800"
 
+_OTHER_VERSIONS = {"etcd": ETCD_VERSION, "helm": HELM_VERSION}
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 
 _ETCD_MAIN = f"""package main
@@ -58,8 +62,9 @@ def cache_folder() -> Path:
 
 
 def program_path(program: str) -> Path:
-    """The path of a built program; etcd has its own version."""
-    return cache_folder() / (f"etcd-{ETCD_VERSION}" if program == "etcd" else program)
+    """The path of a built program; etcd and helm have their own versions."""
+    version = _OTHER_VERSIONS.get(program)
+    return cache_folder() / (f"{program}-{version}" if version else program)
 
 
 def built(program: str) -> Path | None:
@@ -73,12 +78,13 @@ def build(programs: Sequence[str]) -> list[Path]:
     if not all(map(built, programs)):
         go = shutil.which("go")
         if go is None:
-            raise SystemExit("Go is not on PATH; it is needed to build Kubernetes' programs and etcd")
+            raise SystemExit("Go is not on PATH; it is needed to build Kubernetes' programs, etcd and helm")
         with _alone():
             missing = [program for program in programs if not built(program)]
-            kubernetes = [program for program in missing if program != "etcd"]
-            if "etcd" in missing:
-                _build(go, _etcd(), ["etcd"])
+            kubernetes = [program for program in missing if program not in _OTHER_VERSIONS]
+            for program, recipe in (("etcd", _etcd), ("helm", _helm)):
+                if program in missing:
+                    _build(go, recipe(), [program])
             if kubernetes:
                 _build(go, _kubernetes(go, kubernetes), kubernetes)
     return [program_path(program) for program in programs]
@@ -100,6 +106,17 @@ def _etcd() -> _Recipe:
         files={"main.go": _ETCD_MAIN},
         packages=(".",),
         flags="-s -w",
+    )
+
+
+def _helm() -> _Recipe:
+    package = f"{_HELM_MODULE}/cmd/helm"
+    return _Recipe(
+        title=f"helm {HELM_VERSION}",
+        go_mod=f"module local/helm\n\ngo 1.25.0\n\nrequire {_HELM_MODULE} {HELM_VERSION}\n",
+        files={"programs.go": f'//go:build never\n\npackage local\n\nimport _ "{package}"\n'},
+        packages=(package,),
+        flags=f"-s -w -X {_HELM_MODULE}/internal/version.version={HELM_VERSION}",
     )
 
 
@@ -205,10 +222,10 @@ def _say(text: str) -> None:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("programs", nargs="*", help="etcd, or a folder below cmd/ of Kubernetes, such as kubectl")
+    parser.add_argument("programs", nargs="*", help="etcd, helm, or a folder below cmd/ of Kubernetes, such as kubectl")
     parser.add_argument("--all", action="store_true", help=f"the control plane: {', '.join(CONTROL_PLANE)}")
     arguments = parser.parse_args()
-    programs = CONTROL_PLANE if arguments.all else arguments.programs
+    programs = [*(CONTROL_PLANE if arguments.all else ()), *arguments.programs]
     if not programs:
         parser.error("name a program, or say --all")
     for path in build(programs):

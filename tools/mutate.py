@@ -3,6 +3,7 @@
     tools/mutate.py                         the modules that differ from origin/main (--base REV)
     tools/mutate.py 'core/placing/*.py'     these, below the package
     tools/mutate.py --sample '**/*.py'      one change for each line instead of all
+    tools/mutate.py --sample-every 4 ...    of those one in four, spread at random and the same in every run
 
 Every change (`tools/operators.py`) is run as a listed mutant is (`tools/trees.py`), with the tests that call the
 changed function, the quickest first (`tools/touching.py`). Code that fails to import, or with which the tests do not
@@ -29,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,7 +148,10 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("modules", nargs="*", metavar="PATTERN", help="files below the package (* and ** allowed)")
     parser.add_argument("--base", metavar="REV", default="origin/main", help="without patterns: what differs from this")
     parser.add_argument("--tests", metavar="PATH", nargs="+", help="folders or files of tests (those of the package)")
-    parser.add_argument("--sample", action="store_true", help="one change for each line, the same in every run")
+    sample = parser.add_mutually_exclusive_group()
+    one = "one change for each line, the same in every run"
+    sample.add_argument("--sample", dest="sample_every", action="store_const", const=1, default=0, help=one)
+    sample.add_argument("--sample-every", metavar="N", type=int, help="of these one in N")
     most = f"seconds of tests that a change is shown to ({MOST_SECONDS:g})"
     parser.add_argument("--most-seconds", metavar="S", type=float, default=MOST_SECONDS, help=most)
     parser.add_argument("--list", action="store_true", help="list the changes and run nothing")
@@ -173,24 +177,29 @@ def main(given: Sequence[str] | None = None) -> int:
         return 1
     sources = Sources(root)
     read = [source for source in (sources.get(sources.module(file)) for file in files) if source is not None]
-    generated = [change for source in read for change in changes(source, one_per_line=options.sample)]
+    generated = [change for source in read for change in changes(source, sample_every=options.sample_every)]
     say(f"{len(generated)} changes of {len(files)} modules")
     if options.list:
         for change in generated:
             say(f"{change.place.where}:{change.place.line}  {change.title}")
         return 0
     try:
-        results, untested = _run(root, generated, options, tests_for(root, files, sources))
+        accepted = {(survivor.file, survivor.after) for survivor in survivors}
+        results, untested = _run(root, generated, options, tests_for(root, files, sources), accepted)
     except RuntimeError as error:
         say(f"error: {error}")
         return 1
-    return report(root, generated, results, untested, read, survivors, stale, sample=options.sample)
+    return report(root, generated, results, untested, read, survivors, stale, sample=options.sample_every > 0)
 
 
 def _run(
-    root: Path, generated: Sequence[Change], options: argparse.Namespace, folders: Sequence[str]
+    root: Path,
+    generated: Sequence[Change],
+    options: argparse.Namespace,
+    folders: Sequence[str],
+    accepted: Container[tuple[str, str]],
 ) -> tuple[dict[Change, Result], list[Change]]:
-    """The results of the changes, and the changes in functions that no test calls."""
+    """The results of the changes, and the changes in functions that no test calls; survivors are shown at once."""
     wanted = options.tests or folders
     say(f"Looking up which functions the tests of {', '.join(wanted)} call")
     tests = touched(root, wanted, options.jobs, root / ".venv" / "touched")
@@ -215,7 +224,10 @@ def _run(
         with grown(first, max(1, min(options.jobs, len(broken)))) as trees:
             say(f"Running {len(broken)} changes with {len(trees)} workers")
             for result in shared_out(broken, trees, Tree.run):
-                results[broken[result.broken]] = result
+                change = broken[result.broken]
+                results[change] = result
+                if result.verdict == SURVIVED and _key(change) not in accepted:
+                    _show(root, change, called=True)
                 if len(results) % 100 == 0:
                     say(f"{len(results)} of {len(broken)} after {time.monotonic() - began:.0f} s")
     return results, untested
@@ -232,7 +244,7 @@ def report(
     *,
     sample: bool = False,
 ) -> int:
-    """Show what survived; the exit status. A sample need not contain the accepted survivors."""
+    """Sum up, show what no test calls; the exit status. A sample need not contain the accepted survivors."""
     given = {source.module for source in modules}
     accepted = {(survivor.file, survivor.after): survivor for survivor in survivors if survivor.module in given}
     left = dict(accepted)
@@ -241,11 +253,12 @@ def report(
         verdict = results[change].verdict if change in results else SURVIVED
         if verdict != SURVIVED:
             continue
-        if left.pop((change.place.source.file, _plain(change.after())), None) is None:
+        if left.pop(_key(change), None) is None:
             new += 1
-            _show(root, change, called=change in results)
+            if change not in results:
+                _show(root, change, called=False)
     caught = {
-        (change.place.source.file, _plain(change.after())): change
+        _key(change): change
         for change, result in results.items()
         if left and result.verdict != SURVIVED and change.place.source.file in {file for file, _ in left}
     }
@@ -264,6 +277,11 @@ def report(
         f"{len(accepted) - len(left)} accepted, {new} to judge, {len(stale)} stale"
     )
     return 1 if new or stale else 0
+
+
+def _key(change: Change) -> tuple[str, str]:
+    """What an accepted survivor has in common with the change."""
+    return change.place.source.file, _plain(change.after())
 
 
 def _show(root: Path, change: Change, *, called: bool) -> None:

@@ -6,8 +6,9 @@ branch left out, a statement left out, None or the other truth value returned, a
 `min` for `max`, `any` for `all`.
 
 Skipped is what has no effect for a caller: annotations, docstrings, decorators, assertions, texts of errors and of
-logs, `__all__`, imports for type checkers, `zip(strict=True)`. So are changes that every test notices, such as a name
-that is never bound.
+logs, `__all__`, imports for type checkers, `zip(strict=True)`, how a record is stored, a pause of no time. So are
+changes that every test notices, such as a name or an attribute that is never bound, and figures of two digits or more
+that are a default, have a name of their own or count seconds: a test of them would only repeat the figure.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
 _SUMS: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
 _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _LOGGERS = frozenset({"log", "_log", "logger", "_logger", "LOG", "_LOG"})
+#: Keywords of a class that say how its records are stored or made, and not what they hold.
+_STORAGE = frozenset({"cache_hash", "dict", "frozen", "gc", "kw_only", "slots", "weakref"})
+#: Named figures and defaults from here on are a choice; below, they count something.
+_CHOSEN = 10
 #: A statement this long is named by its head.
 _LONG = 160
 
@@ -75,15 +80,15 @@ class Change:
         return {"where": self.place.where, "old": texts[0], "new": texts[1], **({"nth": nth} if nth else {})}
 
 
-def changes(source: Source, *, one_per_line: bool = False) -> Iterator[Change]:
-    """All changes of a module, each text once; with `one_per_line` a sample of one change for each line."""
+def changes(source: Source, *, sample_every: int = 0) -> Iterator[Change]:
+    """All changes of a module, each text once; with `sample_every` one for each line, and of those one in so many."""
     seen: set[str] = {source.text}
     sampled: set[int] = set()
     generated: Iterable[Change] = _Walk(source).module()
-    if one_per_line:
+    if sample_every:
         generated = sorted(generated, key=Change.digest)
     for change in generated:
-        if one_per_line and change.line in sampled:
+        if sample_every and change.line in sampled:
             continue
         try:
             text = change.after()
@@ -92,7 +97,8 @@ def changes(source: Source, *, one_per_line: bool = False) -> Iterator[Change]:
         if text not in seen:
             seen.add(text)
             sampled.add(change.line)
-            yield change
+            if not sample_every or int.from_bytes(change.digest()) % sample_every == 0:
+                yield change
 
 
 class _Walk:
@@ -102,6 +108,11 @@ class _Walk:
         self._source = source
         self._qualname = ""
         self._functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
+        self._read = {
+            node.attr
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        }
 
     def module(self) -> Iterator[Change]:
         yield from self._below(self._source.tree, ())
@@ -165,12 +176,14 @@ class _Walk:
 
     def _stays_bound(self, target: ast.AST, node: ast.stmt) -> bool:
         """Whether something else binds the target, too."""
-        if isinstance(target, ast.Attribute | ast.Subscript):
+        function = self._functions[-1]
+        before = [each for each in ast.walk(function) if getattr(each, "lineno", node.lineno) < node.lineno]
+        if isinstance(target, ast.Attribute):
+            return function.name != "__init__" or target.attr not in self._read or _is_stored(target, before)
+        if isinstance(target, ast.Subscript):
             return True
         if not isinstance(target, ast.Name):
             return False
-        function = self._functions[-1]
-        before = [each for each in ast.walk(function) if getattr(each, "lineno", node.lineno) < node.lineno]
         arguments = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
         stored = {each.id for each in before if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
         return target.id in arguments | stored
@@ -213,6 +226,14 @@ def _variants(node: ast.expr) -> Iterator[tuple[ast.expr, str]]:
         yield _with(node, func=ast.Name(_CALLS[node.func.id], ast.Load())), "another function"
 
 
+def _is_stored(target: ast.Attribute, nodes: Iterable[ast.AST]) -> bool:
+    """Whether one of the nodes binds the attribute."""
+    return any(
+        isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and each.attr == target.attr
+        for each in nodes
+    )
+
+
 def _negated(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return node.operand
@@ -245,12 +266,17 @@ def _says_nothing(parent: ast.AST, name: str, node: ast.AST) -> bool:
         return True
     if isinstance(node, ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom | ast.Raise):
         return True
-    if isinstance(node, ast.keyword) and node.arg == "strict":
-        # Of zip: an assertion, too.
+    if isinstance(node, ast.keyword) and (node.arg == "strict" or (name == "keywords" and _is_storage(parent, node))):
+        # `strict` of zip is an assertion, too.
+        return True
+    if _is_pause(node) or _is_chosen(parent, name, node):
+        return True
+    if isinstance(parent, ast.While) and name == "test" and isinstance(node, ast.Constant):
+        # A service that never begins.
         return True
     if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Constant) or _is_log(node.value)
-    if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        return isinstance(node.value, ast.Constant) or _is_log(node.value) or _is_pause(node.value)
+    if isinstance(node, ast.If) and (ast.unparse(node.test).endswith("TYPE_CHECKING") or _only_logs(node)):
         return True
     targets = node.targets if isinstance(node, ast.Assign) else []
     return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
@@ -259,6 +285,43 @@ def _says_nothing(parent: ast.AST, name: str, node: ast.AST) -> bool:
 def _is_type(node: ast.AST) -> bool:
     """Whether it is a type with arguments, as `Literal[1, 2]`."""
     return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in ("Literal", "cast")
+
+
+def _only_logs(node: ast.If) -> bool:
+    return all(isinstance(each, ast.Expr) and _is_log(each.value) for each in (*node.body, *node.orelse))
+
+
+def _is_storage(parent: ast.AST, node: ast.keyword) -> bool:
+    return isinstance(parent, ast.ClassDef) and node.arg in _STORAGE
+
+
+def _is_pause(node: ast.AST) -> bool:
+    """Whether it only lets others run, as `await asyncio.sleep(0)`."""
+    called = node.value if isinstance(node, ast.Await) else node
+    return isinstance(called, ast.Call) and ast.unparse(called) == "asyncio.sleep(0)"
+
+
+def _is_chosen(parent: ast.AST, name: str, node: ast.AST) -> bool:
+    """Whether it is a figure that somebody chose: a default, or the value of a named constant or of a field."""
+    if isinstance(parent, ast.keyword):
+        return (parent.arg or "").endswith("_s") and _is_figure(node)
+    if isinstance(parent, ast.arguments):
+        return name in ("defaults", "kw_defaults") and _is_figure(node)
+    if isinstance(parent, ast.Assign | ast.AnnAssign) and name == "value":
+        targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+        is_field = isinstance(parent, ast.AnnAssign)
+        return _is_figure(node) and all(
+            isinstance(target, ast.Name) and (is_field or target.id.isupper()) for target in targets
+        )
+    return False
+
+
+def _is_figure(node: ast.AST) -> bool:
+    """Whether it is a number of two digits or more, or arithmetic."""
+    if isinstance(node, ast.BinOp):
+        parts = (node.left, node.right)
+        return all(isinstance(part, ast.Constant | ast.Name | ast.Attribute) or _is_figure(part) for part in parts)
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value >= _CHOSEN
 
 
 def _is_log(node: ast.expr) -> bool:

@@ -51,6 +51,7 @@ PACKAGES: Final = [
             ("autoscaling", "v1"),
             ("events", "v1"),
             ("rbac", "v1"),
+            ("discovery", "v1"),
         ]
     ],
     ("k8s.io/apimachinery", "pkg/apis/meta/v1", "meta.v1"),
@@ -65,6 +66,7 @@ KINDS: Final = {
         "core.v1",
     ): "Pod Node Namespace ConfigMap Secret Service ServiceAccount PersistentVolume PersistentVolumeClaim Event "
     "Binding PodTemplate ResourceQuota LimitRange Endpoints",
+    ("discovery.k8s.io", "discovery.v1"): "EndpointSlice",
     ("apps", "apps.v1"): "Deployment ReplicaSet StatefulSet DaemonSet ControllerRevision",
     ("batch", "batch.v1"): "Job CronJob",
     ("coordination.k8s.io", "coordination.v1"): "Lease",
