@@ -18,6 +18,8 @@ SOAK_ARGS ?=
 ATTACK_ARGS ?=
 # More arguments for `make rotate`, as in `make rotate ROTATE_ARGS=--cluster`.
 ROTATE_ARGS ?=
+# More arguments for `make image`, as in `make image IMAGE_ARGS="--output /tmp/image"`.
+IMAGE_ARGS ?=
 # What `make mutants-all` changes: modules that differ from a revision or, as in `make mutants-all MODULES="core/placing/*.py"`,
 # those that fit patterns below src/pykai.
 BASE ?= origin/main
@@ -30,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test faults soak attack rotate cluster cluster-programs test-cluster kubectl test-kubectl check lint format format-check types layers conformance bench mutants mutants-all venv lock clean
+.PHONY: help demo test e2e faults soak attack rotate cluster cluster-programs test-cluster kubectl test-kubectl test-helm test-prometheus image image-check check lint format format-check types layers conformance bench mutants mutants-all venv lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -51,11 +53,24 @@ test: $(VENV)/ready ## run the tests on all cores (PYTEST_ARGS adds arguments)
 		echo "**********************************************************************"; \
 		echo; \
 	fi; \
+	if ! command -v cc >/dev/null && ! command -v gcc >/dev/null; then \
+		echo; \
+		echo "**********************************************************************"; \
+		echo "**  NO C COMPILER: the reservation program is NOT tested against the"; \
+		echo "**  libraries of GPU drivers in this run. Install gcc."; \
+		echo "**********************************************************************"; \
+		echo; \
+	fi; \
 	echo "Running the tests"; \
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 faults: $(VENV)/ready ## let each call of each service fail alone, in every way, 10 minutes (PYTEST_ARGS adds arguments)
 	@KAI_FAULTS=each $(BIN)/python -m pytest -n $(TEST_WORKERS) tests/faults $(PYTEST_ARGS)
+
+e2e: $(VENV)/ready ## upstream's end-to-end specs on an installation on a real control plane, with all their waits; needs Go
+	@$(BIN)/python tools/kubernetes.py --all >/dev/null && \
+	KAI_HELM="$$($(BIN)/python tools/kubernetes.py helm)" && export KAI_HELM && \
+	KAI_E2E_REAL_TIMES=1 $(BIN)/python -m pytest --cluster -n 0 tests/e2e $(PYTEST_ARGS)
 
 soak: $(VENV)/ready ## kill processes under load on a real control plane and check what was seen, 35 minutes (SOAK_ARGS adds arguments)
 	@if command -v go >/dev/null; then \
@@ -113,6 +128,40 @@ test-kubectl: $(VENV)/ready ## what users do with kubectl, with the newest one t
 		echo; \
 	fi
 
+test-helm: $(VENV)/ready ## the chart as Helm reads it: lint, and the same objects as kai install prints; needs Go (PYTEST_ARGS adds arguments)
+	@if command -v go >/dev/null; then \
+		KAI_HELM="$$($(BIN)/python tools/kubernetes.py helm)" && export KAI_HELM && \
+		$(BIN)/python -m pytest tests/helm $(PYTEST_ARGS); \
+	else \
+		echo; \
+		echo "**********************************************************************"; \
+		echo "**  NO GO: Helm cannot be built, and the chart is NOT tested with it."; \
+		echo "**********************************************************************"; \
+		echo; \
+	fi
+
+test-prometheus: $(VENV)/ready ## usage, dashboards and alerts with a real Prometheus, Debian's package; needs apt-get and dpkg (PYTEST_ARGS adds arguments)
+	@if folder="$$($(BIN)/python tools/prometheus.py)"; then \
+		KAI_PROMETHEUS="$$folder" $(BIN)/python -m pytest tests/scheduler/usage/test_real_prometheus.py \
+			tests/operator/monitoring/test_real_monitoring.py $(PYTEST_ARGS); \
+	else \
+		echo; \
+		echo "**********************************************************************"; \
+		echo "**  NO PROMETHEUS: Debian's package cannot be had."; \
+		echo "**  Usage from Prometheus is tested with a small stand-in only."; \
+		echo "**********************************************************************"; \
+		echo; \
+	fi
+
+image: $(VENV)/ready ## build the image of all services into dist, without Docker; needs root and Debian (IMAGE_ARGS adds arguments)
+	@$(BIN)/python -m tools.image $(IMAGE_ARGS)
+
+image-check: $(VENV)/ready ## build the image twice, compare, and run it with a read-only root; needs what `make image` needs (PYTEST_ARGS adds arguments)
+	@if $(BIN)/python -m tools.image.programs; then \
+		echo "Building the image twice and running it"; \
+		KAI_IMAGE=build $(BIN)/python -m pytest -p no:cacheprovider tests/image $(PYTEST_ARGS); \
+	fi
+
 check: lint format-check types layers ## lint, format-check, types and layers
 
 lint: $(VENV)/ready ## ruff check
@@ -148,11 +197,15 @@ mutants-all: $(VENV)/ready ## generate changes of modules that differ from BASE,
 
 venv: $(VENV)/ready ## build .venv
 
-lock: $(VENV)/ready ## write requirements.lock and requirements-dev.lock anew (UPGRADE=1: newest versions)
+lock: $(VENV)/ready ## write all lock files anew (UPGRADE=1: newest versions)
 	@echo "Locking the runtime"
 	@$(COMPILE) -o requirements.lock pyproject.toml
+	@echo "Locking the image"
+	@$(COMPILE) --all-extras -c requirements.lock -o requirements-image.lock pyproject.toml
 	@echo "Locking the runtime, the tools and the build backend"
-	@$(COMPILE) --group dev --group build -c requirements.lock -o requirements-dev.lock pyproject.toml
+	@$(COMPILE) --group dev --group build -c requirements-image.lock -o requirements-dev.lock pyproject.toml
+	@echo "Locking the build backend"
+	@$(COMPILE) --group build -c requirements-dev.lock -o requirements-build.lock
 
 clean: ## remove .venv, builds and caches
 	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis

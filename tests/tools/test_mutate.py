@@ -109,13 +109,33 @@ def added(text: str) -> list[str]:
         ("assert a + b", []),
         ("a: Literal[1] = b", ["- a: Literal[1] = b"]),
         ("_log.info(a + 1)", []),
+        ("if a < b:\n        log.info(a)", []),
         ("return zip(a, b, strict=True)", []),
+        ("await asyncio.sleep(0)", []),
+        ("while True:\n        yield a", []),
         ("if a:\n        a.c(b)", ["- if a:; - a.c(b)", "if not a:"]),
         ("return f'{a + 1}'", []),
     ],
 )
 def test_changes_are_small_and_matter(body: str, expected: list[str]) -> None:
     assert added(f'def f(a, b):\n    """Says 1 + 1."""\n    {body}\n') == expected
+
+
+def test_attributes_that_would_never_be_bound_stay() -> None:
+    text = "class A:\n    def __init__(self, b):\n        self.b = b\n        {}\n    def c(self): return self.b\n"
+    assert added(text.format("self.d = b")) == ["- self.d = b"]
+    assert added(text.format("self.b = None")) == ["- self.b = None"]
+
+
+def test_chosen_figures_and_storage_stay() -> None:
+    assert added("_MOST = 10\n_LONGEST: Final = 2 << 4\nclass A(Struct, frozen=True):\n    port: int = 80\n") == []
+    assert added("def f(*, most: int = 10, least=12): return f(limit_s=20)\n") == []
+    assert added("_MOST = 3\nclass A(Struct, array_like=True):\n    port: int = 0\n") == [
+        "_MOST = 4",
+        "class A(Struct, array_like=False):",
+        "port: int = 1",
+    ]
+    assert added("def f(a):\n    return a > 10\n") == ["return a >= 10", "return a > 11"]
 
 
 def test_branches_and_conditions_are_left_out_and_turned_round() -> None:
@@ -173,7 +193,7 @@ def test_accepted_survivors_need_a_reason_and_must_still_survive(run: Run, shop:
 def test_a_sample_holds_one_change_for_each_line_and_stays_the_same() -> None:
     def sampled(text: str) -> dict[int, str]:
         source = Source("src/shop/prices.py", "prices", text)
-        found = list(changes(source, one_per_line=True))
+        found = list(changes(source, sample_every=1))
         assert len({change.line for change in found}) == len(found)
         return {change.line: change.title for change in found}
 
@@ -182,6 +202,13 @@ def test_a_sample_holds_one_change_for_each_line_and_stays_the_same() -> None:
     assert sample.keys() == everything
     moved = sampled(SOURCE.replace("import logging\n", "import logging\nimport os\n"))
     assert moved == {line + 1: title for line, title in sample.items()}
+
+
+def test_a_sparser_sample_is_a_part_of_the_sample() -> None:
+    source = Source("src/shop/prices.py", "prices", SOURCE + "\n\n" + SOURCE.replace("def ", "def other_"))
+    all_lines, sparse = ({change.line for change in changes(source, sample_every=every)} for every in (1, 3))
+    assert sparse < all_lines
+    assert 0 < len(sparse) <= len(all_lines) // 2
 
 
 def test_a_sample_need_not_hold_the_accepted_survivors(run: Run) -> None:
