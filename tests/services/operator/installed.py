@@ -122,11 +122,16 @@ async def settled(place: ServiceCluster, service: IdleReportingService) -> None:
     """Wait until an operator has seen what is there, and has nothing left to do: a watch may lag."""
     assert isinstance(service, Operator)
     async with asyncio.timeout(SETTLES_WITHIN_S):
+        acted_on: list[str] | None = None
         while True:
-            await place.settled(service)
-            lagging = [store for store, newest in await _newest(place, service) if not store.has_reached(newest)]
-            if not lagging:
+            versions = await _newest(place, service)
+            seen = all(store.has_reached(newest) for store, newest in versions)
+            listed = [newest for _, newest in versions]
+            # An event that came while the versions were read is not acted on yet: all must be seen, and then idle.
+            if seen and listed == acted_on:
                 return
+            await place.settled(service)
+            acted_on = listed if seen else None
             await asyncio.sleep(0.005)
 
 

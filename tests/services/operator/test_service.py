@@ -103,13 +103,13 @@ async def test_a_change_is_never_said_to_be_available_before_its_deployments_are
                 seen.append(each["status"])
 
     async with place.running(operator()) as service:
-        await place.settled(service)
+        await settled(place, service)
         await make_available(place, *COMPONENTS, SCHEDULER)
-        await place.settled(service)
+        await settled(place, service)
         watched.subscribe(note)
         await caches.start()
         await change(place, "global.jsonLog", True)
-        await place.settled(service)
+        await settled(place, service)
         await watched.wait_until(lambda _: bool(seen), 10)
         await caches.stop()
     assert set(seen) == {"False"}
