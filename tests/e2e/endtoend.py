@@ -33,6 +33,9 @@ NAMESPACE = "kai-e2e"
 UNLIMITED = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 #: operations:E-7, with room for a busy machine: this ends a spec that fails, and delays none that passes
 TIMEOUT_S = 300.0
+#: which software makes the GPUs of a node known (operations:E-30)
+DEVICE_PLUGIN_LABEL = "nvidia.com/gpu.deploy.device-plugin"
+DRA_LABEL = "nvidia.com/gpu.deploy.dra-plugin-gpu"
 CLASSES = {
     "e2e-low": 40,
     "e2e-middle": 50,
@@ -59,6 +62,8 @@ _OF_A_SPEC = (
     resources.POD_GROUPS,
     resources.PERSISTENT_VOLUME_CLAIMS,
     resources.CONFIG_MAPS,
+    resources.RESOURCE_CLAIMS,
+    resources.RESOURCE_CLAIM_TEMPLATES,
 )
 
 
@@ -281,8 +286,12 @@ class EndToEnd:
         return [node["metadata"]["name"] for node in self._nodes() if gpus_of(node)]
 
     def cpu_nodes(self) -> list[str]:
-        """Nodes without."""
-        return [node["metadata"]["name"] for node in self._nodes() if not gpus_of(node)]
+        """Nodes without, not even such as a driver publishes."""
+        return [
+            node["metadata"]["name"]
+            for node in self._nodes()
+            if not gpus_of(node) and DRA_LABEL not in node["metadata"]["labels"]
+        ]
 
     @property
     def gpus_per_node(self) -> int:

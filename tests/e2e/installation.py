@@ -1,6 +1,7 @@
 """The installation that the specs share: a lab in a thread, or PyKAI installed on a real control plane.
 
-Nodes are those of operations:E-30, with fewer GPUs each: eight machines with four GPUs and one without.
+Nodes are those of operations:E-30, with fewer GPUs each: eight machines with four GPUs and one without. Two more have
+eight GPUs that a driver publishes in ResourceSlices, and one has a single such GPU.
 """
 
 from __future__ import annotations
@@ -31,19 +32,21 @@ from pykai.operator.desired.settings import OWN_IMAGES, Settings
 from pykai.operator.desired.shardconfiguration import configuration_text
 from pykai.operator.install import installation
 from tests.cluster.controlplane import API_SERVER, CONTROLLERS, SCHEDULER, ControlPlane, die_with_parent
-from tests.e2e.endtoend import is_in_force
+from tests.e2e.endtoend import DEVICE_PLUGIN_LABEL, DRA_LABEL, is_in_force
 from tools import kubernetes
 
 QUICK = BehaviourDefaults(start_s=0.01, run_s=3600.0, stop_s=0.01, init_s=0.01, reservation_start_s=0.01)
 _LABELS = {
     "run.ai/simulated-gpu-node-pool": "default",
-    "nvidia.com/gpu.deploy.device-plugin": "true",
+    DEVICE_PLUGIN_LABEL: "true",
     "nvidia.com/gpu.deploy.dcgm-exporter": "true",
 }
 #: operations:E-30
 MACHINES = (
     MachineKind(count=8, name="gpu-{}", gpus=4, gpu_memory_mib=11441, cpu="32", memory="128Gi", labels=_LABELS),
     MachineKind(count=1, name="cpu-{}", cpu="32", memory="128Gi"),
+    MachineKind(count=2, name="dra-{}", gpus=8, dra=True, cpu="32", memory="128Gi", labels={DRA_LABEL: "true"}),
+    MachineKind(count=1, name="dra-small", gpus=1, dra=True, cpu="32", memory="128Gi", labels={DRA_LABEL: "true"}),
 )
 
 
