@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 TEST_WORKERS ?= auto
 # How many control planes `make test-cluster` runs at a time, each with a share of the tests.
 CLUSTER_WORKERS ?= 2
-# More arguments for `make cluster`, as in `make cluster CLUSTER_ARGS="--no-controllers --folder /tmp/plane"`.
+# More arguments for `make cluster`, as in `make cluster CLUSTER_ARGS="--install everything --folder /tmp/plane"`.
 CLUSTER_ARGS ?=
 # More arguments for `make soak`, as in `make soak SOAK_ARGS="--kills 10 --seed 7"`.
 SOAK_ARGS ?=
@@ -32,10 +32,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test e2e faults soak attack rotate cluster cluster-programs test-cluster kubectl test-kubectl test-helm test-prometheus image image-check check lint format format-check types layers conformance bench mutants mutants-all venv lock clean
+.PHONY: help demo test e2e faults soak attack rotate cluster cluster-programs test-cluster kubectl helm test-kubectl test-helm test-prometheus image image-check check lint format format-check types layers conformance bench mutants mutants-all venv lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/ready ## start a living cluster with 100 simulated GPUs; Ctrl-C ends it
 	@$(BIN)/kai up
@@ -92,7 +92,7 @@ attack: $(VENV)/ready ## what a hostile tenant tries, what happens, and what oth
 rotate: $(VENV)/ready ## renew the webhooks' certificate 20 times under 50 admissions a second (ROTATE_ARGS adds arguments)
 	@$(BIN)/python -m tests.webhooks.rotation $(ROTATE_ARGS)
 
-cluster: $(VENV)/ready ## start a real control plane with our definitions; Ctrl-C ends it; needs Go (CLUSTER_ARGS adds arguments)
+cluster: $(VENV)/ready ## start a real control plane with machines, to install the chart on; Ctrl-C ends it; needs Go (CLUSTER_ARGS adds arguments)
 	@$(BIN)/python -m tests.cluster $(CLUSTER_ARGS)
 
 cluster-programs: $(VENV)/ready ## build etcd and Kubernetes' programs with Go into a cache outside the checkout
@@ -115,6 +115,9 @@ test-cluster: $(VENV)/ready ## run the tests that need an API server on a real c
 
 kubectl: $(VENV)/ready ## build kubectl v1.35.4 with Go into a cache outside the checkout, and print its path
 	@$(BIN)/python tools/kubernetes.py kubectl
+
+helm: $(VENV)/ready ## build Helm with Go into a cache outside the checkout, and print its path
+	@$(BIN)/python tools/kubernetes.py helm
 
 test-kubectl: $(VENV)/ready ## what users do with kubectl, with the newest one too; needs Go
 	@if command -v go >/dev/null; then \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -16,6 +17,8 @@ from pykai.operator.chart.values import VALUES
 from pykai.operator.hooks.table import HOOKS
 from pykai.operator.installing.givenvalues import check_values, read_set
 from pykai.operator.installing.shadow import SHADOW_NAMESPACE
+from tests.cluster.__main__ import UPSTREAM_MACHINES
+from tests.e2e.installation import INSTALL
 from tests.operator.chart.charts import scope
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +35,13 @@ def test_every_command_of_ours_takes_its_options() -> None:
         assert command is not None
         known = {option for parameter in command.params for option in parameter.opts}
         assert set(re.findall(r"(?<!\S)-{1,2}[a-z-]+", rest)) <= known, name
+
+
+def test_the_command_for_one_machine_is_the_one_that_is_printed_and_tested() -> None:
+    assert f"\nhelm {shlex.join(INSTALL)}\n" in CODE
+    kinds = [(kind.count, kind.gpus, kind.dra) for kind in UPSTREAM_MACHINES]
+    assert kinds == [(8, 8, False), (1, 0, False), (2, 8, True)]
+    assert "eight simulated machines of\neight GPUs each, two more whose GPUs are claimed" in DOC
 
 
 def test_every_value_that_is_set_is_one_of_the_chart() -> None:

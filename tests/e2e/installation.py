@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -50,11 +50,11 @@ MACHINES = (
 )
 
 
-async def add_machines(kubeconfig: Path) -> None:
+async def add_machines(kubeconfig: Path, kinds: Sequence[MachineKind] = MACHINES) -> None:
     """Create the nodes."""
     transport = connect(kubeconfig)
     try:
-        await create_nodes(Client(transport), Clock(), MACHINES)
+        await create_nodes(Client(transport), Clock(), kinds)
     finally:
         await transport.close()
 
@@ -93,9 +93,16 @@ def lab(folder: Path) -> Iterator[Path]:
 
 #: what the specs of upstream's CI set (operations:E-31)
 VALUES: Mapping[str, str] = {"global.gpuSharing": "true"}
+SET = [f"--set={name}={value}" for name, value in VALUES.items()]
 #: of Kubernetes, for claims in the place of extended resources (operations:E-30)
 _GATES = "--feature-gates=DRAExtendedResource=true"
-_OPTIONS = {program: [_GATES] for program in (API_SERVER, CONTROLLERS, SCHEDULER)}
+GATES = {program: [_GATES] for program in (API_SERVER, CONTROLLERS, SCHEDULER)}
+CHART = Path(__file__).parents[2] / "charts" / "kai-scheduler"
+RELEASE = "kai-scheduler"
+#: with each command of Helm
+OF_THE_RELEASE = (f"--namespace={names.DEFAULT_NAMESPACE}", "--wait")
+#: how users install it, and so does `make cluster` tell them (docs/install.md)
+INSTALL = ("install", RELEASE, os.path.relpath(CHART), *OF_THE_RELEASE, "--create-namespace", *SET)
 
 
 class Installation:
@@ -107,8 +114,12 @@ class Installation:
 
     def install(self, *arguments: str) -> None:
         """Install the chart with the values of the specs, and wait until everything works."""
-        values = [f"--set={name}={value}" for name, value in VALUES.items()]
-        self.kai("install", *values, *arguments)
+        self.kai("install", *SET, *arguments)
+        self.await_available()
+
+    def install_release(self, *arguments: str) -> None:
+        """The same with Helm."""
+        self.helm(*INSTALL, *arguments)
         self.await_available()
 
     def await_available(self) -> None:
@@ -155,7 +166,7 @@ class Installation:
 
 
 @contextmanager
-def installation_on_a_control_plane(folder: Path) -> Iterator[Installation]:
+def installation_on_a_control_plane(folder: Path, kinds: Sequence[MachineKind] = MACHINES) -> Iterator[Installation]:
     """A real control plane with machines, on which nothing is installed yet."""
     with ExitStack() as stack:
         # The path of a socket has at most a hundred letters.
@@ -166,26 +177,28 @@ def installation_on_a_control_plane(folder: Path) -> Iterator[Installation]:
             scheduler=True,
             service_accounts=True,
             audit=True,
-            options=_OPTIONS,
+            options=GATES,
             network=pods / NETWORK_SOCKET,
         )
         stack.enter_context(plane)
         plane.start_controllers()
-        asyncio.run(add_machines(plane.kubeconfig))
+        asyncio.run(add_machines(plane.kubeconfig, kinds))
         stack.enter_context(machines(plane, pods))
         yield Installation(plane)
 
 
 @contextmanager
-def machines(plane: ControlPlane, pods: Path) -> Iterator[None]:
-    """Kubelets for all nodes; the pods of our own Deployments run as processes, whose logs are below `pods`."""
+def machines(plane: ControlPlane, pods: Path, *flags: str, run_s: float = 3600.0) -> Iterator[None]:
+    """Kubelets for all nodes, where pods of users run so long; the pods of our own Deployments run as processes, whose
+    logs are below `pods`."""
     with (plane.folder / "machines.log").open("ab") as log:
         process = subprocess.Popen(
             [
                 str(Path(sys.executable).with_name("kai")),
-                *("run", "machines", f"--kubeconfig={plane.kubeconfig}", "--default-run-seconds=3600"),
+                *("run", "machines", f"--kubeconfig={plane.kubeconfig}", f"--default-run-seconds={run_s:g}"),
                 *("--controllers=false", "--default-scheduler=false"),
                 *(f"--processes={names.DEFAULT_NAMESPACE}", f"--process-folder={pods}"),
+                *flags,
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
