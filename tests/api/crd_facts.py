@@ -105,6 +105,7 @@ _QUEUE = [
     Field("status.allocated", "resources", "queues:2.2"),
     Field("status.allocatedNonPreemptible", "resources", "queues:2.2"),
     Field("status.requested", "resources", "queues:2.2"),
+    Field("status.fairShare", "resources", "status:fair-share"),
     Field("status.conditions", "list", "queues:2.2"),
     Field("status.conditions[]", "object", "queues:2.2"),
     Field("status.conditions[].type", "string", "queues:2.2, Q-13", _REQUIRED),
@@ -161,6 +162,10 @@ _POD_GROUP = [
     Field("status.resourcesStatus.allocated", "resources", "workloads:PG-8"),
     Field("status.resourcesStatus.allocatedNonPreemptible", "resources", "workloads:PG-8"),
     Field("status.resourcesStatus.requested", "resources", "workloads:PG-8"),
+    Field("status.state", "string", "status:group"),
+    Field("status.pods", "object", "status:group"),
+    Field("status.pods.total", "int32", "status:group"),
+    Field("status.pods.placed", "int32", "status:group"),
 ]
 
 _BIND_REQUEST = [

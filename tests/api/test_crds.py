@@ -153,6 +153,10 @@ def test_no_schema_has_defaults(kind: str) -> None:
     assert not [each for each in _walk(_schema(kind)) if "default" in each and "properties" not in each]
 
 
+#: what they hold is not in the schema
+_DOCUMENTS = ("status.conditions", "status.fairShare")
+
+
 def _properties(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     for name, below in schema.get("properties", {}).items():
         where = f"{path}.{name}" if path else name
@@ -184,4 +188,4 @@ def test_kubectl_get_prints_columns_of_fields_that_exist(kind: str) -> None:
         where = re.sub(r"\[[^]]*\]", "", column["jsonPath"]).replace(r".nvidia\.com/gpu", "").lstrip(".")
         # Of what a document holds, the schema says nothing.
         outer = where.removesuffix(f".{where.rpartition('.')[2]}")
-        assert where.startswith("metadata.") or where in paths or outer == "status.conditions", column["name"]
+        assert where.startswith("metadata.") or where in paths or outer in _DOCUMENTS, column["name"]

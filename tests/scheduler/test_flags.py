@@ -62,6 +62,7 @@ OURS = {
     "queue-admission-reservation-timeout": "10m",
     "profile": "",
     "min-cycle-interval": "20ms",
+    "fair-share-status-interval": "15s",
     "scheduler-configmap": "",
     "fast-bind": "true",
     "shadow": "false",

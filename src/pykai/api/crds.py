@@ -152,6 +152,7 @@ def queue() -> dict[str, Any]:
                 allocated=resources(),
                 allocatedNonPreemptible=resources(),
                 requested=resources(),
+                fairShare=resources(),
                 conditions=array(condition),
             ),
         },
@@ -215,6 +216,8 @@ def pod_group() -> dict[str, Any]:
                 resourcesStatus=object_schema(
                     allocated=resources(), allocatedNonPreemptible=resources(), requested=resources()
                 ),
+                state=text(),
+                pods=object_schema(total=integer(), placed=integer()),
             ),
         },
     )

@@ -34,11 +34,15 @@ COLUMNS: Final[Mapping[str, tuple[Column, ...]]] = {
         Column("Children", ".status.childQueues", "The queues below."),
         Column("DisplayName", ".spec.displayName", "Name in messages and metrics."),
         Column("GPU-Quota", ".spec.resources.gpu.quota", "GPUs the queue is sure of; -1 is unlimited."),
+        Column(
+            "GPU-Fair-Share", ".status.fairShare.gpu", "GPUs the queue may have now, its part of the surplus included."
+        ),
         Column("GPU-Allocated", f".status.allocated.{_GPU}", "NVIDIA GPUs of pods with a node, queues below included."),
         Column("GPU-Requested", f".status.requested.{_GPU}", "NVIDIA GPUs of running and waiting pods."),
         Column("GPU-Limit", ".spec.resources.gpu.limit", "GPUs the queue may have at most.", is_wide=True),
         Column("CPU-Quota", ".spec.resources.cpu.quota", "Thousandths of a core it is sure of.", is_wide=True),
         Column("Memory-Quota", ".spec.resources.memory.quota", "Megabytes it is sure of.", is_wide=True),
+        Column("Fair-Share", ".status.fairShare", "The same for GPUs, CPU and memory.", is_wide=True),
         Column("Allocated", ".status.allocated", "All resources of pods with a node.", is_wide=True),
         Column("Requested", ".status.requested", "All resources of running and waiting pods.", is_wide=True),
         Column("Age", ".metadata.creationTimestamp", "How long ago it was made.", "date"),
@@ -46,13 +50,18 @@ COLUMNS: Final[Mapping[str, tuple[Column, ...]]] = {
     "PodGroup": (
         Column("Queue", ".spec.queue", "The queue whose share it uses."),
         Column("Minimum", ".spec.minMember", "Pods that start together; subgroups have their own.", "integer"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status', "The pods of the minimum exist."),
-        Column("Scheduled", '.status.conditions[?(@.type=="Scheduled")].status', "They have nodes."),
-        Column("Running", '.status.conditions[?(@.type=="Running")].status', "They run."),
+        Column("Pods", ".status.pods.total", "Pods that have not ended.", "integer"),
+        Column("Placed", ".status.pods.placed", "Those that have a node.", "integer"),
+        Column("State", ".status.state", "How far it has come."),
         Column("Reason", ".status.schedulingConditions[0].reasons[0].reason", "Why it waits."),
         Column(
-            "Pods", '.status.conditions[?(@.type=="Scheduled")].message', "How many pods have a node.", is_wide=True
+            "Ready",
+            '.status.conditions[?(@.type=="Ready")].status',
+            "The pods of the minimum exist.",
+            is_wide=True,
         ),
+        Column("Scheduled", '.status.conditions[?(@.type=="Scheduled")].status', "They have nodes.", is_wide=True),
+        Column("Running", '.status.conditions[?(@.type=="Running")].status', "They run.", is_wide=True),
         Column("Priority-Class", ".spec.priorityClassName", "Its priority class.", is_wide=True),
         Column("Requested", ".status.resourcesStatus.requested", "Resources of its pods.", is_wide=True),
         Column("Age", ".metadata.creationTimestamp", "How long ago it was made.", "date"),
@@ -153,6 +162,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "status.childQueues": "Names of the queues below.",
         "status.childQueues[]": "Name of a queue.",
         **_below("status", _SUMS),
+        "status.fairShare": "What the queue may have at present: GPUs of every vendor, CPU and memory. Not in KAI.",
         "status.conditions": "Orphan, Cyclic, OverQuota and Valid.",
         "status.conditions[]": "A condition.",
         **_below(
@@ -224,6 +234,11 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         **_below("status.schedulingConditions[].reasons[].details.queueDetails", _QUEUE_DETAILS),
         "status.resourcesStatus": "What its pods use.",
         **_below("status.resourcesStatus", _SUMS),
+        "status.state": "Invalid, Incomplete (pods of the minimum are missing), Waiting (for nodes), Starting, Running"
+        " or Finished. Not in KAI.",
+        "status.pods": "How many pods it has. Not in KAI.",
+        "status.pods.total": "Pods that have not ended.",
+        "status.pods.placed": "Those that have a node.",
     },
     "BindRequest": {
         **_OBJECT,

@@ -115,9 +115,12 @@ class SchedulingCondition(Wire):
 
 class PodGroupStatus(Wire):
     scheduling_conditions: list[SchedulingCondition] = field(default_factory=list)
-    #: these two are not decoded, like a queue's status
+    #: these are not decoded, like a queue's status
     conditions: Any = None
     resources_status: Any = None
+    #: ours
+    state: Any = None
+    pods: Any = None
 
 
 class PodGroup(Wire):

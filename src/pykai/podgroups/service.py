@@ -319,7 +319,8 @@ class PodGroups(ReconcilingService):
 
 
 def _owned_status(group: PodGroup) -> tuple[object, ...]:
-    return group.status.conditions, group.status.resources_status
+    status = group.status
+    return status.conditions, status.resources_status, status.state, status.pods
 
 
 def _discard(sets: dict[str, set[str]], name: str, key: str) -> None:

@@ -277,6 +277,13 @@ FLAGS: tuple[Flag, ...] = (
         spec_id="queues:Q-406",
         field="admission_reservation_ns",
     ),
+    Flag(
+        "fair-share-status-interval",
+        "15s",
+        read_nonnegative_duration,
+        "shortest time between two writes of a queue's fair share into its status; 0s: never (not in KAI Scheduler)",
+        spec_id="status:fair-share",
+    ),
     # Gates of Kubernetes libraries that are not used here (operations:O-57).
     FEATURE_GATES,
 )

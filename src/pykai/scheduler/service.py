@@ -56,6 +56,7 @@ from pykai.scheduler.problemevents import ProblemEvents
 from pykai.scheduler.shadow import Shadow
 from pykai.scheduler.sinks import PlanSink, StatusSink
 from pykai.scheduler.snapshotfile import snapshot_zip
+from pykai.scheduler.status.fairshares import FairShares
 from pykai.scheduler.status.statusevents import StatusEvents, now_ns
 from pykai.scheduler.status.statuswrites import StatusWrites
 from pykai.scheduler.succession import Succession, first_of
@@ -152,6 +153,9 @@ class Scheduler:
             if flags.other["scheduler-configmap"]
             else None
         )
+        if not self._shadowing:
+            shares = FairShares(self.intake.queues, self.writes, flags.other["fair-share-status-interval"])
+            self.loop.plan_listeners.append(shares.on_plan)
         if isinstance(self.dispatcher, Shadow):
             self.loop.on_plan_made = self.dispatcher.note_equal_nodes
         self.leading = False

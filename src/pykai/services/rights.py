@@ -86,6 +86,8 @@ SCHEDULER: tuple[RoleRule, ...] = (
     RoleRule(names.POLICY_GROUP, ("poddisruptionbudgets",), LIST_WATCH),
     RoleRule(names.KAI_GROUP, ("topologies",), LIST_WATCH),
     RoleRule(_SCHEDULING, ("queues",), LIST_WATCH),
+    # Fair shares.
+    RoleRule(_SCHEDULING, ("queues/status",), ("patch",)),
     RoleRule(_SCHEDULING, ("podgroups",), (*LIST_WATCH, "patch")),
     RoleRule(_SCHEDULING, ("podgroups/status",), ("patch",)),
     RoleRule(_SCHEDULING, ("bindrequests",), (*LIST_WATCH, "create", "delete", "get")),

@@ -424,9 +424,14 @@ def test_our_kinds_show_what_their_users_look_for() -> None:
     """queues:Q-12."""
     queue = obj(
         spec={"parentQueue": "research", "resources": {"gpu": {"quota": 8}}},
-        status={"allocated": {"nvidia.com/gpu": "3"}, "requested": {"nvidia.com/gpu": "9", "cpu": "4"}},
+        status={
+            "allocated": {"nvidia.com/gpu": "3"},
+            "requested": {"nvidia.com/gpu": "9", "cpu": "4"},
+            "fairShare": {"gpu": "5.5"},
+        },
     )
     shown = cells_of("Queue", queue)
+    assert shown["GPU-Fair-Share"] == "5.5"
     assert (shown["Parent"], shown["GPU-Quota"]) == ("research", "8")
     assert (shown["GPU-Allocated"], shown["GPU-Requested"], shown["Age"]) == ("3", "9", "5m")
     assert "Requested" not in shown
@@ -436,10 +441,14 @@ def test_our_kinds_show_what_their_users_look_for() -> None:
         status={
             "conditions": [{"type": "Ready", "status": "True"}, {"type": "Scheduled", "status": "False"}],
             "schedulingConditions": [{"reasons": [{"reason": "OverLimit"}]}],
+            "pods": {"total": 4, "placed": 0},
+            "state": "Waiting",
         },
     )
     shown = cells_of("PodGroup", group)
     assert (shown["Queue"], shown["Minimum"], shown["Reason"]) == ("vision", 4, "OverLimit")
+    assert (shown["Pods"], shown["Placed"], shown["State"]) == (4, 0, "Waiting")
+    shown = cells_of("PodGroup", group, wide=True)
     assert (shown["Ready"], shown["Scheduled"], shown["Running"]) == ("True", "False", None)
     levels = {"levels": [{"nodeLabel": "zone"}, {"nodeLabel": "rack"}]}
     assert cells_of("Topology", obj(spec=levels))["Coarsest"] == "zone"

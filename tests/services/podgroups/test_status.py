@@ -40,7 +40,7 @@ def pod(**changes: Any) -> GroupMember:
 
 
 def running(**changes: Any) -> GroupMember:
-    return pod(scheduled=True, running=True, allocated={"cpu": N}, **changes)
+    return pod(**{"scheduled": True, "running": True, "allocated": {"cpu": N}, **changes})
 
 
 def tally(*members: GroupMember) -> GroupUsage:
@@ -269,3 +269,47 @@ def test_a_tally_returns_to_zero() -> None:
         assert found.remove(f"ns/p{number}")
     assert not found.remove("ns/p0")
     assert found == GroupUsage()
+
+
+@pytest.mark.parametrize(
+    ("members", "spec", "state", "total", "placed"),
+    [
+        ((), {}, "Incomplete", 0, 0),
+        ((), {"minMember": 0}, "Incomplete", 0, 0),
+        ((pod(),), {}, "Incomplete", 1, 0),
+        ((pod(), pod(gated=True)), {}, "Incomplete", 2, 0),
+        ((pod(), pod()), {}, "Waiting", 2, 0),
+        ((pod(), pod()), {"minMember": 0}, "Waiting", 2, 0),
+        ((running(), pod()), {}, "Waiting", 2, 1),
+        ((pod(scheduled=True), running()), {}, "Starting", 2, 2),
+        ((pod(scheduled=True), pod()), {"minMember": 0}, "Starting", 2, 1),
+        ((running(), running(), pod()), {}, "Running", 3, 2),
+        ((pod(is_active=False, finished=True),), {}, "Finished", 0, 0),
+        ((running(), running()), {"queue": ""}, "Invalid", 2, 2),
+    ],
+)
+def test_the_state_is_how_far_the_group_has_come(
+    members: tuple[GroupMember, ...], spec: dict[str, Any], state: str, total: int, placed: int
+) -> None:
+    """status:group"""
+    patch = status_patch(group(**spec), tally(*members), AROUND)
+    assert patch is not None
+    assert patch["status"]["state"] == state
+    assert patch["status"]["pods"] == {"total": total, "placed": placed}
+
+
+def test_a_pod_that_starts_beyond_the_minimum_costs_no_write() -> None:
+    """status:group: as before there were states and numbers."""
+    first = status_patch(group(), tally(running(), running(), running(running=False)), AROUND)
+    assert first is not None
+    assert status_patch(group(applied({}, first["status"])), tally(*[running()] * 3), AROUND) is None
+
+
+@pytest.mark.parametrize("found", ["Lost", 7, None, {"total": 2}])
+def test_what_others_write_over_the_state_is_corrected(found: object) -> None:
+    """status:group"""
+    first = status_patch(group(), tally(running(), running()), AROUND)
+    assert first is not None
+    status = applied({}, first["status"]) | {"state": found, "pods": found}
+    patch = status_patch(group(status), tally(running(), running()), AROUND)
+    assert patch == {"status": {"state": "Running", "pods": {"total": 2, "placed": 2}}}

@@ -23,7 +23,7 @@ import msgspec
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.api.scheduling import BindRequest, PodGroup
+from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.core.model.shard import Shard
 from pykai.kube import resources
 from pykai.kube.caches import Caches
@@ -139,6 +139,7 @@ class SchedulerCluster:
         self.caches = Caches(self.client)
         self.pods: Store[Pod] = self.caches.store(resources.PODS, Pod)
         self.groups: Store[PodGroup] = self.caches.store(resources.POD_GROUPS, PodGroup)
+        self.queues: Store[Queue] = self.caches.store(resources.QUEUES, Queue)
         self.requests: Store[BindRequest] = self.caches.store(resources.BIND_REQUESTS, BindRequest)
         self.events: Store[dict[str, Any]] = self.caches.store(resources.EVENTS, dict)
         self.maps: Store[dict[str, Any]] = self.caches.store(resources.CONFIG_MAPS, dict)

@@ -21,6 +21,7 @@ RELOADED: Final = frozenset(
 #: they decide nothing: the new process has the new value, the old one keeps its own until then
 DECIDING_NOTHING: Final = frozenset(flag.name for flag in FLAGS if flag.no_effect) | {
     "burst",
+    "fair-share-status-interval",
     "listen-address",
     "log-json",
     "metrics-namespace",

@@ -13,7 +13,7 @@ from pykai.api import names
 from pykai.api.core import ConfigMap, Pod
 from pykai.api.disruption import PodDisruptionBudget
 from pykai.api.meta import ObjectMeta
-from pykai.api.scheduling import PodGroup
+from pykai.api.scheduling import PodGroup, Queue
 
 _TIMESTAMP_ANNOTATIONS = (
     names.STALE_TIMESTAMP_ANNOTATION,
@@ -69,6 +69,11 @@ def group_differs(old: PodGroup, new: PodGroup) -> bool:
     return not retries_forever and old.status.scheduling_conditions != new.status.scheduling_conditions
 
 
+def queue_differs(old: Queue, new: Queue) -> bool:
+    """The same for queues, whose status the engine does not read."""
+    return old.spec != new.spec or not _same_meta(old.metadata, new.metadata)
+
+
 def budget_differs(old: PodDisruptionBudget, new: PodDisruptionBudget) -> bool:
     """The same for disruption budgets; how many pods are healthy counts only through what is allowed."""
     was, now = old.status, new.status
@@ -93,4 +98,5 @@ def _never_differs(_: object, __: object) -> bool:
 CHANGE_FILTERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "ConfigMap": _never_differs,
     "PodDisruptionBudget": budget_differs,
+    "Queue": queue_differs,
 }

@@ -76,7 +76,7 @@ class Intake:
         self.nodes: Store[Node] = caches.store(resources.NODES, Node)
         self.pods.index(PODS_BY_GROUP, _pod_group_keys)
         self.group_feed = GroupFeed()
-        queues: Store[Queue] = caches.store(resources.QUEUES, Queue)
+        self.queues: Store[Queue] = caches.store(resources.QUEUES, Queue)
         #: kind -> store
         self.stores: dict[str, Store[Any]] = {}
         #: impossible values of nodes, pods and PodGroups
@@ -87,7 +87,7 @@ class Intake:
         self.shared_gpus = SharedGpuSanitiser(self.pods, shard)
         self._start_times = StartTimeSanitiser(self.pods_of_group)
         namespaces: Store[Namespace] = caches.store(resources.NAMESPACES, Namespace)
-        self._stand_ins = StandInGroups(self.pods, self.groups, self.nodes, queues, namespaces, shard)
+        self._stand_ins = StandInGroups(self.pods, self.groups, self.nodes, self.queues, namespaces, shard)
         self.binds = BindAssumptions(self.pods, self.requests, self.verifier, self.generations, self.queue)
         evictions = PendingEvictions()
         self.admissions = PendingAdmissions()
@@ -107,9 +107,9 @@ class Intake:
         self.group_intake = GroupIntake(self.groups, self._start_times, self.sanitising_problems, self.queue)
         self._shard = shard
         self._caches = caches
-        self._subscribe(queues, namespaces)
+        self._subscribe(namespaces)
 
-    def _subscribe(self, queues: Store[Queue], namespaces: Store[Namespace]) -> None:
+    def _subscribe(self, namespaces: Store[Namespace]) -> None:
         self._add_store(self.pods).subscribe(self._on_pod)
         self._add_store(self.groups).subscribe(self.group_feed.publish)
         self.group_feed.subscribe(GroupStage.INTAKE, self.group_intake.on_change)
@@ -120,7 +120,7 @@ class Intake:
         self._take_in(self._caches.store(resources.CONFIG_MAPS, ConfigMap, metadata_only=True))
         for resource, kind in REQUIRED_KINDS:
             self._take_in(self._caches.store(resource, kind))
-        queues.subscribe(self.pod_intake.on_queue_change)
+        self.queues.subscribe(self.pod_intake.on_queue_change)
         namespaces.subscribe(self.pod_intake.on_namespace_change)
         for resource, kind in OPTIONAL_KINDS:
             self._take_in(self._caches.store(resource, kind, optional=True))
