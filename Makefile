@@ -72,10 +72,11 @@ e2e: $(VENV)/ready ## upstream's end-to-end specs on an installation on a real c
 	KAI_HELM="$$($(BIN)/python tools/kubernetes.py helm)" && export KAI_HELM && \
 	KAI_E2E_REAL_TIMES=1 $(BIN)/python -m pytest --cluster -n 0 tests/e2e $(PYTEST_ARGS)
 
-soak: $(VENV)/ready ## kill processes under load on a real control plane and check what was seen, 35 minutes (SOAK_ARGS adds arguments)
+soak: $(VENV)/ready ## kill processes under load on a real control plane, then 20 leaders, and check what was seen, 45 minutes (SOAK_ARGS adds arguments)
 	@if command -v go >/dev/null; then \
 		$(BIN)/python tools/kubernetes.py --all >/dev/null && \
-		$(BIN)/python -m tests.cluster.soak $(SOAK_ARGS); \
+		$(BIN)/python -m tests.cluster.soak $(SOAK_ARGS) && \
+		$(BIN)/python -m tests.cluster.leaderkills; \
 	else \
 		echo; \
 		echo "**********************************************************************"; \

@@ -197,6 +197,14 @@ def test_what_is_left_at_the_end() -> None:
     ]
 
 
+def test_pods_of_the_installation_stay() -> None:
+    key = f"{names.DEFAULT_NAMESPACE}/scheduler"
+    own = pod("scheduler", namespace=names.DEFAULT_NAMESPACE)
+    assert told((1, "pods", key, own), (1, "pods", "default/a", pod("a")), ended=True) == [
+        "1.00s: pod default/a is left in phase Running"
+    ]
+
+
 def test_a_job_that_goes_before_it_has_completed_is_lost() -> None:
     done = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
     assert not told((1, "jobs", "default/j", done), (2, "jobs", "default/j", None), ended=True)

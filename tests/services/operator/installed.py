@@ -124,7 +124,7 @@ async def settled(place: ServiceCluster, service: IdleReportingService) -> None:
     async with asyncio.timeout(SETTLES_WITHIN_S):
         acted_on: list[str] | None = None
         while True:
-            versions = await _newest(place, service)
+            versions = await newest_versions(place, service)
             seen = all(store.has_reached(newest) for store, newest in versions)
             listed = [newest for _, newest in versions]
             # An event that came while the versions were read is not acted on yet: all must be seen, and then idle.
@@ -135,7 +135,7 @@ async def settled(place: ServiceCluster, service: IdleReportingService) -> None:
             await asyncio.sleep(0.005)
 
 
-async def _newest(place: ServiceCluster, service: Operator) -> list[tuple[Store[Document], str]]:
+async def newest_versions(place: ServiceCluster, service: Operator) -> list[tuple[Store[Document], str]]:
     """The stores of an operator, and the newest version of what each should have."""
     stores = [(service._configs, ""), (service._shards, ""), (service._pods, NS), (service._leases, NS)]
     stores += [(store, namespace) for (kind, namespace), store in service._live.items() if kind != "Secret"]

@@ -227,13 +227,18 @@ def _check_leftovers(world: _ClusterState) -> None:
     for key, pod in sorted(world.objects["pods"].items()):
         if _is_reservation(pod):
             world.report(f"left/{key}", f"reservation pod {key} is left")
-        elif pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
+        elif not is_of_the_installation(pod) and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             world.report(f"left/{key}", f"pod {key} is left in phase {pod.get('status', {}).get('phase')}")
     for key in sorted(world.objects["bindrequests"]):
         world.report(f"unbound/{key}", f"BindRequest {key} is left")
     for key, job in sorted(world.objects["jobs"].items()):
         if not is_complete(job):
             world.report(f"lost/{key}", f"job {key} has not completed")
+
+
+def is_of_the_installation(pod: dict[str, Any]) -> bool:
+    """Whether it is a pod of PyKAI itself, which runs until the end."""
+    return bool(pod["metadata"].get("namespace") == names.DEFAULT_NAMESPACE)
 
 
 def is_complete(job: dict[str, Any]) -> bool:

@@ -21,7 +21,13 @@ from typing import Any
 from pykai.api.timestamp import format_timestamp
 from pykai.dev.soak import workload
 from pykai.dev.soak.controlplanes import KAI_MODULE, SoakControlPlane, free_port
-from pykai.dev.soak.invariants import RecordedChange, check_recording, is_complete, read_recording
+from pykai.dev.soak.invariants import (
+    RecordedChange,
+    check_recording,
+    is_complete,
+    is_of_the_installation,
+    read_recording,
+)
 from pykai.dev.soak.memorygrowth import MemorySampler, ProcessMemory, memory_by_process
 from pykai.dev.soak.nodefaults import NodeFaults
 from pykai.dev.soak.processes import Processes
@@ -104,6 +110,8 @@ class Soak:
     #: whether requests, watches, nodes, kubelets and clocks fail, too
     faults: bool = False
     say: Callable[[str], None] = lambda text: None
+    #: what is done under the load instead of killing processes of ours in turn; the load lasts at least as long
+    trial: Callable[[], Awaitable[None]] | None = None
     _killed: dict[str, int] = field(default_factory=dict)
     _ports: dict[str, int] = field(default_factory=dict)
     _node_faults: NodeFaults | None = None
@@ -192,7 +200,10 @@ class Soak:
         )
         ends_s = time.monotonic() + self.seconds
         try:
-            await self._kill_in_turn(processes)
+            if self.trial is not None:
+                await self.trial()
+            else:
+                await self._kill_in_turn(processes)
             while (left_s := ends_s - time.monotonic()) > 0:
                 self._check_alive(processes)
                 await asyncio.wait((working, sampling), timeout=min(1.0, left_s), return_when=asyncio.FIRST_COMPLETED)
@@ -242,7 +253,7 @@ class Soak:
             await users.delete(JOBS, job["metadata"]["name"])
         self.say("waiting until everything is cleaned up")
         for resource in (JOBS, PODS, BIND_REQUESTS, POD_GROUPS):
-            gone = partial(_all, users, resource, lambda each: False)
+            gone = partial(_all, users, resource, is_of_the_installation)
             await self._wait_until(processes, gone, f"{resource.plural} that stay")
         # The recorder sees the last deletion a moment later.
         await asyncio.sleep(1.0)
