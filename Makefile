@@ -10,6 +10,9 @@ PYTEST_ARGS ?=
 TEST_WORKERS ?= auto
 # How many control planes `make test-cluster` runs at a time, each with a share of the tests.
 CLUSTER_WORKERS ?= 2
+# The end-to-end specs that `make test-cluster` takes, too: those that need the operator, webhooks or controllers. They stay
+# on one worker, and come first.
+E2E_IN_CI := $(patsubst %,tests/e2e/test_%.py,helm lifecycle operated contract api consolidation)
 # More arguments for `make cluster`, as in `make cluster CLUSTER_ARGS="--install everything --folder /tmp/plane"`.
 CLUSTER_ARGS ?=
 # More arguments for `make soak`, as in `make soak SOAK_ARGS="--kills 10 --seed 7"`.
@@ -101,9 +104,10 @@ cluster-programs: $(VENV)/ready ## build etcd and Kubernetes' programs with Go i
 
 test-cluster: $(VENV)/ready ## run the tests that need an API server on a real control plane; needs Go (PYTEST_ARGS adds arguments)
 	@if command -v go >/dev/null; then \
-		$(BIN)/python tools/kubernetes.py --all >/dev/null && \
+		$(BIN)/python tools/kubernetes.py --all helm >/dev/null && \
+		KAI_HELM="$$($(BIN)/python tools/kubernetes.py helm)" && export KAI_HELM && \
 		echo "Running the tests on a real control plane" && \
-		$(BIN)/python -m pytest --cluster -n $(CLUSTER_WORKERS) tests/services tests/lab/apiserver tests/kube \
+		$(BIN)/python -m pytest --cluster -n $(CLUSTER_WORKERS) $(E2E_IN_CI) tests/services tests/lab/apiserver tests/kube \
 			tests/webhooks tests/cluster $(PYTEST_ARGS); \
 	else \
 		echo; \

@@ -8,7 +8,7 @@ Subtle: the names come from an annotation, which the creator of the pod may writ
 or deleted only if this pod owns it (gpu:E-3 overwrites; `docs/adr/0018-checking-tenant-input.md`), and only the keys
 that are ours.
 
-Statements: trust:configmaps.
+Statements: trust:configmaps; operations:E-11.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Subtle: caches lag.  Before a reservation is deleted, pods that BindRequests of 
 one may just have been bound.  And while an attempt works on a group (`exclusive`), nothing of it is touched; an attempt
 that begins while a group is being reconciled waits for that.
 
-Statements: faults:delete.
+Statements: faults:delete; operations:E-10.
 """
 
 from __future__ import annotations

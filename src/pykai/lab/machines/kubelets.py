@@ -14,7 +14,7 @@ Subtle:
   patch follows;
 - after a restart, pods that had started are admitted before those that had not, so that none loses its place.
 
-Statements: sim:RP-2.
+Statements: sim:RP-2; operations:E-31, E-33.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ their own, or, with `dra`, devices in a ResourceSlice under a DeviceClass. Label
 level: `levels` names them from the outside in, with the number of machines in a domain.
 
 Nodes are Ready from the start and stay so: heartbeats would only cost writes.
+
+Statements: operations:E-30, E-34.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a live object is what is wanted, and what of it is kept (operations:O-30, O-32, OD-7).
+"""Whether a live object is what is wanted, and what of it is kept (operations:O-30, O-32, OD-7, E-23).
 
 An object carries the digest of what was applied: a field that is not wanted any more shows as another digest.  Fields
 that others changed show as differences; fields that others added, and defaults of the API server, are none.

@@ -1,4 +1,4 @@
-"""Conditions of Config and SchedulingShard, in KAI Scheduler's words (operations:O-35 to O-38)."""
+"""Conditions of Config and SchedulingShard, in KAI Scheduler's words (operations:O-35 to O-38, E-17)."""
 
 from __future__ import annotations
 

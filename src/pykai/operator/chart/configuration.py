@@ -2,7 +2,7 @@
 
 Tests of KAI read parts of both without looking whether they are there, so these are always written (operations:O-50).
 
-Statements: operations:10, O-50, O-52, O-62; cases operations:OC-19.
+Statements: operations:10, O-50, O-52, O-62, E-9; cases operations:OC-19.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _operator_container() -> dict[str, Node]:
             {"name": "probe", "containerPort": PortOf("operator.probeBindAddress")},
         ],
         "livenessProbe": _probe("/healthz", 15, 20),
-        "readinessProbe": _probe("/readyz", 5, 10),
+        "readinessProbe": _probe("/readyz", 1, 2),
         "resources": Choice(IsSet(Value("operator.resources")), Value("operator.resources"), _OPERATOR_RESOURCES),
         "securityContext": container_context(),
         # The root is read-only.

@@ -201,6 +201,7 @@ def admission(settings: Settings, facts: ClusterFacts) -> list[str]:
         f"--metrics-bind-address=:{ports.metrics}",
         *_switch("gpu-sharing-enabled", spec.gpu_sharing or None),
         *_switch("hami-core-enabled", plugins["hamicore"]["enabled"] or None),
+        # operations:E-15
         *_switch("block-nvidia-visible-devices", spec.block_nvidia_visible_devices or None),
         *_given("gpu-fraction-runtime-class-name", runtime_class),
         *_given("gpu-pod-runtime-class-name", spec.gpu_pod_runtime_class_name),

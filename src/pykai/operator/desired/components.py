@@ -1,4 +1,4 @@
-"""The Deployments that a Config asks for: one row each (operations:1.1, O-4)."""
+"""The Deployments that a Config asks for: one row each (operations:1.1, O-4, E-2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DaemonSet of the exporter of NUMA placements (operations:O-26, O-31; gpu:X-1)."""
+"""The DaemonSet of the exporter of NUMA placements (operations:O-26, O-31, E-16; gpu:X-1)."""
 
 from __future__ import annotations
 

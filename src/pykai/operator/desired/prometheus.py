@@ -1,4 +1,4 @@
-"""Prometheus, for usage over time, and ServiceMonitors of all components (operations:O-44 to O-47, OD-17)."""
+"""Prometheus, for usage over time, and ServiceMonitors of all components (operations:O-44 to O-47, OD-17, E-16)."""
 
 from __future__ import annotations
 

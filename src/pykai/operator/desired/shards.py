@@ -2,7 +2,7 @@
 
 The ConfigMap holds the command line beside the configuration file, so that both change at once.
 
-Statements: operations:O-14, O-40, OD-12.
+Statements: operations:O-14, O-40, OD-12, E-13, E-20, E-21.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def shard_objects(
         arguments.CONFIGURATION_KEY: configuration_text(shard.spec, settings),
         ARGUMENTS_KEY: json.dumps(command_line),
     }
+    # operations:E-12
     if not settings.is_enabled(spec):
         return [], left_out
     config_map = make_object("v1", "ConfigMap", name, settings.namespace, labels=labels_of(name), data=content)
