@@ -39,6 +39,8 @@ def test_every_row_of_the_specification_is_in_the_table_once() -> None:
 @pytest.mark.parametrize("spec", specs(), ids=lambda each: f"{each['suite']}: {each['row'][:40]}")
 def test_a_row_has_tests_that_exist_or_a_reason(spec: dict[str, Any]) -> None:
     assert ("tests" in spec) != ("left_out" in spec)
+    assert "tests" in spec or "differs" not in spec
+    assert spec.keys() <= {"suite", "row", "tests", "left_out", "differs"}
     for test in spec.get("tests", ()):
         path, _, name = test.partition("::")
         assert re.search(rf"^(async )?def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), test

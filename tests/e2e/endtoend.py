@@ -36,6 +36,8 @@ TIMEOUT_S = 300.0
 #: which software makes the GPUs of a node known (operations:E-30)
 DEVICE_PLUGIN_LABEL = "nvidia.com/gpu.deploy.device-plugin"
 DRA_LABEL = "nvidia.com/gpu.deploy.dra-plugin-gpu"
+#: of nodes with zones, and the key of their taint
+NUMA_LABEL = "e2e-numa"
 CLASSES = {
     "e2e-low": 40,
     "e2e-middle": 50,
@@ -282,8 +284,12 @@ class EndToEnd:
         return str(found["spec"].get("nodeName", ""))
 
     def gpu_nodes(self) -> list[str]:
-        """Nodes with whole GPUs."""
-        return [node["metadata"]["name"] for node in self._nodes() if gpus_of(node)]
+        """Nodes with whole GPUs, without those that are tainted for their zones."""
+        return [
+            node["metadata"]["name"]
+            for node in self._nodes()
+            if gpus_of(node) and NUMA_LABEL not in node["metadata"]["labels"]
+        ]
 
     def cpu_nodes(self) -> list[str]:
         """Nodes without, not even such as a driver publishes."""

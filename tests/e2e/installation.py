@@ -1,7 +1,8 @@
 """The installation that the specs share: a lab in a thread, or PyKAI installed on a real control plane.
 
 Nodes are those of operations:E-30, with fewer GPUs each: eight machines with four GPUs and one without. Two more have
-eight GPUs that a driver publishes in ResourceSlices, and one has a single such GPU.
+eight GPUs that a driver publishes in ResourceSlices, and one has a single such GPU. Three have two NUMA zones, and a
+taint that only pods of these specs tolerate.
 """
 
 from __future__ import annotations
@@ -13,26 +14,36 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from pykai.api import names
-from pykai.api.installation import ConfigSpec, ShardSpec
+from pykai.api.installation import ConfigSpec, PluginSpec, ShardSpec
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.credentials import connect
-from pykai.kube.resources import CONFIGS, SCHEDULING_SHARDS
+from pykai.kube.errors import AlreadyExists
+from pykai.kube.resources import (
+    CONFIGS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NODE_RESOURCE_TOPOLOGIES,
+    SCHEDULING_SHARDS,
+)
 from pykai.lab.cluster import LabCluster, LabOptions
 from pykai.lab.machines import create_nodes
-from pykai.lab.machines.nodes import MachineKind
+from pykai.lab.machines.nodes import MachineKind, machine_objects
 from pykai.lab.machines.podbehaviour import BehaviourDefaults
 from pykai.lab.processes.service import NETWORK_SOCKET
+from pykai.lab.timestamps import to_timestamp
 from pykai.operator.desired.settings import OWN_IMAGES, Settings
 from pykai.operator.desired.shardconfiguration import configuration_text
 from pykai.operator.install import installation
 from tests.cluster.controlplane import API_SERVER, CONTROLLERS, SCHEDULER, ControlPlane, die_with_parent
-from tests.e2e.endtoend import DEVICE_PLUGIN_LABEL, DRA_LABEL, is_in_force
+from tests.e2e import zones
+from tests.e2e.endtoend import DEVICE_PLUGIN_LABEL, DRA_LABEL, NUMA_LABEL, is_in_force
+from tests.lab.operators.test_families import create_when_served
 from tools import kubernetes
 
 QUICK = BehaviourDefaults(start_s=0.01, run_s=3600.0, stop_s=0.01, init_s=0.01, reservation_start_s=0.01)
@@ -41,20 +52,47 @@ _LABELS = {
     DEVICE_PLUGIN_LABEL: "true",
     "nvidia.com/gpu.deploy.dcgm-exporter": "true",
 }
+#: policy of the Topology Manager -> its node
+NUMA_NODES = {policy: f"numa-{policy}" for policy in ("single-numa-node", "restricted", "best-effort")}
+#: half of the node each
+_ZONE = {"cpu": "16", "memory": "64Gi", names.NVIDIA_GPU: "2"}
+
+
+def numa_machine(name: str) -> MachineKind:
+    """A node with NUMA zones."""
+    taint = {"key": NUMA_LABEL, "value": "true", "effect": "NoSchedule"}
+    return MachineKind(
+        name=name, gpus=4, gpu_memory_mib=11441, cpu="32", memory="128Gi", labels={NUMA_LABEL: "true"}, taints=(taint,)
+    )
+
+
 #: operations:E-30
 MACHINES = (
     MachineKind(count=8, name="gpu-{}", gpus=4, gpu_memory_mib=11441, cpu="32", memory="128Gi", labels=_LABELS),
     MachineKind(count=1, name="cpu-{}", cpu="32", memory="128Gi"),
     MachineKind(count=2, name="dra-{}", gpus=8, dra=True, cpu="32", memory="128Gi", labels={DRA_LABEL: "true"}),
     MachineKind(count=1, name="dra-small", gpus=1, dra=True, cpu="32", memory="128Gi", labels={DRA_LABEL: "true"}),
+    *map(numa_machine, NUMA_NODES.values()),
 )
 
 
+def _topologies(kinds: Sequence[MachineKind] = MACHINES) -> list[dict[str, Any]]:
+    """What says that some nodes have zones."""
+    there = {kind.name for kind in kinds}
+    return [zones.topology(name, policy, [_ZONE, _ZONE]) for policy, name in NUMA_NODES.items() if name in there]
+
+
 async def add_machines(kubeconfig: Path, kinds: Sequence[MachineKind] = MACHINES) -> None:
-    """Create the nodes."""
+    """Create the nodes and their zones, where they are not there from the start as in a lab."""
     transport = connect(kubeconfig)
+    client = Client(transport)
     try:
-        await create_nodes(Client(transport), Clock(), kinds)
+        with suppress(AlreadyExists):
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, zones.DEFINITION)
+        for each in _topologies(kinds):
+            with suppress(AlreadyExists):
+                await create_when_served(client, NODE_RESOURCE_TOPOLOGIES, each)
+        await create_nodes(client, Clock(), kinds)
     finally:
         await transport.close()
 
@@ -67,13 +105,18 @@ def lab(folder: Path) -> Iterator[Path]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     stop = asyncio.Event()
-    # What the operator writes is not what a scheduler without a file does (operations:O-12).
+    # What the operator writes is not what a scheduler without a file does (operations:O-12). Zones count from the
+    # start, as there is no shard in which a spec could ask for them.
+    shard = ShardSpec(plugins={"numa": PluginSpec(enabled=True)})
     configuration = folder / "config.yaml"
-    configuration.write_text(configuration_text(ShardSpec(), Settings(ConfigSpec(), OWN_IMAGES)), encoding="utf-8")
+    configuration.write_text(configuration_text(shard, Settings(ConfigSpec(), OWN_IMAGES)), encoding="utf-8")
 
     async def start() -> LabCluster:
+        now = to_timestamp(Clock().now().timestamp())
         options = LabOptions(
-            objects=installation(), behaviour=QUICK, scheduler_flags={"scheduler-conf": str(configuration)}
+            objects=[*installation(), zones.DEFINITION, *_topologies(), *machine_objects(MACHINES, now)],
+            behaviour=QUICK,
+            scheduler_flags={"scheduler-conf": str(configuration)},
         )
         cluster = await LabCluster.start(options)
         cluster.server.kubeconfig(kubeconfig)

@@ -120,6 +120,7 @@ class ExtendedResourceClaimStatus(Wire):
 class MachinePodStatus(Wire):
     phase: str = ""
     reason: str = ""
+    qos_class: str = ""
     start_time: str | None = None
     pod_ip: str = field(default="", name="podIP")
     conditions: list[Condition] = field(default_factory=list)

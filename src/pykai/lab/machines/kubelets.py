@@ -29,6 +29,7 @@ from typing import Any
 from pykai.api import names
 from pykai.api.core import ConfigMap, Node
 from pykai.api.keys import object_key
+from pykai.api.numa import NodeResourceTopology
 from pykai.api.resource import ResourceClaim
 from pykai.api.storage import PersistentVolumeClaim
 from pykai.api.workloads import MachinePod
@@ -38,6 +39,7 @@ from pykai.kube.events import EventRecorder, InvolvedObject
 from pykai.kube.reconcile import Reconciler
 from pykai.kube.resources import (
     CONFIG_MAPS,
+    NODE_RESOURCE_TOPOLOGIES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
@@ -119,6 +121,9 @@ class Kubelets:
         self._volumes: Store[PersistentVolumeClaim] = runtime.caches.store(
             PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, optional=True
         )
+        self._topologies: Store[NodeResourceTopology] = runtime.caches.store(
+            NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology, optional=True
+        )
         self._pods.index("node", lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
         self._machines: dict[str, Machine] = {}
         self._tracked_pods: dict[str, _TrackedPod] = {}
@@ -143,7 +148,8 @@ class Kubelets:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run the machines until `stop` is set; pods then stay as they are."""
-        stores: tuple[Store[Any], ...] = (self._nodes, self._pods, self._config_maps, self._claims, self._volumes)
+        needs: tuple[Store[Any], ...] = (self._config_maps, self._claims, self._volumes)
+        stores: tuple[Store[Any], ...] = (self._nodes, self._pods, self._topologies, *needs)
         if not await wait_for_cache_sync(stop, *stores):
             return
         self._nodes.subscribe(self._on_node)
@@ -154,7 +160,8 @@ class Kubelets:
             if track.state.stage is Stage.RUNNING:
                 self._machines[track.node].assign_devices(track.uid)
         self._pods.subscribe(self._on_pod)
-        for store in (self._config_maps, self._claims, self._volumes):
+        self._topologies.subscribe(self._on_topology)
+        for store in needs:
             store.subscribe(self._on_dependency)
         self._ready = True
         async with asyncio.TaskGroup() as group:
@@ -173,12 +180,17 @@ class Kubelets:
         machine = self._machines.get(name)
         if machine is None:
             machine = self._machines[name] = Machine(name)
+            machine.zones.update(self._topologies.get(name))
         machine.update(node)
         if _has_no_kubelet(node):
             self._node_reconciler.enqueue(name)
         if change.old is None:
             for pod in sorted(self._pods.by_index("node", name), key=_admission_order):
                 self._track_pod(pod)
+
+    def _on_topology(self, change: Change[NodeResourceTopology]) -> None:
+        if machine := self._machines.get(change.key):
+            machine.zones.update(change.new)
 
     def _simulates(self, node: Node) -> bool:
         return self._all_nodes or node.metadata.labels.get(names.SIMULATED_NODE_LABEL) == "true"
@@ -225,12 +237,11 @@ class Kubelets:
         if state.stage is not Stage.ENDED:
             if pod.status.start_time is not None:
                 machine.admit_existing(uid, pod_requests(pod))
+                machine.zones.record(pod)
+            elif is_randomly_rejected(pod, self._behaviour_defaults):
+                rejection = _RANDOM_REJECTION
             else:
-                rejection = (
-                    _RANDOM_REJECTION
-                    if is_randomly_rejected(pod, self._behaviour_defaults)
-                    else machine.admit(uid, pod_requests(pod))
-                )
+                rejection = machine.admit(uid, pod_requests(pod)) or machine.align(pod)
             machine.devices.record_assignment(uid, _devices(pod))
         address, dependencies = self._address(pod), dependencies_of(pod)
         self._tracked_pods[key] = _TrackedPod(
@@ -334,12 +345,13 @@ class Kubelets:
         return True
 
     def _annotations(self, pod: MachinePod, machine: Machine) -> dict[str, str]:
-        devices = machine.assign_devices(pod.metadata.uid)
-        if not devices:
-            return {}
-        given = {names.DEVICES_ANNOTATION: ",".join(devices)}
-        if is_reservation(pod):
-            given[names.RESERVED_GPU_ANNOTATION] = devices[0]
+        given: dict[str, str] = {}
+        if devices := machine.assign_devices(pod.metadata.uid):
+            given[names.DEVICES_ANNOTATION] = ",".join(devices)
+            if is_reservation(pod):
+                given[names.RESERVED_GPU_ANNOTATION] = devices[0]
+        if zones := machine.zones.annotation(pod.metadata.uid):
+            given[names.NUMA_OBSERVED_ANNOTATION] = zones
         known = pod.metadata.annotations
         return {key: value for key, value in given.items() if known.get(key) != value}
 

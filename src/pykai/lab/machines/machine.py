@@ -17,8 +17,10 @@ from dataclasses import dataclass
 
 from pykai.api import names
 from pykai.api.core import Node
+from pykai.api.workloads import MachinePod
 from pykai.lab.machines.devices import DeviceLedger
 from pykai.lab.machines.requests import ResourceRequests, resource_amounts
+from pykai.lab.machines.zones import ZoneLedger
 
 #: A kubelet names the first of these that is short, then any other resource.
 _CHECKED_FIRST = (names.PODS, names.CPU, names.MEMORY, names.EPHEMERAL_STORAGE)
@@ -40,12 +42,13 @@ class Rejection:
 
 
 class Machine:
-    """One node: capacity, usage of its admitted pods, devices."""
+    """One node: capacity, usage of its admitted pods, devices, NUMA zones."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.capacity: ResourceRequests = {}
         self.devices = DeviceLedger(name)
+        self.zones = ZoneLedger()
         self._used: ResourceRequests = {}
         #: pod -> the requests it was admitted with
         self._admitted: dict[str, ResourceRequests] = {}
@@ -90,6 +93,16 @@ class Machine:
         for resource, asked in self._admitted.pop(pod, {}).items():
             self._used[resource] -= asked
         self.devices.release(pod)
+        self.zones.release(pod)
+
+    def align(self, pod: MachinePod) -> Rejection | None:
+        """Give an admitted pod its zones, or refuse it."""
+        if self.zones.admit(pod):
+            return None
+        self.release(pod.metadata.uid)
+        return Rejection(
+            "TopologyAffinityError", "Pod was rejected: Resources cannot be allocated with Topology locality"
+        )
 
     def assign_devices(self, pod: str) -> tuple[str, ...]:
         """The devices of an admitted pod."""
