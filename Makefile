@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 CONFORMANCE_DIR ?= $(or $(KAI_CONFORMANCE_DIR),../shared/conformance)
 # More arguments for pytest, as in `make test PYTEST_ARGS="-k gang"`.
 PYTEST_ARGS ?=
-TEST_WORKERS ?= auto
+# One more than there are processors: some tests wait for processes, and for time that is what they test.
+TEST_WORKERS ?= $(shell expr "$$(getconf _NPROCESSORS_ONLN)" + 1)
 # How many control planes `make test-cluster` runs at a time, each with a share of the tests.
 CLUSTER_WORKERS ?= 2
 # The end-to-end specs that `make test-cluster` takes, too: those that need the operator, webhooks or controllers. They stay
@@ -21,6 +22,8 @@ SOAK_ARGS ?=
 ATTACK_ARGS ?=
 # More arguments for `make rotate`, as in `make rotate ROTATE_ARGS=--cluster`.
 ROTATE_ARGS ?=
+# More arguments for `make mutants`, as in `make mutants MUTANTS_ARGS=--changed`.
+MUTANTS_ARGS ?=
 # More arguments for `make image`, as in `make image IMAGE_ARGS="--output /tmp/image"`.
 IMAGE_ARGS ?=
 # What `make mutants-all` changes: modules that differ from a revision or, as in `make mutants-all MODULES="core/placing/*.py"`,
@@ -198,7 +201,7 @@ bench: $(VENV)/ready ## run all benchmarks
 	@$(BIN)/kai bench --all
 
 mutants: $(VENV)/ready ## break the code on purpose, one statement at a time, and see that the tests notice
-	@$(BIN)/python tools/mutants.py
+	@$(BIN)/python tools/mutants.py $(MUTANTS_ARGS)
 
 mutants-all: $(VENV)/ready ## generate changes of modules that differ from BASE, or of MODULES, and show what survives
 	@$(BIN)/python tools/mutate.py --base "$(BASE)" $(foreach pattern,$(MODULES),'$(pattern)')

@@ -6,6 +6,8 @@ fragment is found by its shape, so that formatting, moving and renaming do not b
 private copies of the tree (`tools/trees.py`), and the run fails unless all are caught.
 
     tools/mutants.py --only cycle:PG-5     one statement
+    tools/mutants.py --changed             those of what differs from origin/main (--base REV), and a tenth of the rest
+                                           (`tools/choosing.py`)
     tools/mutants.py --repair              write down where code has moved to and what it is called now
                                            (`tools/repair.py`); to be run after a renaming, before it is committed
 
@@ -15,36 +17,23 @@ private copies of the tree (`tools/trees.py`), and the run fails unless all are 
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import json
 import os
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 if not __package__:
     # As a program: its own folder is where Python looks for modules.
     sys.path[0] = str(Path(__file__).parents[1])
 
+from tools.choosing import NoRevision, changed_and_a_tenth, named
 from tools.listing import Checker, Mutant, read_mutants, read_required
 from tools.repair import repair
 from tools.trees import CAUGHT, INVALID, SURVIVED, Broken, Result, Tree, copy_tree, grown, say, shared_out
-
-
-def chosen(mutants: Iterable[Mutant], pattern: str | None) -> list[Mutant]:
-    """Mutants whose id fits the pattern (with or without the name of the document), or whose title contains it."""
-    if pattern is None:
-        return list(mutants)
-    return [
-        mutant
-        for mutant in mutants
-        if fnmatch.fnmatchcase(mutant.id, pattern)
-        or fnmatch.fnmatchcase(mutant.id.partition(":")[2], pattern)
-        or pattern.lower() in mutant.title.lower()
-    ]
 
 
 def run_all(mutants: dict[Mutant, Broken], trees: Sequence[Tree]) -> dict[Mutant, Result]:
@@ -107,6 +96,8 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="mutants.py", description="Break the code; see that the tests notice.")
     parser.add_argument("--only", metavar="PATTERN", help="mutants with this id (* and ? allowed) or text in the title")
+    parser.add_argument("--changed", action="store_true", help="those of what differs from BASE, a tenth of the rest")
+    parser.add_argument("--base", metavar="REV", default="origin/main", help="for --changed (origin/main)")
     parser.add_argument("--list", action="store_true", help="list the mutants and run nothing")
     parser.add_argument("--repair", action="store_true", help="write the present names into the lists and run nothing")
     parser.add_argument("--since", metavar="REV", default="HEAD", help="the revision that the lists fit (HEAD)")
@@ -132,7 +123,7 @@ def main(given: Sequence[str] | None = None) -> int:
             say(f"error: {error}")
         say(f"{len(lines)} mutants rewritten, {len(errors)} not found")
         return 1 if errors else 0
-    selected = chosen(mutants, options.only)
+    selected = named(mutants, options.only)
     if options.only is None:
         known = {mutant.id for mutant in mutants}
         required = read_required(root / "mutants" / "required.txt")
@@ -155,7 +146,23 @@ def main(given: Sequence[str] | None = None) -> int:
             say(f"error: {error}")
         if errors or options.list:
             return 1 if errors else 0
-        return _run(checked.broken, first, options)
+        broken = checked.broken
+        if options.changed:
+            broken = _of_what_changed(root, broken, options.base)
+            first.tests = sorted({test for mutant in broken for test in mutant.tests})
+        return _run(broken, first, options)
+
+
+def _of_what_changed(root: Path, broken: dict[Mutant, Broken], base: str) -> dict[Mutant, Broken]:
+    """A part of the mutants; all of them where git cannot say what has changed."""
+    files = {mutant: each.file for mutant, each in broken.items()}
+    try:
+        chosen = changed_and_a_tenth(root, list(broken), files, base)
+    except NoRevision as reason:
+        say(f"Running all mutants: {reason}")
+        return broken
+    say(chosen.text)
+    return {mutant: broken[mutant] for mutant in chosen.mutants}
 
 
 def _run(mutants: dict[Mutant, Broken], first: Tree, options: argparse.Namespace) -> int:

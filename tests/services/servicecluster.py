@@ -21,6 +21,7 @@ from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
+from pykai.kube.reflector import WatchTimeouts
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
@@ -138,11 +139,15 @@ class ServiceCluster:
 
     @asynccontextmanager
     async def running(
-        self, make: Callable[[Runtime], IdleReportingService], *, transport: Transport | None = None
+        self,
+        make: Callable[[Runtime], IdleReportingService],
+        *,
+        transport: Transport | None = None,
+        timeouts: WatchTimeouts | None = None,
     ) -> AsyncIterator[IdleReportingService]:
         """A service at work in a process of its own; it is settled when the block ends."""
         client = Client(transport or self.server.transport(self.role))
-        caches = Caches(client)
+        caches = Caches(client, timeouts=timeouts)
         service = make(Runtime(client, caches, self.clock))
         await caches.start()
         stop = asyncio.Event()

@@ -57,6 +57,8 @@ class BinderService:
         self._fence = Fence()
         self._client = client = runtime.client.fenced(self._fence.check)
         caches, clock = runtime.caches, runtime.clock
+        #: seconds between two checks of a lease that another holds
+        self.lease_retry_s: float = names.LEASE_RETRY_S
         self.metrics = BinderMetrics(registry)
         self.recorder = EventRecorder(client, component="binder", clock=clock)
         self._stores = stores = open_stores(caches, options.reservation_namespace)
@@ -125,6 +127,7 @@ class BinderService:
                     namespace=self._options.namespace,
                     name=names.BINDER_LEASE,
                     identity=f"{own_pod_name()}_{uuid.uuid4()}",
+                    retry_period_s=self.lease_retry_s,
                     fence=self._fence,
                 )
                 await election.lead(stop, self._take_over)

@@ -329,7 +329,11 @@ class BinderCluster:
         await self.until(there)
 
     async def binder(
-        self, options: BinderOptions | None = None, *, transport: FaultyBinderTransport | None = None
+        self,
+        options: BinderOptions | None = None,
+        *,
+        transport: FaultyBinderTransport | None = None,
+        lease_retry_s: float = names.LEASE_RETRY_S,
     ) -> Running:
         """Start a binder."""
         wire = transport or FaultyBinderTransport(self.server.transport("binder"))
@@ -338,6 +342,7 @@ class BinderCluster:
         registry = CollectorRegistry()
         service = make_binder(Runtime(client, caches, self.clock), options or BinderOptions(), registry=registry)
         assert isinstance(service, BinderService)
+        service.lease_retry_s = lease_retry_s
         await caches.start()
         stop = asyncio.Event()
         task = asyncio.ensure_future(service.run(stop))

@@ -9,6 +9,7 @@ from pykai.api import names
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client, PatchKind
+from pykai.kube.reflector import WatchTimeouts
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
@@ -394,7 +395,7 @@ async def test_oc17_a_prometheus_needs_its_operator(place: ServiceCluster) -> No
 async def test_oc2_cdi_follows_the_cluster_policy(place: ServiceCluster) -> None:
     """operations:O-24, OD-16: also where its kind is installed later."""
     await config(place)
-    async with place.running(operator()) as service:
+    async with place.running(operator(), timeouts=WatchTimeouts(longest_pause_s=0.05)) as service:
         await settled(place, service)
         assert '"cdiEnabled":"false"' in _plugins(await args(place, "binder"))
         await place.ensure(definition(resources.CLUSTER_POLICIES))

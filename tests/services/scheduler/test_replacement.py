@@ -81,7 +81,7 @@ async def stops_deciding(scheduler: Scheduler) -> str:
     async with asyncio.timeout(20):
         await scheduler.succession.ordered.wait()
         while scheduler.leading:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.005)
     assert scheduler._why_not_ready() == f"it waits to be replaced: {scheduler.succession.why}"
     return scheduler.succession.why
 
@@ -95,7 +95,7 @@ async def test_e18_a_new_strategy_is_in_force_at_once() -> None:
         await config_map(lab, SPREAD)
         async with asyncio.timeout(20):
             while strategy(scheduler) != "spread":
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.005)
         await lab.gang("second", pods=4, gpu=1)
         await lab.until_bound("second", 4)
         # The empty node first, then both in turn.
@@ -119,7 +119,7 @@ async def test_a_configuration_with_errors_changes_nothing_and_is_reported() -> 
         await config_map(lab, "actions: alocate\n")
         async with asyncio.timeout(20):
             while not scheduler.loop.configuration.problems:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.005)
         (problem,) = scheduler.loop.configuration.problems
         assert problem.startswith(
             f"ConfigMap {NS}/{MAP}: scheduler configuration: actions[0]: unknown action 'alocate'"
@@ -128,7 +128,7 @@ async def test_a_configuration_with_errors_changes_nothing_and_is_reported() -> 
         await config_map(lab, PACK)
         async with asyncio.timeout(20):
             while scheduler.loop.configuration.problems:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.005)
 
 
 async def test_flags_that_can_be_reloaded_are_in_force_at_once() -> None:
@@ -137,7 +137,7 @@ async def test_flags_that_can_be_reloaded_are_in_force_at_once() -> None:
         await config_map(lab, PACK, "--max-consolidation-preemptees=3", "--v=5")
         async with asyncio.timeout(20):
             while scheduler.loop.policy.max_consolidation_preemptees != 3:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.005)
         assert not scheduler.succession.why
         await lab.gang("first", pods=1, gpu=1)
         await lab.until_bound("first", 1)
@@ -177,7 +177,7 @@ async def test_a_process_that_has_not_seen_its_pod_decides_nothing(monkeypatch: 
         await scheduler.intake.wait_for_sync()
         async with asyncio.timeout(20):
             while scheduler._why_not_ready() != "its own pod has not been seen yet":
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.005)
         assert not scheduler.leading
         await own_pod(lab, "scheduler-0")
         await lab.gang("first", pods=1, gpu=1)
@@ -196,7 +196,7 @@ async def test_a_pod_that_is_gone_writes_nothing(monkeypatch: pytest.MonkeyPatch
         assert (await stops_deciding(scheduler)).startswith(f"its pod {NS}/scheduler-0 is ")
         async with asyncio.timeout(20):
             while not is_fenced(scheduler):
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.005)
         written = len(lab.faults.writes)
         with pytest.raises(LeaseLost):
             await scheduler.recorder._client.patch(resources.PODS, "first-0", {"metadata": {"labels": None}}, "default")
@@ -213,7 +213,7 @@ async def test_a_plan_that_was_made_meanwhile_is_dropped() -> None:
             async with asyncio.timeout(20):
                 # A cycle has begun, and waits for the engine.
                 while "default/second-0" not in scheduler.intake.pods or loop._cycle_requested.is_set():
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0.005)
             scheduler.succession.order("a test wants it")
         await stops_deciding(scheduler)
         assert loop.plan is not None
