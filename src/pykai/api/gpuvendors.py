@@ -5,7 +5,8 @@ Intel's plugin names GPUs after their driver.  Names that only look similar are 
 which watches all GPUs of a node and takes none.
 
 Parts of a GPU are shared by pods that read `NVIDIA_VISIBLE_DEVICES`, and a pod of the device plugin's own resource
-holds the whole GPU meanwhile.  Both exist for `nvidia.com/gpu` only, so no other GPU is shared (docs/vendors.md).
+holds the whole GPU meanwhile.  Both exist for `nvidia.com/gpu` only, so no other GPU is shared (docs/vendors.md): the
+binder's reservation pods and scaling pods ask for `SHAREABLE_GPU`, and shares count as parts of it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ INTEL: Final = GpuVendor(
 )
 VENDORS: Final = (NVIDIA, AMD, INTEL)
 
+#: the resource whose devices pods can share (ADR-37)
+SHAREABLE_GPU: Final = NVIDIA.resources[0]
+
 _BY_RESOURCE: Final[Mapping[str, GpuVendor]] = {each: vendor for vendor in VENDORS for each in vendor.resources}
 
 
@@ -52,7 +56,7 @@ def is_gpu(resource: str) -> bool:
 
 def is_shareable(resource: str) -> bool:
     """Whether pods can share GPUs of this resource (ADR-37)."""
-    return resource == names.NVIDIA_GPU
+    return resource == SHAREABLE_GPU
 
 
 def vendor_of(resource: str) -> GpuVendor | None:

@@ -30,6 +30,7 @@ import msgspec
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.decode import DecodeError, decode_as
+from pykai.api.gpuvendors import SHAREABLE_GPU
 from pykai.api.keys import object_key, split_key
 from pykai.api.quantity import QuantityError, unit_value
 from pykai.api.scheduling import BindRequest
@@ -473,7 +474,7 @@ def _cache_suffices(request: BindRequest) -> bool:
 def _check_group_count(attempt: BindAttempt) -> None:
     """A node must have a GPU for each group: thousands of reservation pods would swamp the cluster."""
     try:
-        gpus = unit_value(attempt.node.status.allocatable.get(names.NVIDIA_GPU, 0))
+        gpus = unit_value(attempt.node.status.allocatable.get(SHAREABLE_GPU, 0))
     except QuantityError:
         gpus = 0
     if len(attempt.groups) > gpus:

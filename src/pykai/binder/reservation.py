@@ -24,6 +24,7 @@ import msgspec
 
 from pykai.api import names
 from pykai.api.core import Node, Pod
+from pykai.api.gpuvendors import SHAREABLE_GPU
 from pykai.api.keys import object_key
 from pykai.api.sharing import ReservationRule, reservation_name
 from pykai.binder.changewaiters import ChangeWaiters, cancel_all, wait_until
@@ -138,7 +139,7 @@ def _reserved_gpu(annotations: Mapping[str, str]) -> str:
 
 def _with_one_gpu(configured: object) -> dict[str, Any]:
     amounts = dict(configured) if isinstance(configured, dict) else {}
-    return {**amounts, names.NVIDIA_GPU: "1"}
+    return {**amounts, SHAREABLE_GPU: "1"}
 
 
 class Reservations:

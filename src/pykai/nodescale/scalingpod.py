@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pykai.api import names
+from pykai.api.gpuvendors import SHAREABLE_GPU
 from pykai.api.quantity import format_quantity
 from pykai.nodescale.demand import UnschedulableShare
 from pykai.nodescale.options import NodeScaleOptions
@@ -54,7 +55,7 @@ def scaling_pod_name(namespace: str, name: str) -> str:
 def scaling_pod(share: UnschedulableShare, spec: Mapping[str, Any], options: NodeScaleOptions) -> dict[str, Any]:
     """The document of the scaling pod of a pod with this spec."""
     namespace, name = back_reference(share.namespace, share.name)
-    gpus = {names.NVIDIA_GPU: str(share.request.devices)}
+    gpus = {SHAREABLE_GPU: str(share.request.devices)}
     requests = dict(gpus)
     if share.cpu_milli > 0:
         requests["cpu"] = format_quantity(share.cpu_milli * 1_000_000)

@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.decode import decode_as
+from pykai.api.gpuvendors import SHAREABLE_GPU
 from pykai.api.quantity import QuantityError, unit_value
 from pykai.core.model.nodes import read_node
 from pykai.core.model.shapes import ShapeRegister
@@ -227,6 +228,6 @@ def _put(table: dict[str, Any], key: str, value: Any) -> None:
 
 def _gpus(pod: Pod) -> int:
     try:
-        return sum(unit_value(each.resources.limits.get(names.NVIDIA_GPU, 0)) for each in pod.spec.containers)
+        return sum(unit_value(each.resources.limits.get(SHAREABLE_GPU, 0)) for each in pod.spec.containers)
     except QuantityError:
         return 0

@@ -18,6 +18,7 @@ from functools import lru_cache
 from pykai.api import names
 from pykai.api.amounts import NanoAmounts
 from pykai.api.core import Pod
+from pykai.api.gpuvendors import SHAREABLE_GPU
 from pykai.api.keys import object_key
 from pykai.api.quantity import QuantityError, nano_value
 from pykai.core.model.axes import amount
@@ -152,7 +153,7 @@ def _plain_requests(shape: Shape) -> NanoAmounts:
 def _requested_share(shape: Shape) -> NanoAmounts:
     gpu_request = shape.gpu
     if gpu_request.kind is GpuKind.FRACTION:
-        return {names.NVIDIA_GPU: nano_value(gpu_request.portion) * gpu_request.devices}
+        return {SHAREABLE_GPU: nano_value(gpu_request.portion) * gpu_request.devices}
     if gpu_request.kind is GpuKind.MEMORY:
         return {names.GPU_MEMORY_RESOURCE: gpu_request.memory_mib * gpu_request.devices * _NANO}
     return {}
@@ -168,7 +169,7 @@ def _received_share(shape: Shape, node_labels: Mapping[str, str] | None) -> tupl
         whole_mib = gpu_memory_mib(node_labels)
     except ValueError as error:
         return {}, str(error)
-    return {names.NVIDIA_GPU: nano_value(gpu_request.memory_mib / whole_mib) * gpu_request.devices}, ""
+    return {SHAREABLE_GPU: nano_value(gpu_request.memory_mib / whole_mib) * gpu_request.devices}, ""
 
 
 def _share_problem(pod: Pod, shape: Shape) -> str:

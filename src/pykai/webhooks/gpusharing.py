@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykai.api import names
-from pykai.api.gpuvendors import is_gpu
+from pykai.api.gpuvendors import is_gpu, is_shareable
 from pykai.api.quantity import QuantityError, parse_quantity
 from pykai.api.sharing import NoSuchContainer, config_map_names, container_index, fraction_container, shares_gpu
 from pykai.webhooks.fields import dicts_at, object_at, texts_at
@@ -146,7 +146,7 @@ def _request_problem(pod: dict[str, Any], rules: SharingRules) -> str:
         )
     if annotations.get(names.MPS_ANNOTATION) == "true" and not shares:
         return "MPS is only supported with GPU fraction request"
-    whole = _limited_resource(pod, lambda name: name == names.NVIDIA_GPU)
+    whole = _limited_resource(pod, is_shareable)
     if fraction is not None and whole:
         return "cannot have both GPU fraction request and whole GPU resource request/limit"
     if memory is not None and (fraction is not None or whole):

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pykai.api import names
-from pykai.api.gpuvendors import is_gpu
+from pykai.api.gpuvendors import SHAREABLE_GPU, is_gpu
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
 from pykai.core.hooks import NodeSet, Rules
@@ -22,7 +21,7 @@ from pykai.core.placing.fit import device_fits_request, devices_with_room, has_u
 from pykai.core.report.sentences import amount_text
 
 PODS_EXCEEDED = "node(s) pod number exceeded"
-UNSHAREABLE = f"node(s) have GPUs that pods cannot share, only those of {names.NVIDIA_GPU} can be shared"
+UNSHAREABLE = f"node(s) have GPUs that pods cannot share, only those of {SHAREABLE_GPU} can be shared"
 _SHORT = "node(s) didn't have enough resources: "
 _ALL = slice(None)
 

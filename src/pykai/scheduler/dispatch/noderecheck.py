@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from pykai.api import names
 from pykai.api.core import Node, Pod
+from pykai.api.gpuvendors import SHAREABLE_GPU
 from pykai.api.keys import object_key
 from pykai.api.scheduling import BindRequest
 from pykai.core.model.shapes import ShapeRegister
@@ -83,12 +83,12 @@ class NodeRecheck:
             if other_pod is not None:
                 load.add(other_pod)
                 incoming_groups.update(request.spec.selected_gpu_groups)
-        load.used[names.NVIDIA_GPU] += len(incoming_groups - reserved_groups)
+        load.used[SHAREABLE_GPU] += len(incoming_groups - reserved_groups)
         spec = entry.spec()
         shape = shape_or_empty(pod, self._register)
         served = spec.extended_resource_claim_allocation is not None
         requested = Counter({each: asked for each, asked in shape.requests if not (served and "/" in each)})
-        requested[names.NVIDIA_GPU] += len(set(spec.selected_gpu_groups) - reserved_groups - incoming_groups)
+        requested[SHAREABLE_GPU] += len(set(spec.selected_gpu_groups) - reserved_groups - incoming_groups)
         why = load.shortage(node, requested, shape)
         return f"others came to node {entry.node}: {why}" if why else ""
 
