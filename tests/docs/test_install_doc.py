@@ -13,6 +13,7 @@ from pykai.cli import main as kai
 from pykai.cli.install import CHANGES_WAIT
 from pykai.operator.chart.configuration import config
 from pykai.operator.chart.files import rendered_documents
+from pykai.operator.chart.valuefiles import reference_text
 from pykai.operator.chart.values import VALUES
 from pykai.operator.hooks.table import HOOKS
 from pykai.operator.installing.givenvalues import check_values, read_set
@@ -76,5 +77,5 @@ def test_codes_and_names_are_those_of_the_program() -> None:
 
 def test_every_value_has_its_row() -> None:
     """operations:OD-18."""
-    reference = (ROOT / "docs/values.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `([^`]+)` \|", reference, re.MULTILINE) == [each.path for each in VALUES]
+    for reference in ((ROOT / "docs/values.md").read_text(encoding="utf-8"), reference_text()):
+        assert re.findall(r"^\| `([^`]+)` \|", reference, re.MULTILINE) == [each.path for each in VALUES]

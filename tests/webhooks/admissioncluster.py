@@ -29,6 +29,7 @@ from pykai.kube.resources import (
     Resource,
 )
 from pykai.kube.runtime import Runtime, run_services
+from pykai.kube.transport import Transport
 from pykai.operator.webhooks import Registration, admission_objects
 from pykai.webhooks.options import make_admission, read_options
 from pykai.webhooks.rotator import CertificateRotator
@@ -67,11 +68,11 @@ _FLAGS: Mapping[str, str] = {
 class Admission:
     """The service, and the API server that asks it."""
 
-    def __init__(self, server: Server, flags: Mapping[str, str]) -> None:
+    def __init__(self, server: Server, flags: Mapping[str, str], wire: Transport | None = None) -> None:
         self._flags = flags
         self.api_server = server
         self.admin = Client(server.transport())
-        client = Client(server.transport("admission"))
+        client = Client(wire or server.transport("admission"))
         self.runtime = Runtime(client, Caches(client), Clock())
         self.services = make_admission(self.runtime, read_options({**_FLAGS, **flags}))
         (self.server,) = (each for each in self.services if isinstance(each, AdmissionServer))
@@ -144,14 +145,14 @@ class Admission:
 
 
 @asynccontextmanager
-async def admitted(server: Server, **flags: str) -> AsyncIterator[Admission]:
-    """The service with these flags (`-` is written `_`), asked by the API server."""
+async def admitted(server: Server, *, wire: Transport | None = None, **flags: str) -> AsyncIterator[Admission]:
+    """The service with these flags (`-` is written `_`), asked by the API server; `wire` is how it talks to it."""
     admin = Client(server.transport())
     await ensure_namespace(admin, names.DEFAULT_NAMESPACE)
     for each in admission_objects(Registration(address="https://127.0.0.1:1")):
         if each["kind"] == "Secret":
             await admin.create(SECRETS, each, names.DEFAULT_NAMESPACE)
-    admission = Admission(server, {name.replace("_", "-"): value for name, value in flags.items()})
+    admission = Admission(server, {name.replace("_", "-"): value for name, value in flags.items()}, wire)
     await admission.start()
     try:
         await admission.register()

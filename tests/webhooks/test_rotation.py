@@ -17,6 +17,7 @@ from pykai.webhooks.rotator import _OUR_WEBHOOKS, bundle_patch
 from pykai.webhooks.table import TLS_SECRET
 from tests import servers
 from tests.servers import api_server
+from tests.services.servicecluster import RecordingTransport
 from tests.webhooks.admissioncluster import Admission, admitted
 from tests.webhooks.rotation import rotate, rotate_under_load
 from tests.webhooks.test_server import shown
@@ -111,3 +112,21 @@ async def test_a_secret_that_is_emptied_is_filled_again() -> None:
                 assert await shown(admission.server)
             while await shown(admission.server) == served:
                 pass
+
+
+async def test_between_changes_nothing_is_read() -> None:
+    """A change wakes the rotator once; otherwise it would ask the server for the Secret again and again."""
+    async with api_server(Clock()) as server:
+        wire = RecordingTransport(server.transport("admission"))
+        async with admitted(server, wire=wire) as admission:
+
+            def reads() -> int:
+                return sum(each.endswith(f"/secrets/{TLS_SECRET}") for each in wire.reads)
+
+            # The last event of a registration may still be on its way.
+            before = reads()
+            for _ in range(300):
+                await admission.secret()
+                # The embedded server answers without ever waiting; the rotator gets its turns.
+                await asyncio.sleep(0)
+            assert reads() - before < 10
