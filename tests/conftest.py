@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.cluster.plane import TestPlane
     from tests.cluster.serveruse import ServerUse
 
+_SPECS = Path(__file__).parent / "e2e"
 #: of the tests on a server, so many in a hundred may need the embedded one
 EMBEDDED_ONLY_LIMIT = 15
 
@@ -75,7 +76,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[_LEFT_OUT] = len(embedded_only)
     longest = set(cluster_only)
     _leave_out(config, items, [each for each in items if each not in longest and not can_ask_for_a_server(each.path)])
-    items.sort(key=lambda item: item not in longest)
+    # The specs share an installation, which ends with the last of them.
+    items.sort(key=lambda item: (_SPECS not in item.path.parents, item not in longest))
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], unwanted: list[pytest.Item]) -> None:

@@ -175,7 +175,7 @@ class LeaderKills:
         """The figures."""
         led, bound = [each.led_s for each in self.takeovers], [each.bound_s for each in self.takeovers]
         return (
-            f"{len(led)} leaders were killed; with a lease of {self.duration_s:g} s another led after "
+            f"With a lease of {self.duration_s:g} s another scheduler led after "
             f"{statistics.median(led):.1f} s (at most {max(led):.1f} s), and bound a pod after "
             f"{statistics.median(bound):.1f} s (at most {max(bound):.1f} s)"
         )
@@ -233,6 +233,7 @@ def main() -> int:
     except KeyboardInterrupt:
         say(f"Told to end before the time was over: nothing is judged.  What was recorded is in {folder}")
         return 130
+    report.kills["schedulers that lead"] = len(kills.takeovers)
     say(kills.text())
     say(report.text())
     problems = [*kills.problems(), *(f"FORBIDDEN: {each}" for each in plane.refused())]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ import pytest
 from tests import servers
 from tests.e2e.endtoend import EndToEnd, end_to_end, prepare
 from tests.e2e.installation import Installation, add_machines, installation_on_a_control_plane, lab
+
+#: the installation, while specs need it
+_running = ExitStack()
 
 
 @pytest.fixture(autouse=True)
@@ -22,12 +26,20 @@ def _on_the_wanted_server() -> None:
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """On a real control plane, with Helm where there is one."""
-    with installation_on_a_control_plane(tmp_path_factory.mktemp("plane")) as made:
+    with _running:
+        made = _running.enter_context(installation_on_a_control_plane(tmp_path_factory.mktemp("plane")))
         if "KAI_HELM" in os.environ:
             made.install_release()
         else:
             made.install()
         yield made
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """End the installation with the last spec: its programs need processors, even when there is nothing to do."""
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        _running.close()
 
 
 @pytest.fixture(scope="session")
