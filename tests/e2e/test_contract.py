@@ -27,14 +27,11 @@ from pykai.kube.resources import (
     SERVICE_MONITORS,
     Resource,
 )
-from tests.e2e.endtoend import NAMESPACE, UNLIMITED, Document, EndToEnd, is_ready
+from tests.e2e.endtoend import DRA_LABEL, NAMESPACE, UNLIMITED, Document, EndToEnd, is_ready
 from tests.e2e.test_operated import SCHEDULER, SYSTEM, deployment
 from tests.services.operator.installed import definition
 
 pytestmark = pytest.mark.cluster_only
-
-#: at least as many nodes, by what they offer (operations:E-30)
-_NODES_OF_UPSTREAM = {"gpus": 4, "claims": 2, "neither": 1}
 
 
 async def test_names_and_fields_are_those_that_are_read(e2e: EndToEnd) -> None:
@@ -55,32 +52,25 @@ async def test_names_and_fields_are_those_that_are_read(e2e: EndToEnd) -> None:
 
 async def test_the_nodes_are_those_of_upstream(e2e: EndToEnd) -> None:
     """operations:E-30, E-33: all with GPUs have the same number of them."""
-    found = dict.fromkeys(_NODES_OF_UPSTREAM, 0)
-    counts = set()
-    for node in await e2e.client.list_raw(NODES):
-        labels, offered = node["metadata"]["labels"], node["status"]["allocatable"]
-        assert labels["kubernetes.io/hostname"] == node["metadata"]["name"]
-        assert offered["pods"] == "110"
-        if names.NVIDIA_GPU in offered:
-            counts.add(offered[names.NVIDIA_GPU])
-            expected = {
-                "run.ai/simulated-gpu-node-pool": "default",
-                "nvidia.com/gpu.deploy.device-plugin": "true",
-                "nvidia.com/gpu.deploy.dcgm-exporter": "true",
-                "nvidia.com/gpu.memory": "11441",
-                "nvidia.com/gpu.count": offered[names.NVIDIA_GPU],
-            }
-            assert labels.items() >= expected.items()
-        kind = (
-            "gpus"
-            if names.NVIDIA_GPU in offered
-            else "claims"
-            if labels.get("nvidia.com/gpu.deploy.dra-plugin-gpu") == "true"
-            else "neither"
-        )
-        found[kind] += 1
-    assert len(counts) == 1
-    assert all(found[kind] >= count for kind, count in _NODES_OF_UPSTREAM.items()), found
+    found = {node["metadata"]["name"]: node for node in await e2e.client.list_raw(NODES)}
+    for name, node in found.items():
+        assert node["metadata"]["labels"]["kubernetes.io/hostname"] == name
+        assert node["status"]["allocatable"]["pods"] == "110"
+    with_gpus, without = e2e.gpu_nodes(), e2e.cpu_nodes()
+    assert len(with_gpus) >= 4
+    assert without
+    for name in with_gpus:
+        node = found[name]
+        assert node["status"]["allocatable"][names.NVIDIA_GPU] == str(e2e.gpus_per_node)
+        expected = {
+            "run.ai/simulated-gpu-node-pool": "default",
+            "nvidia.com/gpu.deploy.device-plugin": "true",
+            "nvidia.com/gpu.deploy.dcgm-exporter": "true",
+            "nvidia.com/gpu.memory": "11441",
+            "nvidia.com/gpu.count": str(e2e.gpus_per_node),
+        }
+        assert node["metadata"]["labels"].items() >= expected.items()
+    assert len([node for node in found.values() if node["metadata"]["labels"].get(DRA_LABEL) == "true"]) >= 2
 
 
 async def test_maps_and_groups_may_be_deleted_while_pods_run(e2e: EndToEnd) -> None:
@@ -148,9 +138,7 @@ async def test_a_scheduler_that_is_deleted_after_a_change_comes_back_once(e2e: E
 async def test_a_shard_with_nothing_but_its_label(e2e: EndToEnd) -> None:
     """operations:E-21: its nodes are labelled by a whole update, and are its own until it goes."""
     node = next(
-        each
-        for each in await e2e.client.list_raw(NODES)
-        if each["metadata"]["labels"].get("nvidia.com/gpu.deploy.dra-plugin-gpu") == "true"
+        each for each in await e2e.client.list_raw(NODES) if each["metadata"]["labels"].get(DRA_LABEL) == "true"
     )
     node["metadata"]["labels"][names.NODE_POOL_LABEL] = "dra"
     made = await e2e.client.create(
