@@ -30,7 +30,7 @@ from pykai.core.cycle.journal import Observer
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import DiscreteLedger, State
 from pykai.core.model.axes import BoolArray, FloatArray, IntArray, Rows
-from pykai.core.model.queuetree import QueueAmounts
+from pykai.core.model.queuetree import QueueAmounts, QueueTree
 from pykai.core.model.sharedgpus import DeviceUse
 from pykai.core.model.tasks import Task, by_age
 from pykai.core.queueing.queueledger import CapacityRefusal
@@ -68,6 +68,47 @@ class NoNodeSets(NamedTuple):
     """Why a subgroup has no set of nodes at all.  Names of groups are left out, so that equal gangs share it."""
 
     refusals: tuple[Refused, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOfFigures:
+    """A key of a queue that depends on its figures in the ledger and the amounts alone, so that ranks can be kept."""
+
+    key: Callable[[State, int, QueueAmounts], tuple[float, ...]]
+
+    def __call__(self, state: State, queue: int, amounts: QueueAmounts) -> tuple[float, ...]:
+        """The key of a queue now."""
+        return self.key(state, queue, amounts)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedTie:
+    """A tie between queues that nothing in a cycle changes, so that ranks can be kept."""
+
+    wins: Callable[[State, int, int], bool]
+
+    def __call__(self, state: State, queue: int, other: int) -> bool:
+        """Whether the first queue goes before the second."""
+        return self.wins(state, queue, other)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterBySide:
+    """A filter of leaf queues that depends only on where they part from the leaf of the gang.
+
+    So all leaves below one queue beside the path of that leaf have the same answer.
+
+    Statements: queues:Q-265.
+    """
+
+    tree: QueueTree
+    leaf: int
+    #: (ancestor of the leaf, queue beside it)
+    passes: Callable[[int, int], bool]
+
+    def __call__(self, other: int) -> bool:
+        """Whether another leaf passes."""
+        return self.passes(*self.tree.diverging_ancestors(self.leaf, other))
 
 
 class Scope(IntEnum):
@@ -446,9 +487,24 @@ class Rules:
         key = self.task_key
         return by_age if key is None else lambda task: (key(task), *by_age(task))
 
+    def queue_key_in(self, state: State) -> Callable[[int, QueueAmounts], tuple[float, ...]] | None:
+        """The key of a queue with what it would serve next, right now."""
+        key = self.queue_key
+        return partial(key.key if isinstance(key, KeyOfFigures) else key, state) if key is not None else None
+
+    def victim_queue_key_in(self, state: State) -> Callable[[int, QueueAmounts], tuple[float, ...]] | None:
+        """The key of a queue that would lose so much, right now."""
+        key = self.victim_queue_key
+        return partial(key.key if isinstance(key, KeyOfFigures) else key, state) if key is not None else None
+
     def queue_tie_in(self, state: State) -> Callable[[int, int], bool] | None:
         """Whether the first of two queues with equal keys goes first, right now."""
-        return partial(self.queue_tie, state) if self.queue_tie is not None else None
+        tie = self.queue_tie
+        return partial(tie.wins if isinstance(tie, FixedTie) else tie, state) if tie is not None else None
+
+    def keeps_ranks(self, key: object) -> bool:
+        """Whether ranks by this key of queues change only with figures and amounts."""
+        return isinstance(key, KeyOfFigures) and (self.queue_tie is None or isinstance(self.queue_tie, FixedTie))
 
     @classmethod
     def combine(cls, hooks: Iterable[Hooks], table: Iterable[HookSpec] = HOOK_TABLE) -> Self:

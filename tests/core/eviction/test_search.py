@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pykai.core.hooks import Rules
 from pykai.core.model.status import TaskStatus
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
 from pykai.core.report.decisions import StoppedSearch
@@ -35,9 +36,14 @@ def test_bystanders_follow_the_queue_order(age: float, reclaims: bool) -> None:
     assert bool(built.gang("new", gpu=1, queue="mine", age=10).schedule().plan.evictions) is reclaims
 
 
+@pytest.mark.parametrize("keeps_ranks", [True, False])
 @pytest.mark.parametrize("top", ["", "root"])
-def test_bystanders_of_queues_beside_count_for_their_parent(top: str) -> None:
+def test_bystanders_of_queues_beside_count_for_their_parent(
+    top: str, keeps_ranks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """cycle:ORD-2: the best job of the best leaf represents a department, at the top and further down."""
+    if not keeps_ranks:
+        monkeypatch.setattr(Rules, "keeps_ranks", lambda rules, key: False)
     for waiting, reclaims in ((0, True), (1, False)):
         built = cluster(nodes=1, gpus=4).with_actions("reclaim").queue("root")
         built.queue("d0", quota=2, parent=top).queue("d1", quota=2, parent=top)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.core.cycle.gangs import Gang
-from pykai.core.cycle.queuewalk import RankedSiblings
+from pykai.core.cycle.queueranks import RankedSiblings
 from pykai.core.eviction.units import EvictionUnit
 from pykai.core.eviction.victimorder import VictimOrder
 from pykai.core.opencycle import Cycle

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue, QueueResource, QueueResources, QueueSpec
+from pykai.core.hooks import FilterBySide
 from pykai.core.model.queuetree import QueueAmounts, build_tree
 from pykai.core.queueing.queueledger import QueueLedger
 from pykai.core.queueing.reclaimrules import ReclaimRequest, may_lose, objection, why_not_reclaim
@@ -202,14 +203,19 @@ def test_q267_an_unlimited_quota_is_not_compared() -> None:
     assert not may_lose(books(Row("mine", d=4), mixed), 0, 1, (1.0, 0.0, 100.0))
 
 
+def _may_lose_by_side(ledger: QueueLedger, reclaimer: str, victim: str) -> bool:
+    rows = ledger.tree.rows
+    passes = FilterBySide(ledger.tree, rows[reclaimer], lambda own, side: may_lose(ledger, own, side, gpus(1)))
+    return passes(rows[victim])
+
+
 def test_q265_the_queues_just_below_the_common_ancestor_are_compared() -> None:
     """queues:Q-265, Q-271: a leaf within its quota is looked at when its department is over."""
     rows = [Row("x", d=2), Row("y", d=1, f=1, a=2), Row("x1", "x"), Row("y1", "y", d=2, a=2)]
     ledger = books(*rows)
-    named = ledger.tree.rows
-    assert may_lose(ledger, named["x1"], named["y1"], gpus(1))
+    assert _may_lose_by_side(ledger, "x1", "y1")
     below = books(Row("x", d=2), Row("y", d=2, f=2, a=1), Row("x1", "x"), Row("y1", "y", d=0, a=1))
-    assert not may_lose(below, below.tree.rows["x1"], below.tree.rows["y1"], gpus(1))
+    assert not _may_lose_by_side(below, "x1", "y1")
 
 
 # Gate 3: the victims' side

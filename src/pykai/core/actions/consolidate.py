@@ -53,8 +53,8 @@ def consolidate(cycle: Cycle, action: Action) -> None:
             # A pod that may no longer use its queue would not start elsewhere (access:withdrawn).
             return victim is not gang and victim.entry.denial is None and not was_placed_in_cycle(state, victim)
 
-        leaf_queues = cycle.tables.victims().leaf_queues()
-        return VictimPolicy(leaf_queues, accepts, _objection_unless_all_move, max_gangs, frozenset())
+        queues = list(state.snapshot.tree.roots)
+        return VictimPolicy(queues, accepts, _objection_unless_all_move, max_gangs, frozenset())
 
     run_eviction_action(cycle, EvictionAction(action, precheck, victim_policy, by_queue=False))
 

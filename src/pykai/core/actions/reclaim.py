@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 
 from pykai.core.actions.action import Action
 from pykai.core.actions.evictionaction import EvictionAction, PrecheckFailure, run_eviction_action
@@ -10,7 +11,9 @@ from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.queuefigures import queue_figures
 from pykai.core.cycle.state import State
 from pykai.core.eviction.search import VictimPolicy
-from pykai.core.hooks import EvictionProposal
+from pykai.core.eviction.victims import VictimTable
+from pykai.core.hooks import EvictionProposal, FilterBySide
+from pykai.core.model.queuetree import QueueTree
 from pykai.core.opencycle import Cycle
 from pykai.core.report.decisions import QueueFigures
 
@@ -40,18 +43,16 @@ def reclaim(cycle: Cycle, action: Action) -> None:
         def objection(proposal: EvictionProposal) -> str | None:
             return next((text for check in rules.reclaim_gates if (text := check(state, proposal)) is not None), None)
 
-        source_filters = [make(state, gang, required) for make in rules.reclaim_from]
+        sources = [make(state, gang, required) for make in rules.reclaim_from]
+        losers = [make(state, gang, required) for make in rules.reclaim_losers]
         victims = cycle.tables.victims()
-        leaf_queues = [
-            leaf
-            for leaf in victims.leaf_queues()
-            if leaf != gang.queue and all(may_lose(leaf) for may_lose in source_filters) and victims.units_of(leaf)
-        ]
-        loser_filters = [make(state, gang, required) for make in rules.reclaim_losers]
-        losing_leaves = frozenset(leaf for leaf in leaf_queues if all(may_lose(leaf) for may_lose in loser_filters))
+        queues, losing = _queues_that_may_lose(victims, state.snapshot.tree, gang.queue, sources, losers)
+        losing_leaves = frozenset(chain.from_iterable(map(victims.leaves_below, losing)))
         # Where no queue may lose anything for good, this is a consolidation, with the same limit.
         max_gangs = -1 if losing_leaves else cycle.context.policy.max_consolidation_preemptees
-        return VictimPolicy(leaf_queues if max_gangs else [], accepts, objection, max_gangs, losing_leaves)
+        return VictimPolicy(
+            queues if max_gangs else [], accepts if filters else None, objection, max_gangs, losing_leaves
+        )
 
     def queues_of(gang: Gang) -> Callable[[Gang], tuple[QueueFigures, ...]]:
         return competing_queues(state, gang)
@@ -59,6 +60,26 @@ def reclaim(cycle: Cycle, action: Action) -> None:
     run_eviction_action(
         cycle, EvictionAction(action, precheck, victim_policy, queues_of=queues_of, precheck_first=True)
     )
+
+
+def _queues_that_may_lose(
+    victims: VictimTable,
+    tree: QueueTree,
+    reclaimer: int,
+    sources: Sequence[Callable[[int], bool]],
+    losers: Sequence[Callable[[int], bool]],
+) -> tuple[list[int], list[int]]:
+    """Queues with victims that may lose something, all below each alike, and those that may lose it for good."""
+    by_side = [each.passes for each in sources if isinstance(each, FilterBySide)]
+    losers_by_side = [each.passes for each in losers if isinstance(each, FilterBySide)]
+    if len(by_side) < len(sources) or len(losers_by_side) < len(losers):
+        leaves = [leaf for leaf in victims.leaf_queues() if leaf != reclaimer]
+        queues = victims.with_units(leaf for leaf in leaves if all(passes(leaf) for passes in sources))
+        return queues, [leaf for leaf in queues if all(passes(leaf) for passes in losers)]
+    # A few queues beside the path of the reclaimer's queue answer for all leaves.
+    own = {side: ancestor for ancestor, side in tree.sides(reclaimer) if all(p(ancestor, side) for p in by_side)}
+    queues = victims.with_units(own)
+    return queues, [side for side in queues if all(passes(own[side], side) for passes in losers_by_side)]
 
 
 def competing_queues(state: State, gang: Gang) -> Callable[[Gang], tuple[QueueFigures, ...]]:

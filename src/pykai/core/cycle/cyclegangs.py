@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 
 from pykai.core import caching
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.cycle.context import CycleContext
 from pykai.core.cycle.gangs import Batch, Gang, TaskKey
-from pykai.core.cycle.queuewalk import GangLine, QueueWalk
+from pykai.core.cycle.queueranks import KeptRanks, QueueRanks
+from pykai.core.cycle.queuewalk import GangLine, QueueWalk, WalkStart
 from pykai.core.cycle.reuse import ReusableState
 from pykai.core.cycle.state import State
 from pykai.core.model.groups import Group
@@ -108,19 +108,32 @@ class CycleGangs:
         return order_key
 
     def queue_walk(
-        self, lines: Mapping[int, GangLine], subtree_root: int = -1, *, version: Callable[[], int] | None = None
+        self,
+        lines: Mapping[int, GangLine],
+        start: WalkStart | None = None,
+        *,
+        version: Callable[[], int] | None = None,
     ) -> QueueWalk:
         """The fair order over lines of gangs; `version` names the figures of queues, if not that of the state."""
         state, rules = self._state, self._context.rules
-        key = rules.queue_key
         return QueueWalk(
             state.snapshot.tree,
             lines,
-            queue_key=partial(key, state) if key is not None else None,
+            queue_key=rules.queue_key_in(state),
             beats=rules.queue_tie_in(state),
             version=version or (lambda: state.version),
-            subtree_root=subtree_root,
+            start=start,
         )
+
+    def kept_ranks(self) -> KeptRanks | None:
+        """Ranks of queues by what they request, to be kept; None if keys depend on more than figures."""
+        state, rules = self._state, self._context.rules
+        if not rules.keeps_ranks(rules.queue_key):
+            return None
+        key = rules.queue_key_in(state)
+        assert key is not None
+        ranks = QueueRanks(state.snapshot.tree, key, rules.queue_tie_in(state))
+        return KeptRanks(state.snapshot.tree, ranks, state.ledger.allocated)
 
     def next_tasks(self, gang: Gang) -> list[Batch]:
         """Which tasks of the gang to place next."""

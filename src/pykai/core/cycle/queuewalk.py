@@ -3,80 +3,18 @@
 Every leaf holds its gangs in order; every queue is ranked among its siblings by a key that depends on what it has
 and on the best gang below it.  Only the queue that was served last can have changed, so a pop recomputes one path of
 the tree.
-
-Keys order siblings completely except for ties, which are settled pairwise (rule 7 is not a total order): siblings are
-walked from the oldest, and a later one takes the lead only if it beats the leader.  Rows of the tree are in order of
-(creation, name), so the walk is in order of rows.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
-from itertools import islice
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 from pykai.core.cycle.gangs import Gang
+from pykai.core.cycle.queueranks import Beats, KeptRanks, OrderKey, QueueKey, QueueRanks
 from pykai.core.model.queuetree import QueueAmounts, QueueTree
-
-OrderKey = tuple[Any, ...]
-QueueKey = Callable[[int, QueueAmounts], OrderKey]
-Beats = Callable[[int, int], bool]
-
-
-class RankedSiblings:
-    """Queues of one parent, best first."""
-
-    __slots__ = ("_beats", "_keys", "order")
-
-    def __init__(self, beats: Beats | None) -> None:
-        self._beats = beats
-        self._keys: dict[int, OrderKey] = {}
-        #: (key, row), ascending
-        self.order: list[tuple[OrderKey, int]] = []
-
-    def update(self, row: int, key: OrderKey) -> None:
-        """Set the present key of a queue."""
-        before = self._keys.get(row)
-        if before == key:
-            return
-        order = self.order
-        if before is not None:
-            del order[bisect_left(order, (before, row))]
-        self._keys[row] = key
-        insort(order, (key, row))
-
-    def discard(self, row: int) -> None:
-        """Remove a queue."""
-        key = self._keys.pop(row, None)
-        if key is not None:
-            del self.order[bisect_left(self.order, (key, row))]
-
-    def best(self) -> int:
-        """The queue to serve next."""
-        order = self.order
-        key, leader = order[0]
-        if len(order) > 1 and order[1][0] == key and self._beats is not None:
-            for other, row in islice(order, 1, None):
-                if other != key:
-                    break
-                if self._beats(row, leader):
-                    leader = row
-        return leader
-
-    def worst(self) -> int:
-        """The queue to take from first: the last in the same order (queues:Q-239)."""
-        order = self.order
-        key, leader = order[-1]
-        if len(order) > 1 and order[-2][0] == key and self._beats is not None:
-            for other, row in islice(reversed(order), 1, None):
-                if other != key:
-                    break
-                if self._beats(leader, row):
-                    leader = row
-        return leader
 
 
 class GangLine(Protocol):
@@ -158,6 +96,19 @@ def lines_by_leaf_queue(
     }
 
 
+class WalkStart(NamedTuple):
+    """Where a walk over a part of the tree begins."""
+
+    #: only queues below it are compared, -1 = the whole forest
+    top: int = -1
+    #: ranks of the lines, None = all lines are ranked first
+    kept: KeptRanks | None = None
+    #: queues to compare, with all that is below them
+    rows: Iterable[int] = ()
+    #: leaves with lines other than kept
+    changed: Iterable[int] = ()
+
+
 class QueueWalk:
     """Yields gangs in fair order (queues:Q-236)."""
 
@@ -169,26 +120,23 @@ class QueueWalk:
         queue_key: QueueKey | None,
         beats: Beats | None,
         version: Callable[[], int],
-        subtree_root: int = -1,
+        start: WalkStart | None = None,
     ) -> None:
-        """`version` names the state that keys and ties depend on.  With `subtree_root`, a queue above all lines, only
-        queues below it are compared; -1 = the whole forest.
-        """
-        self._tree = tree
+        """`version` names the state that keys and ties depend on."""
         self._lines = lines
-        # Without fairness between queues the oldest queue with work is served.
-        self._queue_key: QueueKey = queue_key or (lambda row, ask: ())
-        self._beats = beats
         self._version = version
         #: the queue served last, and the state then
         self._last = -1
         self._ranked_at = -1
-        self._subtree_root = subtree_root
-        self._roots = RankedSiblings(beats)
-        self._children: dict[int, RankedSiblings] = {}
-        #: queue -> the request of the best gang below it
-        self._requests: dict[int, QueueAmounts] = {}
-        self._changed: list[int] = list(lines)
+        # Without fairness between queues the oldest queue with work is served.
+        key = queue_key or (lambda row, ask: ())
+        if start is None or start.kept is None:
+            self._ranks = QueueRanks(tree, key, beats, top=start.top if start is not None else -1)
+            self._changed: list[int] = list(lines)
+        else:
+            self._ranks = QueueRanks(tree, key, beats, top=start.top, kept=start.kept.ranks)
+            self._ranks.start_with(start.rows)
+            self._changed = list(start.changed)
 
     def push(self, gang: Gang) -> None:
         """Put a gang back to compete again (queues:Q-238)."""
@@ -205,6 +153,19 @@ class QueueWalk:
             if gang is not None:
                 return gang
 
+    def pop_from(self, leaf: int) -> Gang | None:
+        """The next gang of one leaf, None when all of its gangs are served.
+
+        Where nothing is placed in other leaves any more, the order is the same without them.
+        """
+        line = self._lines[leaf]
+        self._changed.append(leaf)
+        while line.head_request() is not None:
+            gang = line.pop()
+            if gang is not None:
+                return gang
+        return None
+
     def _nothing_changed(self) -> bool:
         """Whether the same queue is next again: nothing was placed, and its next gang requests the same."""
         last = self._last
@@ -212,46 +173,17 @@ class QueueWalk:
             len(self._changed) == 1
             and self._changed[0] == last
             and self._ranked_at == self._version()
-            and self._lines[last].head_request() == self._requests[last]
+            and self._lines[last].head_request() == self._ranks.amount(last)
         )
 
     def _next(self) -> int:
         """The leaf to serve next, -1 when all are served."""
         for leaf in dict.fromkeys(self._changed):
-            self._rank(leaf)
+            self._ranks.rank(leaf, self._lines[leaf].head_request())
         self._changed.clear()
         self._ranked_at = self._version()
-        if not self._roots.order:
-            return -1
-        row = self._roots.best()
-        while (children := self._children.get(row)) is not None:
-            row = children.best()
-        self._changed.append(row)
-        self._last = row
+        row = self._ranks.chosen()
+        if row >= 0:
+            self._changed.append(row)
+            self._last = row
         return row
-
-    def _rank(self, leaf: int) -> None:
-        """Update the ranks of a leaf and its ancestors."""
-        parents = self._tree.parents
-        request = self._lines[leaf].head_request()
-        for row in self._tree.chains[leaf]:
-            if row == self._subtree_root:
-                return
-            if row != leaf:
-                children = self._children[row]
-                request = self._requests[children.best()] if children.order else None
-            parent = parents[row]
-            if parent == self._subtree_root:
-                siblings = self._roots
-            else:
-                known_siblings = self._children.get(parent)
-                siblings = (
-                    known_siblings
-                    if known_siblings is not None
-                    else self._children.setdefault(parent, RankedSiblings(self._beats))
-                )
-            if request is None:
-                siblings.discard(row)
-            else:
-                self._requests[row] = request
-                siblings.update(row, self._queue_key(row, request))

@@ -93,13 +93,13 @@ class DisruptionLedger:
             return None
         return OverBudget(exceeded[0], self._allowances[exceeded[0]], len(exceeded) - 1)
 
-    def protection(self, queues: Iterable[int], accepts: Callable[[Gang], bool]) -> OverBudget | None:
+    def protection(self, queues: Iterable[int], accepts: Callable[[Gang], bool] | None) -> OverBudget | None:
         """Which budgets keep gangs of these queues from being victims, None if none does."""
         found = {
             protected.budget: protected.left
             for queue in queues
             for protected in self._protected.get(queue, ())
-            if accepts(protected.gang)
+            if accepts is None or accepts(protected.gang)
         }
         if not found:
             return None

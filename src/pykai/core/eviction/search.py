@@ -38,10 +38,10 @@ from pykai.core.report.sentences import over_budget_text
 class VictimPolicy(NamedTuple):
     """Which victims an action accepts."""
 
-    #: leaves to take from
-    leaf_queues: list[int]
-    #: whether a gang may lose something
-    accepts: Callable[[Gang], bool]
+    #: queues to take from, leaves or all that is below them; none of them is above another
+    queues: list[int]
+    #: whether a gang may lose something, None = any may
+    accepts: Callable[[Gang], bool] | None
     #: what is wrong with a sufficient set of victims, None if it is fair
     objection: Callable[[EvictionProposal], str | None]
     #: how many gangs may lose something, -1 = any number
@@ -124,8 +124,8 @@ class VictimFinder:
         if not generators:
             return SearchResult("no_generator")
         victim_table = self.tables.victims()
-        leaf_queues = [leaf for leaf in victim_policy.leaf_queues if victim_table.units_of(leaf)]
-        if not leaf_queues or self.bounds_of(gang, batches).is_unsatisfiable(victim_table.evictable):
+        queues = victim_table.with_units(victim_policy.queues)
+        if not queues or self.bounds_of(gang, batches).is_unsatisfiable(victim_table.evictable):
             return SearchResult("hopeless")
         losing_leaves = victim_policy.losing_leaves
         if (
@@ -134,7 +134,7 @@ class VictimFinder:
             and ResourceBalance(self.context, state, batches, losing_leaves).is_unsatisfiable
         ):
             return SearchResult("hopeless")
-        order = VictimOrder(state, rules, victim_table, leaf_queues, victim_policy.accepts, victim_policy.max_gangs)
+        order = VictimOrder(state, rules, victim_table, queues, victim_policy.accepts, victim_policy.max_gangs)
         attempt = _VictimSearch(self, gang, batches, victim_policy, order)
         if attempt.read.unit_at(0) is None:
             return self._with_budget(SearchResult("hopeless"), victim_policy, None)
@@ -157,7 +157,9 @@ class VictimFinder:
         if disruptions is None:
             return result
         if over_budget is None:
-            over_budget = disruptions.protection(victim_policy.leaf_queues, victim_policy.accepts)
+            victims = self.tables.victims()
+            leaves = sorted(leaf for queue in victim_policy.queues for leaf in victims.leaves_below(queue))
+            over_budget = disruptions.protection(leaves, victim_policy.accepts)
         result.over_budget = over_budget
         if over_budget is not None and not result.objection:
             result.objection = over_budget_text(over_budget)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 
 from pykai.core.caching import VersionedValue
 from pykai.core.cycle.cyclegangs import CycleGangs
-from pykai.core.cycle.gangs import Gang, SubgroupKey
+from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.state import State
 from pykai.core.eviction.disruptions import DisruptionLedger
 from pykai.core.eviction.victims import VictimTable
 from pykai.core.eviction.waitinglines import WaitingLines
+from pykai.core.hooks import Rules
 from pykai.core.policy import DisruptionMode
 
 #: Leaf queue -> gangs with their order keys, best first.
@@ -20,20 +21,20 @@ GangsByLeafQueue = dict[int, list[tuple[tuple[object, ...], Gang]]]
 class EvictionTables:
     """Tables that are valid while the state does not change; a commit of a search updates them."""
 
-    __slots__ = ("_candidates", "_gangs", "_subgroup_key", "_victims", "_waiting_lines", "disruptions", "state")
+    __slots__ = ("_candidates", "_gangs", "_rules", "_victims", "_waiting_lines", "disruptions", "state")
 
     def __init__(
         self,
         state: State,
         gangs: CycleGangs,
-        subgroup_key: SubgroupKey,
+        rules: Rules,
         disruption_mode: DisruptionMode = DisruptionMode.PREFER,
     ) -> None:
         self.state = state
         #: what PodDisruptionBudgets allow, None where none matters
         self.disruptions = DisruptionLedger.open(state, disruption_mode)
         self._gangs = gangs
-        self._subgroup_key = subgroup_key
+        self._rules = rules
         self._victims: VersionedValue[VictimTable] = VersionedValue()
         self._waiting_lines: VersionedValue[WaitingLines] = VersionedValue()
         self._candidates: VersionedValue[GangsByLeafQueue] = VersionedValue()
@@ -43,9 +44,7 @@ class EvictionTables:
         version = self.state.version
         table = self._victims.current(version)
         if table is None:
-            table = self._victims.store(
-                version, VictimTable(self.state, self._gangs, self._subgroup_key, self.disruptions)
-            )
+            table = self._victims.store(version, VictimTable(self.state, self._gangs, self._rules, self.disruptions))
         return table
 
     def waiting_lines(self) -> WaitingLines:
@@ -72,6 +71,5 @@ class EvictionTables:
                 victims.refresh(gang)
             self._victims.store(version, victims)
         if (lines := self._waiting_lines.latest) is not None:
-            for gang in gangs:
-                lines.refresh(gang)
+            lines.refresh(gangs)
             self._waiting_lines.store(version, lines)

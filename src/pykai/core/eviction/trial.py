@@ -7,16 +7,17 @@ allocate would undo in the next cycle.  A victim that gets its old place again i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import Batch, Gang
-from pykai.core.cycle.queuewalk import GangLine, QueueWalk
+from pykai.core.cycle.queuewalk import GangLine, QueueWalk, WalkStart
 from pykai.core.cycle.state import State
 from pykai.core.eviction.freegpus import total_free_gpus
 from pykai.core.eviction.units import EvictableTask
-from pykai.core.eviction.waitinglines import EMPTY_LINE, TrialLine, WaitingLines
+from pykai.core.eviction.waitinglines import EMPTY_LINE, TrialLine, WaitingLine, WaitingLines
 from pykai.core.hooks import ALL_NODES, Loss, NodeSet
 from pykai.core.model.axes import BoolArray
 from pykai.core.model.queuetree import QueueAmounts
@@ -42,6 +43,33 @@ class Preemptor(NamedTuple):
     feasible: BoolArray | None
     #: the waiting gangs before the trial
     waiting_lines: WaitingLines
+
+
+class _TrialLines(dict[int, GangLine]):
+    """The lines of a trial by leaf, made when they are read."""
+
+    def __init__(
+        self,
+        gangs: CycleGangs,
+        waiting: Mapping[int, WaitingLine],
+        participants: Mapping[int, dict[str, Gang]],
+        requests: dict[str, QueueAmounts],
+    ) -> None:
+        super().__init__()
+        self._gangs = gangs
+        self._waiting = waiting
+        self._participants = participants
+        self._requests = requests
+
+    def __missing__(self, leaf: int) -> GangLine:
+        line = self[leaf] = TrialLine(
+            self._gangs, self._waiting.get(leaf, EMPTY_LINE), self._participants.get(leaf, {}), self._requests
+        )
+        return line
+
+    def open(self, leaf: int) -> None:
+        """Make the line of a leaf."""
+        self[leaf]
 
 
 class TrialRunner:
@@ -137,11 +165,15 @@ class TrialRunner:
             rows.add(member.row)
         nodes = _nodes_for_cpu_victims(preemptor, rows)
 
-        outstanding = len({*gangs, preemptor.gang.key})
+        #: leaf -> participants that are still to be served
+        outstanding = Counter(gang.queue for gang in {**gangs, preemptor.gang.key: preemptor.gang}.values())
         walk = self._trial_walk(preemptor, {**(rivals or {}), **gangs})
-        while outstanding and (gang := walk.pop()) is not None:
+        while outstanding and (gang := _next_gang(walk, outstanding, rivals)) is not None:
             takes_part = gang is preemptor.gang or gang.key in gangs
-            outstanding -= takes_part
+            if takes_part:
+                outstanding[gang.queue] -= 1
+                if not outstanding[gang.queue]:
+                    del outstanding[gang.queue]
             if gang is preemptor.gang:
                 if not self._placer.try_place_tasks(gang, preemptor.batches, pipeline_only=not next_cycle):
                     return False
@@ -155,7 +187,8 @@ class TrialRunner:
             ):
                 # An elastic victim may get back more than one pod (cycle:SOL-14, Do better).
                 walk.push(gang)
-                outstanding += takes_part
+                if takes_part:
+                    outstanding[gang.queue] += 1
         return True
 
     def _has_unplaced_victims(self, gang: Gang) -> bool:
@@ -175,11 +208,15 @@ class TrialRunner:
             # Queues need not be compared, and gangs that do not take part are skipped.
             return gangs.queue_walk({leaf: TrialLine(gangs, EMPTY_LINE, by_leaf[leaf], requests) for leaf in leaves})
         top = _common_ancestor(tree.chains, leaves)
-        lines: dict[int, GangLine] = {
-            leaf: TrialLine(gangs, waiting.get(leaf, EMPTY_LINE), by_leaf.get(leaf, {}), requests)
-            for leaf in _relevant_leaves(tree.chains, leaves, top, waiting)
-        }
-        return gangs.queue_walk(lines, top)
+        lines = _TrialLines(gangs, waiting, by_leaf, requests)
+        sides = {_side(tree.chains[leaf], top) for leaf in leaves}
+        ranks = preemptor.waiting_lines.ranks
+        if ranks is not None:
+            # Only the queues of participants have other figures than before the trial.
+            return gangs.queue_walk(lines, WalkStart(top, ranks, sides, leaves))
+        for leaf in _relevant_leaves(tree.chains, leaves, top, sides, waiting):
+            lines.open(leaf)
+        return gangs.queue_walk(lines, WalkStart(top))
 
 
 def _common_ancestor(chains: list[tuple[int, ...]], leaves: list[int]) -> int:
@@ -190,16 +227,24 @@ def _common_ancestor(chains: list[tuple[int, ...]], leaves: list[int]) -> int:
     return next((row for row in chains[leaves[0]] if row in common), -1)
 
 
-def _relevant_leaves(chains: list[tuple[int, ...]], leaves: list[int], top: int, waiting: Iterable[int]) -> list[int]:
-    """Leaves whose lines decide who of these is served first: themselves, and others below the same child of `top`."""
+def _side(chain: tuple[int, ...], top: int) -> int:
+    """The child of `top` that a leaf below it belongs to."""
+    return chain[-1] if top < 0 else chain[chain.index(top) - 1]
 
-    def child(leaf: int) -> int:
-        chain = chains[leaf]
-        return chain[-1] if top < 0 else chain[chain.index(top) - 1]
 
-    children = {child(leaf) for leaf in leaves}
-    others = [leaf for leaf in waiting if (top < 0 or top in chains[leaf]) and child(leaf) in children]
+def _relevant_leaves(
+    chains: list[tuple[int, ...]], leaves: list[int], top: int, sides: set[int], waiting: Iterable[int]
+) -> list[int]:
+    """Leaves whose lines decide who of these is served first: themselves, and others below the same sides of `top`."""
+    others = [leaf for leaf in waiting if (top < 0 or top in chains[leaf]) and _side(chains[leaf], top) in sides]
     return sorted({*leaves, *others})
+
+
+def _next_gang(walk: QueueWalk, outstanding: Counter[int], rivals: Mapping[str, Gang] | None) -> Gang | None:
+    """The gang to serve next; where one leaf is left that changes anything, no other is walked."""
+    if len(outstanding) == 1 and not rivals:
+        return walk.pop_from(next(iter(outstanding)))
+    return walk.pop()
 
 
 def _nodes_for_cpu_victims(preemptor: Preemptor, rows: set[int]) -> NodeSet | None:

@@ -2,7 +2,7 @@
 
 Each leaf yields its units worst first; leaves and their ancestors compete by a key that counts what would already have
 been taken from them, at every level (queues:10.2, Do better).  The order is computed once per search, lazily; every
-scenario of the search reads it from the beginning.
+scenario of the search reads it from the beginning.  It begins with the ranks that the table of victims keeps.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pykai.core.cycle.gangs import Gang
-from pykai.core.cycle.queuewalk import RankedSiblings
+from pykai.core.cycle.queueranks import OrderKey, QueueRanks
 from pykai.core.cycle.state import State
 from pykai.core.eviction.units import EvictionUnit
 from pykai.core.eviction.victims import VictimTable
@@ -50,29 +50,35 @@ class VictimOrder:
         state: State,
         rules: Rules,
         victim_table: VictimTable,
-        leaves: list[int],
-        accepts: Callable[[Gang], bool],
+        queues: list[int],
+        accepts: Callable[[Gang], bool] | None = None,
         max_gangs: int = -1,
     ) -> None:
-        """`max_gangs` limits how many gangs are yielded, -1 = all."""
+        """Victims are the gangs below these queues, none of which is above another; `accepts` leaves out some of them.
+
+        `max_gangs` limits how many gangs are yielded, -1 = all.
+        """
         self._state = state
-        self._rules = rules
+        self._key = rules.victim_queue_key_in(state)
+        self._table = victim_table
+        self._accepts = accepts
         self._max_gangs = max_gangs
         self._gangs: set[str] = set()
         self._units: list[EvictionUnit] = []
         self._sources: dict[int, _LeafVictims] = {}
-        for leaf in leaves:
-            source = _LeafVictims(victim_table.worst_first(leaf, accepts))
-            if source.unit is not None:
-                self._sources[leaf] = source
-        self._roots = RankedSiblings(rules.queue_tie_in(state))
-        self._children: dict[int, RankedSiblings] = {}
         #: queue -> what the gangs yielded so far cost it
         self._lost: dict[int, QueueAmounts] = {}
-        self._only_source = next(iter(self._sources.values())) if len(self._sources) == 1 else None
-        if self._only_source is None:
-            for leaf in self._sources:
-                self._rank(leaf)
+        self._only_source: _LeafVictims | None = None
+        kept = victim_table.ranks(queues)
+        only = kept.only_leaf(queues[0]) if len(queues) == 1 else -1
+        if only >= 0:
+            self._only_source = self._source(only)
+            return
+        beats = rules.queue_tie_in(state)
+        self._ranks = QueueRanks(state.snapshot.tree, self._key_with_losses, beats, worst_first=True, kept=kept)
+        self._ranks.start_with(queues)
+        for leaf in victim_table.leaves_in_other_order(queues, accepts):
+            self._rank(leaf)
 
     def unit_at(self, index: int) -> EvictionUnit | None:
         """The unit at a position of the order, None after its end."""
@@ -94,47 +100,31 @@ class VictimOrder:
             if unit is not None:
                 self._only_source.advance()
             return unit
-        if not self._roots.order:
+        row = self._ranks.chosen()
+        if row < 0:
             return None
-        row = self._roots.worst()
-        while (children := self._children.get(row)) is not None:
-            row = children.worst()
-        source = self._sources[row]
+        source = self._source(row)
         unit = source.unit
         assert unit is not None
         loss = source.next_loss
         source.seen.add(unit.gang.key)
+        lost = self._lost
         for queue in self._state.snapshot.tree.chains[row]:
-            self._lost[queue] = sum_of(self._lost.get(queue, NO_AMOUNTS), loss)
+            lost[queue] = sum_of(lost.get(queue, NO_AMOUNTS), loss)
         source.advance()
         self._rank(row)
         return unit
 
+    def _source(self, leaf: int) -> _LeafVictims:
+        source = self._sources.get(leaf)
+        if source is None:
+            source = self._sources[leaf] = _LeafVictims(self._table.worst_first(leaf, self._accepts))
+        return source
+
     def _rank(self, leaf: int) -> None:
         """Update the ranks of a leaf and its ancestors: by what they have lost, and what they would lose next."""
-        state, key = self._state, self._rules.victim_queue_key
-        tree = state.snapshot.tree
-        for row in tree.chains[leaf]:
-            siblings = self._siblings(tree.parents[row])
-            source_leaf: int | None = leaf if row == leaf else self._worst_leaf(row)
-            if source_leaf is None or self._sources[source_leaf].unit is None:
-                siblings.discard(row)
-                continue
-            lost = sum_of(self._lost.get(row, NO_AMOUNTS), self._sources[source_leaf].next_loss)
-            siblings.update(row, key(state, row, lost) if key is not None else ())
+        source = self._source(leaf)
+        self._ranks.rank(leaf, source.next_loss if source.unit is not None else None)
 
-    def _worst_leaf(self, row: int) -> int | None:
-        """The leaf below a queue that would lose next, None if none is left."""
-        while (children := self._children.get(row)) is not None:
-            if not children.order:
-                return None
-            row = children.worst()
-        return row
-
-    def _siblings(self, parent: int) -> RankedSiblings:
-        if parent < 0:
-            return self._roots
-        siblings = self._children.get(parent)
-        if siblings is None:
-            siblings = self._children[parent] = RankedSiblings(self._rules.queue_tie_in(self._state))
-        return siblings
+    def _key_with_losses(self, row: int, next_loss: QueueAmounts) -> OrderKey:
+        return self._key(row, sum_of(self._lost.get(row, NO_AMOUNTS), next_loss)) if self._key is not None else ()

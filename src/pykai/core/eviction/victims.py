@@ -9,7 +9,7 @@ are listed again.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -17,10 +17,13 @@ from pykai.api import names
 from pykai.core.cluster.groupindex import QueueGroups
 from pykai.core.cycle.cyclegangs import CycleGangs
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState, SubgroupKey
+from pykai.core.cycle.queueranks import KeptRanks, QueueRanks
 from pykai.core.cycle.state import State
 from pykai.core.eviction.disruptions import DisruptionLedger
 from pykai.core.eviction.units import EvictableTask, EvictionUnit, UnitItem, UnitKey, UnitLine
+from pykai.core.hooks import Rules
 from pykai.core.model.axes import IntArray
+from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.placing.claimamounts import freed_amounts
@@ -92,7 +95,7 @@ class VictimTable:
     """The units of all gangs that may lose something, by leaf queue; a line is built on first use."""
 
     def __init__(
-        self, state: State, gangs: CycleGangs, subgroup_key: SubgroupKey, disruptions: DisruptionLedger | None = None
+        self, state: State, gangs: CycleGangs, rules: Rules, disruptions: DisruptionLedger | None = None
     ) -> None:
         self._state = state
         #: None where no budget matters
@@ -100,20 +103,77 @@ class VictimTable:
         #: leaf queues with gangs in namespaces that have budgets
         self._budgeted_queues: set[int] = set()
         self._gangs = gangs
-        self._subgroup_key = subgroup_key
+        self._rules = rules
+        self._subgroup_key = rules.subgroup_key
         #: leaf queue -> (key, -place in its gang, unit), best first; the worst is at the end
         self._lines: dict[int, list[UnitItem]] = {}
         #: leaf queues whose lines have been made, empty ones included
         self._listed_queues: set[int] = set()
         self._items_by_gang: dict[str, list[UnitItem]] = {}
         self._evictable: IntArray | None = None
+        #: queue -> leaf queues below it that may have victims, or itself
+        self._leaves_below: dict[int, list[int]] = {}
+        self._ranks: KeptRanks | None = None
+        #: queues with ranks of all that is below them
+        self._ranked: set[int] = set()
 
     def leaf_queues(self) -> list[int]:
         """Leaf queues that may have victims, in order of their rows."""
-        snapshot = self._state.snapshot
-        tree = snapshot.tree
-        queues = {tree.rows.get(name, -1) for name in snapshot.group_index.queues}
-        return sorted(queue for queue in queues if queue >= 0 and not tree.children[queue])
+        return self.leaves_below(-1)
+
+    def leaves_below(self, queue: int) -> list[int]:
+        """Those below a queue, -1 = all; a leaf queue itself."""
+        leaves = self._leaves_below.get(queue)
+        if leaves is None:
+            snapshot = self._state.snapshot
+            tree = snapshot.tree
+            rows = {tree.rows.get(name, -1) for name in snapshot.group_index.queues}
+            leaves = self._leaves_below[queue] = sorted(
+                row for row in rows if row >= 0 and not tree.children[row] and (queue < 0 or queue in tree.chains[row])
+            )
+        return leaves
+
+    def with_units(self, queues: Iterable[int]) -> list[int]:
+        """Those of these queues that have units below them."""
+        rows = list(queues)
+        ranks = self.ranks(rows)
+        return [row for row in rows if ranks.has(row)]
+
+    def ranks(self, queues: Iterable[int]) -> QueueRanks:
+        """Ranks of these queues and of all below them, by what they would lose first if every gang might."""
+        kept = self._ranks
+        if kept is None or not self._rules.keeps_ranks(self._rules.victim_queue_key):
+            kept = self._ranks = self._new_ranks()
+            self._ranked.clear()
+        for queue in queues:
+            if queue not in self._ranked:
+                self._ranked.add(queue)
+                for leaf in self.leaves_below(queue):
+                    self.units_of(leaf)
+                    kept.mark(leaf)
+        kept.repair(self._next_loss)
+        return kept.ranks
+
+    def _new_ranks(self) -> KeptRanks:
+        state, rules = self._state, self._rules
+        tree, key = state.snapshot.tree, rules.victim_queue_key_in(state)
+        beats = rules.queue_tie_in(state)
+        ranks = QueueRanks(tree, key or (lambda row, amount: ()), beats, worst_first=True)
+        return KeptRanks(tree, ranks, state.ledger.allocated)
+
+    def _next_loss(self, leaf: int) -> QueueAmounts | None:
+        line = self.units_of(leaf)
+        return line[-1][2].gang_amounts if line else None
+
+    def leaves_in_other_order(self, queues: Iterable[int], accepts: Callable[[Gang], bool] | None) -> Iterator[int]:
+        """Leaf queues below these that do not begin with the unit that ranks were made with."""
+        if accepts is None and not self._budgeted_queues:
+            return
+        for queue in queues:
+            for leaf in self.leaves_below(queue):
+                line = self.units_of(leaf)
+                if line and (leaf in self._budgeted_queues or (accepts is not None and not accepts(line[-1][2].gang))):
+                    yield leaf
 
     def units_of(self, queue: int) -> UnitLine:
         """The units of a leaf queue, worst last."""
@@ -126,12 +186,12 @@ class VictimTable:
                 self._lines[queue].sort(key=_sort_key)
         return self._lines.get(queue, ())
 
-    def worst_first(self, queue: int, accepts: Callable[[Gang], bool]) -> Iterator[EvictionUnit]:
+    def worst_first(self, queue: int, accepts: Callable[[Gang], bool] | None) -> Iterator[EvictionUnit]:
         """The units of acceptable gangs of a leaf queue in the order of eviction, as disruption budgets change it."""
         line = self.units_of(queue)
         if self._disruptions is None or queue not in self._budgeted_queues:
-            return (unit for _, _, unit in reversed(line) if accepts(unit.gang))
-        return self._disruptions.worst_first(queue, line, accepts)
+            return (unit for _, _, unit in reversed(line) if accepts is None or accepts(unit.gang))
+        return self._disruptions.worst_first(queue, line, accepts or _accepts_every_gang)
 
     def _evictable_gangs(self, queue: int) -> Iterator[Gang]:
         """Gangs of a leaf queue that may be evicted: those that ran before the cycle, and those it placed."""
@@ -167,6 +227,8 @@ class VictimTable:
         """List a gang again."""
         if gang.queue not in self._listed_queues:
             return
+        if self._ranks is not None:
+            self._ranks.mark(gang.queue)
         for item in self._items_by_gang.pop(gang.key, ()):
             line = self._lines[gang.queue]
             del line[bisect_left(line, item[:2], key=_sort_key)]
@@ -260,7 +322,8 @@ class VictimTable:
                     evictable[axis, member.row] += sign * shape.gpu.devices
 
 
-#: The unit of an item.
+def _accepts_every_gang(gang: Gang) -> bool:
+    return True
 
 
 def _sort_key(item: UnitItem) -> tuple[UnitKey, int]:

@@ -8,6 +8,7 @@ date; a trial reads them with a cursor, and skips gangs with equal requests in o
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -67,6 +68,8 @@ class WaitingLines:
     def __init__(self, state: State, gangs: CycleGangs) -> None:
         self._gangs = gangs
         self.lines: dict[int, WaitingLine] = {}
+        #: the queues by the best gangs of their lines; None = they have to be ranked for each walk
+        self.ranks = gangs.kept_ranks()
         self._keys: dict[str, WaitingKey] = {}
         tree = state.snapshot.tree
         waiting = [
@@ -81,13 +84,30 @@ class WaitingLines:
             line.keys.append(key)
             line.gangs.append(gang)
             line.requests.append(gangs.requested_amounts(gang))
+        self._repair_ranks(self.lines)
+
+    def _first_request(self, leaf: int) -> QueueAmounts | None:
+        line = self.lines.get(leaf)
+        return line.requests[0] if line is not None and line.requests else None
+
+    def _repair_ranks(self, changed: Iterable[int]) -> None:
+        if self.ranks is not None:
+            for leaf in changed:
+                self.ranks.mark(leaf)
+            self.ranks.repair(self._first_request)
 
     def largest_gpu_request(self) -> float:
         """The most GPUs (hundredths) that one gang requests at once."""
         return max((ask[2] for line in self.lines.values() for ask in line.requests), default=0.0)
 
-    def refresh(self, gang: Gang) -> None:
-        """Move a gang to its present place."""
+    def refresh(self, changed: Iterable[Gang]) -> None:
+        """Move gangs to their present places."""
+        gangs = list(changed)
+        for gang in gangs:
+            self._move(gang)
+        self._repair_ranks({gang.queue for gang in gangs if gang.queue in self.lines})
+
+    def _move(self, gang: Gang) -> None:
         before = self._keys.pop(gang.key, None)
         if before is not None:
             self.lines[gang.queue].remove(before)

@@ -15,7 +15,7 @@ Subtle:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pykai.api import names
@@ -101,6 +101,17 @@ class QueueTree:
             if a != b:
                 return a, b
         return queue, other
+
+    def sides(self, queue: int) -> Iterator[tuple[int, int]]:
+        """The siblings of a queue and of its ancestors, each after the ancestor.
+
+        Every other leaf is one of them, or below one.
+        """
+        for row in self.chains[queue]:
+            parent = self.parents[row]
+            for other in self.roots if parent < 0 else self.children[parent]:
+                if other != row:
+                    yield row, other
 
 
 def build_tree(

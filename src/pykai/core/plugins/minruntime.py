@@ -41,6 +41,8 @@ class MinRuntime:
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """Filters and gates with the times resolved once per queue, or pair of queues (queues:Q-310)."""
         tree = snapshot.tree
+        if not self.longest_ns(tree):
+            return Hooks()
         preempt: Cache[int, int] = Cache()
         reclaim: Cache[tuple[int, int], int] = Cache()
 

@@ -14,7 +14,7 @@ from pykai.core.caching import VersionedCache
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.state import State
-from pykai.core.hooks import EvictionProposal, Hooks, Loss
+from pykai.core.hooks import EvictionProposal, FilterBySide, FixedTie, Hooks, KeyOfFigures, Loss
 from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.plugins.arguments import ArgumentReader, read_flag, read_number
 from pykai.core.queueing import reclaimrules as fairness
@@ -60,11 +60,11 @@ class Proportion:
         """Queue order and capacity; without terminating pods, starts and pipelined placements have the same limits."""
         has_terminating = any(count.terminating for count in snapshot.group_index.queues.values())
         return Hooks(
-            queue_key=_queue_key,
-            queue_tie=_queue_tie,
+            queue_key=KeyOfFigures(_queue_key),
+            queue_tie=FixedTie(_queue_tie),
             quota_gate=_quota_gate,
             start_gate=_start_gate if has_terminating else None,
-            victim_queue_key=_victim_queue_key,
+            victim_queue_key=KeyOfFigures(_victim_queue_key),
             may_reclaim=_ReclaimCheck(),
             reclaim_from=_reclaim_from,
             reclaim_losers=_reclaim_losers,
@@ -113,11 +113,15 @@ class _ReclaimCheck:
 
 def _reclaim_from(state: State, gang: Gang, required: QueueAmounts) -> Callable[[int], bool]:
     """Whether a victim is possible depends on its queue alone (queues:11.2)."""
-    return lambda leaf: fairness.may_lose(state.ledger, gang.queue, leaf, required)
+    ledger = state.ledger
+    return FilterBySide(ledger.tree, gang.queue, lambda own, side: fairness.may_lose(ledger, own, side, required))
 
 
 def _reclaim_losers(state: State, gang: Gang, required: QueueAmounts) -> Callable[[int], bool]:
-    return lambda leaf: fairness.may_lose_for_good(state.ledger, gang.queue, leaf, required)
+    ledger = state.ledger
+    return FilterBySide(
+        ledger.tree, gang.queue, lambda own, side: fairness.may_lose_for_good(ledger, own, side, required)
+    )
 
 
 def _reclaim_gate(multiplier: float, state: State, proposal: EvictionProposal) -> str | None:

@@ -59,9 +59,8 @@ def _exceeds(have: list[float], bound: tuple[float, ...]) -> bool:
     return have[0] > bound[0] or have[1] > bound[1] or have[2] > bound[2]
 
 
-def may_lose(ledger: QueueLedger, reclaimer: int, victim: int, required: QueueAmounts) -> bool:
-    """Whether a leaf can have victims (queues:Q-265 to Q-267)."""
-    reclaimer_side, victim_side = ledger.tree.diverging_ancestors(reclaimer, victim)
+def may_lose(ledger: QueueLedger, reclaimer_side: int, victim_side: int, required: QueueAmounts) -> bool:
+    """Whether leaves below a queue can have victims; the sides are siblings (queues:Q-265 to Q-267)."""
     if not _fits_within(ledger.allocated[reclaimer_side], required, ledger.quota[reclaimer_side]):
         return _exceeds(ledger.allocated[victim_side], ledger.allocatable[victim_side])
     allocated, quota = ledger.allocated[victim_side], ledger.quota[victim_side]
@@ -72,12 +71,11 @@ def may_lose(ledger: QueueLedger, reclaimer: int, victim: int, required: QueueAm
     return not any(allocated[r] < quota[r] for r in compared)
 
 
-def may_lose_for_good(ledger: QueueLedger, reclaimer: int, victim: int, required: QueueAmounts) -> bool:
-    """Whether the third gate may allow evicting gangs of a leaf without a new place, now or after other evictions.
+def may_lose_for_good(ledger: QueueLedger, reclaimer_side: int, victim_side: int, required: QueueAmounts) -> bool:
+    """Whether the third gate may allow evicting gangs below a side without a new place, now or after other evictions.
 
     A side only shrinks while it loses, so one that is not over its share now never will be (queues:Q-270, Q-275).
     """
-    reclaimer_side, victim_side = ledger.tree.diverging_ancestors(reclaimer, victim)
     allocated = ledger.allocated[victim_side]
     if _exceeds(allocated, ledger.allocatable[victim_side]):
         return True
