@@ -76,6 +76,8 @@ faults: $(VENV)/ready ## let each call of each service fail alone, in every way,
 e2e: $(VENV)/ready ## upstream's end-to-end specs on an installation on a real control plane, with all their waits; needs Go
 	@$(BIN)/python tools/kubernetes.py --all >/dev/null && \
 	KAI_HELM="$$($(BIN)/python tools/kubernetes.py helm)" && export KAI_HELM && \
+	{ KAI_PROMETHEUS="$$($(BIN)/python tools/prometheus.py)" && export KAI_PROMETHEUS || \
+	echo "Usage over time is tested with our own records only."; } && \
 	KAI_E2E_REAL_TIMES=1 $(BIN)/python -m pytest --cluster -n 0 tests/e2e $(PYTEST_ARGS)
 
 soak: $(VENV)/ready ## kill processes under load on a real control plane, then 20 leaders, and check what was seen, 45 minutes (SOAK_ARGS adds arguments)

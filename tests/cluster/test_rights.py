@@ -9,7 +9,7 @@ from pykai.api.suspension import SUSPEND_PATHS
 from pykai.operator.install import installation, optional_role
 from pykai.services.rights import RoleRule
 from pykai.services.table import installed_services
-from tests.cluster.rights import allowed, forbidden, rights_problems, unused
+from tests.cluster.rights import REFUSED_GROUP, allowed, forbidden, rights_problems, unused
 
 TABLE = {
     "writer": (
@@ -88,6 +88,12 @@ def test_refusals_by_admission_and_of_other_users_are_not_reported() -> None:
     stranger = asked("delete", "pods", decision="forbid", code=403, user="stranger")
     anonymous = {"verb": "get", "user": {"username": "system:anonymous"}, "requestURI": "/version"}
     assert forbidden([by_admission, stranger, anonymous, {}], TABLE) == []
+
+
+def test_kinds_that_the_grouper_is_meant_not_to_know_are_not_reported() -> None:
+    workload = asked("get", "workloads", REFUSED_GROUP, decision="forbid", code=403)
+    assert forbidden([workload], TABLE) == []
+    assert forbidden([{**workload, "verb": "list"}], TABLE) == ["writer: list /api/v1/workloads"]
 
 
 def test_discovery_needs_no_rule() -> None:

@@ -28,6 +28,7 @@ from pykai.kube.errors import AlreadyExists
 from pykai.kube.resources import (
     CONFIGS,
     CUSTOM_RESOURCE_DEFINITIONS,
+    KARTAS,
     NODE_RESOURCE_TOPOLOGIES,
     SCHEDULING_SHARDS,
 )
@@ -44,6 +45,7 @@ from tests.cluster.controlplane import API_SERVER, CONTROLLERS, SCHEDULER, Contr
 from tests.e2e import zones
 from tests.e2e.endtoend import DEVICE_PLUGIN_LABEL, DRA_LABEL, NUMA_LABEL, is_in_force
 from tests.lab.operators.test_families import create_when_served
+from tests.services.podgrouper.grouped import definition
 from tools import kubernetes
 
 QUICK = BehaviourDefaults(start_s=0.01, run_s=3600.0, stop_s=0.01, init_s=0.01, reservation_start_s=0.01)
@@ -76,6 +78,13 @@ MACHINES = (
 )
 
 
+#: kinds of other projects that upstream's CI has, too
+FOREIGN_KINDS = (
+    zones.DEFINITION,
+    definition(KARTAS.group, KARTAS.version, KARTAS.plural, KARTAS.kind, "Cluster"),
+)
+
+
 def _topologies(kinds: Sequence[MachineKind] = MACHINES) -> list[dict[str, Any]]:
     """What says that some nodes have zones."""
     there = {kind.name for kind in kinds}
@@ -87,8 +96,9 @@ async def add_machines(kubeconfig: Path, kinds: Sequence[MachineKind] = MACHINES
     transport = connect(kubeconfig)
     client = Client(transport)
     try:
-        with suppress(AlreadyExists):
-            await client.create(CUSTOM_RESOURCE_DEFINITIONS, zones.DEFINITION)
+        for each in FOREIGN_KINDS:
+            with suppress(AlreadyExists):
+                await client.create(CUSTOM_RESOURCE_DEFINITIONS, each)
         for each in _topologies(kinds):
             with suppress(AlreadyExists):
                 await create_when_served(client, NODE_RESOURCE_TOPOLOGIES, each)
@@ -114,7 +124,7 @@ def lab(folder: Path) -> Iterator[Path]:
     async def start() -> LabCluster:
         now = to_timestamp(Clock().now().timestamp())
         options = LabOptions(
-            objects=[*installation(), zones.DEFINITION, *_topologies(), *machine_objects(MACHINES, now)],
+            objects=[*installation(), *FOREIGN_KINDS, *_topologies(), *machine_objects(MACHINES, now)],
             behaviour=QUICK,
             scheduler_flags={"scheduler-conf": str(configuration)},
         )

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from pykai.api import names
-from pykai.kube.errors import NotFound
-from pykai.kube.resources import PODS, SCHEDULING_SHARDS
+from pykai.kube.resources import SCHEDULING_SHARDS
 from tests.e2e.endtoend import NUMA_LABEL, Document, EndToEnd, deserves, end_to_end, limited
 from tests.e2e.installation import NUMA_NODES
+from tests.e2e.shards import has_operator, restart_scheduler
 from tests.e2e.test_allocate_predicates import on_node
 
-SCHEDULER = "kai-scheduler-default"
 SINGLE, RESTRICTED, BEST_EFFORT = NUMA_NODES.values()
 ZONE, NODE = 2, 4
 #: a Guaranteed pod whose cores and memory are in no zone's way, and one that needs two zones of both
@@ -35,22 +34,10 @@ def _zones_count(installed: Path) -> Iterator[None]:
 
 async def _enable(kubeconfig: Path, *, enabled: bool) -> None:
     async with end_to_end(kubeconfig) as e2e:
-        try:
-            await e2e.client.get_raw(SCHEDULING_SHARDS, "default")
-        except NotFound:
-            return
-        plugin = {"enabled": True} if enabled else None
-        patch = {"spec": {"plugins": {"numa": plugin}}}
-        await e2e.in_force(SCHEDULING_SHARDS, await e2e.client.patch(SCHEDULING_SHARDS, "default", patch))
-        before = {pod["metadata"]["name"] for pod in e2e.system_pods(SCHEDULER)}
-        for name in before:
-            await e2e.client.delete(PODS, name, names.DEFAULT_NAMESPACE, grace_s=0)
-
-        def replaced() -> bool:
-            found = {pod["metadata"]["name"] for pod in e2e.system_pods(SCHEDULER)}
-            return len(found) == 1 and not found & before
-
-        await e2e.until(replaced, "another scheduler runs", e2e.system)
+        if await has_operator(e2e):
+            patch = {"spec": {"plugins": {"numa": {"enabled": True} if enabled else None}}}
+            await e2e.in_force(SCHEDULING_SHARDS, await e2e.client.patch(SCHEDULING_SHARDS, "default", patch))
+            await restart_scheduler(e2e)
 
 
 @pytest.fixture
