@@ -178,7 +178,7 @@ def _bound(tables: Tables, policy: Policy) -> set[str]:
     return {bind.pod for bind in schedule(tables.snapshot(NOW_NS), policy).binds if bind.namespace == "haven"}
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_damaged_objects_stop_no_other_work(data: st.DataObject) -> None:
     objects, places, policy = _healthy()

@@ -357,12 +357,12 @@ def test_a_server_without_endpoint_slices_is_not_held_against_the_webhooks() -> 
 
 def test_each_check_can_find_something() -> None:
     """A row without a broken cluster above would be a check that no test holds."""
-    for check in CHECKS:
-        assert any(_notices(check.name, broken) for *_, broken in BROKEN), check.name
-
-
-def _notices(name: str, broken: Break) -> bool:
-    cluster = InstalledCluster()
-    broken(cluster)
-    (check,) = (each for each in CHECKS if each.name == name)
-    return any(each.code not in EXPECTED for each in check.run(cluster.facts()))
+    silent = {check.name: check for check in CHECKS}
+    for *_, broken in BROKEN:
+        cluster = InstalledCluster()
+        broken(cluster)
+        facts = cluster.facts()
+        for check in [*silent.values()]:
+            if any(each.code not in EXPECTED for each in check.run(facts)):
+                del silent[check.name]
+    assert not silent

@@ -15,7 +15,7 @@ from tests.core.cycle.test_state import content
 from tests.property.clustermodel import Model
 from tests.property.clusters import clusters
 
-EXAMPLES = settings(max_examples=120, deadline=None)
+EXAMPLES = settings(max_examples=80, deadline=None)
 
 
 def placed(plan: Plan) -> list[Bind | Nominate]:

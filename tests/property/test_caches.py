@@ -114,7 +114,7 @@ def compare_plans(built: Cluster) -> None:
     ],
 )
 def test_plans_are_the_same_without_caches(drawn: st.SearchStrategy[Cluster]) -> None:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(drawn)
     def compare(built: Cluster) -> None:
         compare_plans(built)

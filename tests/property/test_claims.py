@@ -53,7 +53,7 @@ def later(running: CaseRun, random: Random, cycle: int) -> None:
             running._replace(key, told)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(random=RANDOM)
 def test_no_device_is_given_twice_and_every_claim_gets_what_it_requests(random: Random) -> None:
     """Selectors, constraints, counters and the reach of devices hold for all that is written (gpu:D-19 to D-22)."""
@@ -88,7 +88,7 @@ def check_books(cycle: Cycle) -> None:
     validate._check_discrete_ledgers(cycle.state)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(random=RANDOM)
 def test_undo_restores_the_ledgers(random: Random) -> None:
     """Place, evict, try, place again: every step is undone exactly (gpu:D-11, T-93)."""
@@ -152,7 +152,7 @@ def _key(item: WireObject) -> tuple[str, str, str]:
     return (type(item).__name__, getattr(item.metadata, "namespace", ""), item.metadata.name)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(random=RANDOM)
 def test_the_order_of_objects_does_not_matter(random: Random) -> None:
     world, objects = a_moved_on_cluster(random)
@@ -164,7 +164,7 @@ def test_the_order_of_objects_does_not_matter(random: Random) -> None:
     assert plans[0] == plans[1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(random=RANDOM)
 def test_tables_kept_up_to_date_equal_tables_built_at_once(random: Random) -> None:
     """The same cluster by way of others: claims, slices, classes and pods of three clusters come, change and go."""
@@ -245,7 +245,7 @@ def request_of(bind: Bind) -> BindRequest:
     return BindRequest(metadata=ObjectMeta(name=bind.pod, namespace=bind.namespace), spec=spec)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(random=RANDOM)
 def test_a_device_being_bound_is_not_given_again(random: Random) -> None:
     """While binders are at work: some have written the claims, some have started pods, some nothing (gpu:D-8)."""

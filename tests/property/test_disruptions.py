@@ -15,7 +15,7 @@ from pykai.core.report.decisions import Plan
 from tests.core.builders import Cluster
 from tests.property.clusters import tight_clusters
 
-EXAMPLES = settings(max_examples=60, deadline=None)
+EXAMPLES = settings(max_examples=40, deadline=None)
 #: Budgets of searches count work, which is what caches save.
 ENDLESS = SearchBudgets(default_action=None, job=None, generators={}, default_generator=None)
 APPS = ("web", "db", "job")

@@ -380,7 +380,7 @@ def wait(made: Cluster, name: str, pod: Raw, count: int = 1) -> Cluster:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(topology_labels, min_size=1, max_size=4),
     st.lists(st.tuples(pods, st.integers(0, 3)), max_size=5),
@@ -411,7 +411,7 @@ def bound_to(result: Result, name: str, namespace: str) -> list[int]:
     return [int(bind.node.removeprefix("node-")) for bind in binds if bind.group == f"{namespace}/{name}"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=90, deadline=None)
 @given(
     st.lists(topology_labels, min_size=1, max_size=4),
     st.lists(st.tuples(pods, st.integers(0, 3)), max_size=3),

@@ -107,7 +107,7 @@ class World:
         return sum(job.held for job in jobs)
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_no_start_takes_a_queue_beyond_its_limit(data: Any) -> None:
     world = World()

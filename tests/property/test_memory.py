@@ -219,7 +219,7 @@ EVENTS: tuple[Callable[[Life, Any, Plan], None], ...] = (
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.one_of(tight_clusters(), clusters()), st.data())
 def test_neither_reuse_nor_increments_change_a_decision(built: Cluster, data: st.DataObject) -> None:
     life, policy, memory = Life(built), built.policy(), CycleMemory()

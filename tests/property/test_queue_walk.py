@@ -328,7 +328,7 @@ def shares_of(result: Result) -> dict[str, Numbers]:
     return found
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(scenes())
 def test_queues_and_jobs_are_served_as_by_an_oracle_that_recomputes_everything(scene: Scene) -> None:
     """cycle:8.1 to 8.3; queues:10.1, 10.2."""
@@ -336,7 +336,7 @@ def test_queues_and_jobs_are_served_as_by_an_oracle_that_recomputes_everything(s
     assert [bind.pod for bind in result.plan.binds] == Oracle(scene, shares_of(result)).run()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(scenes(), st.integers(0, 1 << 32))
 def test_the_order_of_input_objects_does_not_matter(scene: Scene, seed: int) -> None:
     """cycle:ORD-2, ORD-5: every order ends in a name, so nothing is left to chance."""

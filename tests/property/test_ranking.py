@@ -388,7 +388,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     return Scene(world, gangs)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(scenes())
 def test_every_pod_goes_where_the_reference_engine_places_it(scene: Scene) -> None:
     """cycle:SCO-1 to SCO-5, gpu:F-1 to F-9, gpu:P-7"""
@@ -440,7 +440,7 @@ def ranked(cycle: Cycle, pod: str, *, fresh: bool) -> list[float]:
         cycle.context.snapshot.memo = kept
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(scenes(), st.data())
 def test_a_repaired_ranking_equals_a_new_one(scene: Scene, data: st.DataObject) -> None:
     """cycle:SCO-1: after any sequence of placements and rollbacks, however long the ranking was unused."""

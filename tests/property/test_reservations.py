@@ -98,7 +98,7 @@ def start(built: Cluster, kubelets: dict[str, Kubelet], plan: Plan) -> None:
         assert kubelet.held <= kubelet.gpus, name
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=90, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_no_pod_starts_on_a_gpu_that_is_still_held(random: Random) -> None:
     """gpu:S-2, Do better; the order of the objects means nothing."""

@@ -83,7 +83,7 @@ def test_sol12_a_victim_is_not_moved_where_allocate_would_not_put_it(make: Calla
     _comes_to_rest(make())
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=35, deadline=None)
 @example(_drawn_home())
 @given(tight_clusters())
 def test_every_cluster_converges(built: Cluster) -> None:
@@ -92,7 +92,7 @@ def test_every_cluster_converges(built: Cluster) -> None:
     _comes_to_rest(built)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(tight_clusters())
 def test_without_consolidation_every_cluster_converges(built: Cluster) -> None:
     """cycle:23: reclaim, preempt and stale gangs do not undo each other's work."""

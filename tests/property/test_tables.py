@@ -398,7 +398,7 @@ def _fails(shard: Shard, steps: list[Step], order: Order, late_s: float) -> bool
 
 # The stream comes from a seed, since independent steps meet more often than those Hypothesis would draw; leaving out
 # steps, below, is all the shrinking that is needed.
-@settings(max_examples=300, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=150, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(random=st.randoms(use_true_random=True))
 def test_tables_kept_up_to_date_equal_tables_built_at_once(random: Random) -> None:
     """cycle:NOD-1, PERF-1; cycle:SNP-6 to SNP-9."""

@@ -114,7 +114,7 @@ def _arrive(run: CaseRun, built: Cluster, dice: Random, name: str) -> None:
         run.tables.apply(decode_object(raw))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=45, deadline=None)
 @given(busy_clusters(), st.integers(0, 2**32), st.integers(2, 6))
 def test_a_required_level_is_never_broken(built: Cluster, seed: int, steps: int) -> None:
     """topo:T-25, T-37, T-51, TD-3: gangs grow, lose pods, are evicted and moved, and others come."""
@@ -141,7 +141,7 @@ def test_a_required_level_is_never_broken(built: Cluster, seed: int, steps: int)
             _arrive(run, built, dice, f"late{step}")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=18, deadline=None)
 @given(busy_clusters(), st.integers(0, 2**32))
 def test_every_cluster_with_topologies_converges(built: Cluster, seed: int) -> None:
     """cycle:23, SOL-12: evictions and moves because of domains come to an end."""
@@ -180,7 +180,7 @@ def test_undo_restores_every_byte(built: Cluster, data: st.DataObject) -> None:
         assert state.version == version
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(busy_clusters(), st.data())
 def test_the_order_of_the_objects_is_irrelevant(built: Cluster, data: st.DataObject) -> None:
     """cycle:23: nodes, topologies and groups in any order."""
@@ -189,7 +189,7 @@ def test_the_order_of_the_objects_is_irrelevant(built: Cluster, data: st.DataObj
     assert built.schedule().plan.encoded() == expected
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(busy_clusters(most_jobs=8))
 def test_signatures_change_nothing_but_the_work(built: Cluster) -> None:
     """topo:T-55: gangs with other constraints are other gangs."""
@@ -203,7 +203,7 @@ def test_signatures_change_nothing_but_the_work(built: Cluster) -> None:
 # Bounds
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(busy_clusters(), st.integers(0, 2**32))
 def test_no_sufficient_set_of_victims_is_pruned(built: Cluster, seed: int) -> None:
     """topo:T-54, TD-9: whatever set lets a gang in, its bounds say that it may suffice."""

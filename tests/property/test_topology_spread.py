@@ -221,7 +221,7 @@ def answers(cycle: Cycle, ask: PlacementRequest) -> tuple[list[int], list[float]
     return codes, (score.evaluate(state, ask, ALL, context) / 200.0).tolist()
 
 
-@settings(max_examples=250)
+@settings(max_examples=140)
 @given(nodes, pods, st.lists(pod_labels, min_size=1, max_size=4), constraints, st.booleans(), st.booleans(), st.data())
 def test_every_result_equals_that_of_the_reference_after_any_changes(
     drawn: list[tuple[dict[str, str], bool]],
@@ -345,7 +345,7 @@ jobs = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(nodes, jobs)
 def test_in_the_default_configuration_preferences_change_nothing(
     drawn: list[tuple[dict[str, str], bool]], wishful: list[tuple[int, int, str, dict[str, str], str | None, Raw]]
@@ -368,7 +368,7 @@ def test_in_the_default_configuration_preferences_change_nothing(
     assert granted.evictions == plain.evictions
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(nodes, jobs, constraints)
 def test_pods_without_constraints_get_the_same_bytes(
     drawn: list[tuple[dict[str, str], bool]],

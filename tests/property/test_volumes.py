@@ -183,7 +183,7 @@ def attachments(cycle: Cycle) -> Counter[tuple[str, str]]:
     return busy
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(random=st.randoms(use_true_random=True))
 def test_nothing_is_given_twice_and_no_limit_is_exceeded(random: Random) -> None:
     cycle = a_cluster(random).cycle()
@@ -228,7 +228,7 @@ def test_undo_restores_the_ledgers(random: Random) -> None:
     check_books(cycle)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=45, deadline=None)
 @given(random=st.randoms(use_true_random=True))
 def test_tables_with_storage_kept_up_to_date_equal_tables_built_at_once(random: Random) -> None:
     """The same cluster by way of others: objects of two more clusters come, change and go again."""

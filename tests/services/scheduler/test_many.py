@@ -84,6 +84,11 @@ def bind(pod: str, group: str, node: str = "node-0") -> Bind:
     return Bind("default", pod, f"uid-{pod}", f"default/{group}", node, names.RECEIVED_REGULAR)
 
 
+def spread(name: str) -> list[Bind]:
+    """Numbered pods, each on a node of its own: what is on its way to a node is looked at before each bind to it."""
+    return [bind(pod, pod, f"node-{row}") for row, pod in enumerate(numbered(name))]
+
+
 def plan(*binds: Bind, evictions: tuple[Evict, ...] = ()) -> Plan:
     return Plan(0, binds, (), evictions, (), (), (), (), (), (), (), 0)
 
@@ -167,12 +172,12 @@ async def test_objects_that_cannot_be_used_are_counted_once() -> None:
 @pytest.mark.parametrize("shadow", ["false", "true"])
 async def test_the_event_loop_stays_responsive_while_a_large_plan_begins(shadow: str) -> None:
     large = Large(shadow=shadow)
-    large.nodes(1)
+    large.nodes(MANY)
     large.pods(numbered("pod"))
     victims = tuple(
         Evict("default", name, f"uid-{name}", "default/g", "node-0", "reclaim", 1, "why") for name in numbered("pod")
     )
-    binds = plan(*(bind(name, name) for name in numbered("pod")))
+    binds = plan(*spread("pod"))
     assert await count_loop_turns(large.scheduler.dispatcher.dispatch(binds)) >= 5
     assert await count_loop_turns(large.scheduler.dispatcher.dispatch(plan(evictions=victims))) >= 5
     large.scheduler.dispatcher.stop()
@@ -236,12 +241,12 @@ async def test_what_is_kept_of_failed_binds_does_not_grow_without_end() -> None:
 @pytest.mark.parametrize("goes", ["deleted", "bound"])
 async def test_a_gang_that_loses_a_pod_while_a_large_plan_begins_does_not_begin(goes: str) -> None:
     large = Large()
-    large.nodes(1)
+    large.nodes(MANY)
     large.group("gang", minimum=2)
     large.pods(["gang-0", "gang-1"], "gang")
     large.pods(numbered("pod"))
     large.intake.queue.take()
-    binds = (bind("gang-0", "gang"), bind("gang-1", "gang"), *(bind(name, name) for name in numbered("pod")))
+    binds = (bind("gang-0", "gang"), bind("gang-1", "gang"), *spread("pod"))
 
     async def meanwhile() -> None:
         await asyncio.sleep(0)
@@ -264,7 +269,7 @@ async def test_a_gang_that_loses_a_pod_while_a_large_plan_begins_does_not_begin(
 
 async def test_nothing_begins_for_a_group_whose_pods_are_all_deleted() -> None:
     large = Large()
-    large.nodes(1)
+    large.nodes(MANY)
     large.group("gang")
     large.pods(["gang-0", "gang-1"], "gang")
     large.pods(numbered("pod"))
@@ -274,7 +279,7 @@ async def test_nothing_begins_for_a_group_whose_pods_are_all_deleted() -> None:
         for name in ("gang-0", "gang-1"):
             large.say("DELETED", "Pod", name)
 
-    binds = (bind("gang-0", "gang"), bind("gang-1", "gang"), *(bind(name, name) for name in numbered("pod")))
+    binds = (bind("gang-0", "gang"), bind("gang-1", "gang"), *spread("pod"))
     await asyncio.gather(large.scheduler.dispatcher.dispatch(plan(*binds)), meanwhile())
     assert large.scheduler.dispatcher.unsettled_gangs == 0
     large.scheduler.dispatcher.stop()

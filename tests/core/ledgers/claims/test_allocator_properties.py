@@ -189,7 +189,7 @@ def first(case: Case, row: int) -> list[Choice] | None:
     return next((parts for parts in right if not problems(case, row, parts)), None)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=160, deadline=None)
 @given(cases(most=5))
 def test_d21_the_first_devices_that_satisfy_all_claims_are_given_and_none_only_when_there_are_none(case: Case) -> None:
     found = allocate(case.inventory, 0, case.claims, case.taken)
@@ -197,7 +197,7 @@ def test_d21_the_first_devices_that_satisfy_all_claims_are_given_and_none_only_w
     assert chosen == first(case, 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=130, deadline=None)
 @given(cases(nodes=4, most=3), st.lists(st.integers(0, 3), max_size=4))
 def test_d10_many_nodes_at_once_give_the_same_result_as_each_alone(case: Case, some: list[int]) -> None:
     inventory, claims, taken = case
@@ -214,7 +214,7 @@ def test_d10_many_nodes_at_once_give_the_same_result_as_each_alone(case: Case, s
     assert fits_claims(inventory, claims, none).tolist() == free
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases(nodes=2, most=4))
 def test_d21_what_is_given_without_a_search_is_what_a_search_finds(case: Case) -> None:
     plan = feasibility_plan(case.inventory, case.claims)
