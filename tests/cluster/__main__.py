@@ -1,6 +1,6 @@
 """`make cluster`: a real control plane with simulated machines, to install PyKAI on; Ctrl-C ends it.
 
-    python -m tests.cluster [--folder DIR] [--install nothing|definitions|everything] [--nodes STORY]
+    python -m tests.cluster [--folder DIR] [--install nothing|definitions|everything] [--nodes STORY] [--zones POLICY]
 
 Builds etcd, Kubernetes' programs and Helm first, unless they were built before.  Machines have the labels of
 operations:E-30.  The pods of our own Deployments and hooks run as processes of this machine, those of users are played,
@@ -31,7 +31,17 @@ from pykai.lab.processes.service import NETWORK_SOCKET
 from pykai.operator.install import installation
 from tests.cluster.controlplane import ControlPlane, ControlPlaneFailed
 from tests.cluster.plane import install
-from tests.e2e.installation import GATES, INSTALL, MACHINES, Installation, add_machines, machines
+from tests.e2e import zones
+from tests.e2e.installation import (
+    GATES,
+    INSTALL,
+    MACHINES,
+    NUMA_NODES,
+    Installation,
+    add_machines,
+    add_zones,
+    machines,
+)
 from tests.services.operator.installed import definition
 from tools import kubernetes
 
@@ -40,6 +50,8 @@ NOTHING, DEFINITIONS, EVERYTHING = "nothing", "definitions", "everything"
 UPSTREAM_MACHINES = [
     replace(kind, gpus=8) if kind.gpus else kind for kind in MACHINES if kind.count > 1 or not kind.gpus
 ]
+#: what else a zone has in upstream's CI
+_ZONE = {"cpu": "1", "memory": "2Gi"}
 #: kinds that are there in upstream's CI, without a program that carries them out (operations:E-31)
 FOREIGN_DEFINITIONS = [definition(PROMETHEUSES), definition(SERVICE_MONITORS)]
 #: pods of users run until they are deleted, or this long
@@ -82,6 +94,12 @@ def _read(given: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--nodes", type=Path, metavar="STORY", help="a story's file, for its machines")
     parser.add_argument(
+        "--zones",
+        choices=sorted(NUMA_NODES),
+        metavar="POLICY",
+        help="two NUMA zones for each node with GPUs, under this policy of its kubelet",
+    )
+    parser.add_argument(
         "--no-controllers",
         action="store_true",
         help="neither kube-controller-manager nor kube-scheduler, and no machines",
@@ -89,8 +107,10 @@ def _read(given: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(given)
     if options.folder is not None and options.folder.exists() and any(options.folder.iterdir()):
         parser.error(f"{options.folder} is not empty")
-    if options.no_controllers and (options.install == EVERYTHING or options.nodes):
+    if options.no_controllers and (options.install == EVERYTHING or options.nodes or options.zones):
         parser.error("--no-controllers leaves nothing that could run pods")
+    if options.nodes and options.zones:
+        parser.error("--zones is for the nodes that are there without --nodes")
     return options
 
 
@@ -117,6 +137,7 @@ def _start(stack: ExitStack, folder: Path, options: argparse.Namespace) -> tuple
         plane.start_controllers()
         if not options.nodes:
             asyncio.run(add_machines(plane.kubeconfig, UPSTREAM_MACHINES))
+            asyncio.run(add_zones(plane.kubeconfig, _topologies(options.zones)))
         asyncio.run(_install(plane.kubeconfig, FOREIGN_DEFINITIONS))
         pods.mkdir(exist_ok=True)
         flags = [f"--nodes={options.nodes.resolve()}"] if options.nodes else []
@@ -125,6 +146,16 @@ def _start(stack: ExitStack, folder: Path, options: argparse.Namespace) -> tuple
         print("Installing PyKAI", flush=True)
         Installation(plane).install()
     return plane, pods
+
+
+def _topologies(policy: str | None) -> list[dict[str, Any]]:
+    """Zones as in upstream's CI (operations:E-30), each with half of the GPUs."""
+    return [
+        zones.topology(kind.name.format(number), policy, [{**_ZONE, names.NVIDIA_GPU: str(kind.gpus // 2)}] * 2)
+        for kind in UPSTREAM_MACHINES
+        if policy and kind.gpus and not kind.dra
+        for number in range(kind.count)
+    ]
 
 
 def _end(*_: object) -> None:

@@ -93,16 +93,25 @@ def _topologies(kinds: Sequence[MachineKind] = MACHINES) -> list[dict[str, Any]]
 
 async def add_machines(kubeconfig: Path, kinds: Sequence[MachineKind] = MACHINES) -> None:
     """Create the nodes and their zones, where they are not there from the start as in a lab."""
+    await add_zones(kubeconfig, _topologies(kinds))
+    transport = connect(kubeconfig)
+    try:
+        await create_nodes(Client(transport), Clock(), kinds)
+    finally:
+        await transport.close()
+
+
+async def add_zones(kubeconfig: Path, topologies: Sequence[Mapping[str, Any]]) -> None:
+    """Create what says that nodes have zones, its definition, and those of other kinds that are not ours."""
     transport = connect(kubeconfig)
     client = Client(transport)
     try:
         for each in FOREIGN_KINDS:
             with suppress(AlreadyExists):
                 await client.create(CUSTOM_RESOURCE_DEFINITIONS, each)
-        for each in _topologies(kinds):
+        for topology in topologies:
             with suppress(AlreadyExists):
-                await create_when_served(client, NODE_RESOURCE_TOPOLOGIES, each)
-        await create_nodes(client, Clock(), kinds)
+                await create_when_served(client, NODE_RESOURCE_TOPOLOGIES, dict(topology))
     finally:
         await transport.close()
 
