@@ -16,7 +16,7 @@ import msgspec
 from pykai.api.installation import ConfigSpec, ShardSpec
 from pykai.api.meta import Wire
 from pykai.operator.desired.facts import ClusterFacts
-from tests.operator.installations import differences, nested, objects, shard
+from tests.operator.installations import differences, nested, objects, shard, states
 
 FILE: Final = Path(__file__).with_name("changes.txt")
 NOTHING: Final = "nothing"
@@ -159,8 +159,11 @@ def config_changes() -> Iterator[tuple[str, list[str]]]:
         where, value = _change(path, type_)
         base = _context(path)
         before = objects(base, facts=FACTS)
-        after = objects(_joined(base, nested(where, value)), facts=FACTS)
-        yield f"config {where} = {msgspec.json.encode(value).decode()}", differences(before, after)
+        changed = _joined(base, nested(where, value))
+        refusal = states(changed, facts=FACTS)[0].refusal
+        after = objects(changed, facts=FACTS)
+        name = f"config {where} = {msgspec.json.encode(value).decode()}"
+        yield name, [f"refused: {refusal}"] if refusal else differences(before, after)
 
 
 def shard_changes() -> Iterator[tuple[str, list[str]]]:

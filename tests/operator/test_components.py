@@ -286,7 +286,7 @@ def test_every_container_has_checks_of_its_health() -> None:
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
-def test_a_webhook_can_be_renamed_or_switched_off() -> None:
+def test_a_webhook_can_be_switched_off() -> None:
     """operations:O-27, O-28."""
     registered = {name for kind, name in objects() if kind.endswith("WebhookConfiguration")}
     assert registered == {
@@ -298,11 +298,62 @@ def test_a_webhook_can_be_renamed_or_switched_off() -> None:
     other = objects(
         {
             "queueController": {"webhooks": {"enableValidation": False}},
-            "podGroupController": {"webhooks": {"webhookConfigurationNamePrefix": "mine-"}},
+            "podGroupController": {"webhooks": {"webhookConfigurationNamePrefix": "kai-podgroup-validation-"}},
         }
     )
     assert ("ValidatingWebhookConfiguration", "kai-queue-validation-v2") not in other
-    assert ("ValidatingWebhookConfiguration", "mine-v2alpha2") in other
+    assert ("ValidatingWebhookConfiguration", "kai-podgroup-validation-v2alpha2") in other
+
+
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("admission.validatingWebhookConfigurationName", "validating-kai-admission"),
+        ("admission.mutatingWebhookConfigurationName", "mutating-kai-admission"),
+        ("queueController.webhooks.webhookConfigurationNamePrefix", "kai-queue-validation-"),
+        ("podGroupController.webhooks.webhookConfigurationNamePrefix", "kai-podgroup-validation-"),
+    ],
+)
+def test_a_registration_that_no_role_names_is_refused_with_its_path(path: str, known: str) -> None:
+    """operations:O-54: in KAI it breaks at the next update, for lack of a right."""
+    (refused, other) = states(nested(path, "mine"))
+    assert refused.refusal.startswith(f"spec.{path}: 'mine': ")
+    assert refused.operands == {}
+    assert not other.refusal
+    assert not states(nested(path, known))[0].refusal
+
+
+def ports(policy: dict[str, Any]) -> set[int]:
+    return {each["port"] for rule in policy["spec"]["ingress"] for each in rule["ports"]}
+
+
+def test_pods_are_closed_but_for_the_ports_that_they_serve() -> None:
+    """operations:OD-22: off without the field, as in KAI."""
+    assert not [kind for kind, _ in objects() if kind == "NetworkPolicy"]
+    found = objects({**nested("global.networkPolicies", True), **nested("numaPlacementExporter.service.enabled", True)})
+    policies = {name: each for (kind, name), each in found.items() if kind == "NetworkPolicy"}
+    pods = {name for kind, name in found if kind in ("Deployment", "DaemonSet")}
+    assert policies.keys() == pods
+    for name in pods:
+        kind = "Deployment" if ("Deployment", name) in found else "DaemonSet"
+        template = found[kind, name]["spec"]["template"]
+        assert policies[name]["spec"]["policyTypes"] == ["Ingress"]
+        assert policies[name]["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        (container,) = template["spec"]["containers"]
+        probed = {container[each]["httpGet"]["port"] for each in ("livenessProbe",) if each in container}
+        services = [each for (kind, _), each in found.items() if kind == "Service"]
+        exposed = {
+            port["targetPort"]
+            for each in services
+            if each["spec"].get("selector", {}).get("app") == name
+            for port in each["spec"]["ports"]
+        }
+        assert probed | exposed <= ports(policies[name])
+        listened = {int(each.rpartition(":")[2]) for each in container["args"] if each.rpartition(":")[2].isdecimal()}
+        if name != "numa-placement-exporter":
+            assert ports(policies[name]) <= listened | probed | exposed
+    assert ports(policies["numa-placement-exporter"]) == set()
+    assert 9443 in ports(policies["admission"])
 
 
 def test_pods_of_other_schedulers_and_of_the_system_are_never_asked_about() -> None:

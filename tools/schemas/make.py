@@ -52,6 +52,7 @@ PACKAGES: Final = [
             ("events", "v1"),
             ("rbac", "v1"),
             ("discovery", "v1"),
+            ("networking", "v1"),
         ]
     ],
     ("k8s.io/apimachinery", "pkg/apis/meta/v1", "meta.v1"),
@@ -67,6 +68,7 @@ KINDS: Final = {
     ): "Pod Node Namespace ConfigMap Secret Service ServiceAccount PersistentVolume PersistentVolumeClaim Event "
     "Binding PodTemplate ResourceQuota LimitRange Endpoints",
     ("discovery.k8s.io", "discovery.v1"): "EndpointSlice",
+    ("networking.k8s.io", "networking.v1"): "NetworkPolicy",
     ("apps", "apps.v1"): "Deployment ReplicaSet StatefulSet DaemonSet ControllerRevision",
     ("batch", "batch.v1"): "Job CronJob",
     ("coordination.k8s.io", "coordination.v1"): "Lease",

@@ -69,6 +69,9 @@ spec:
     {{- if .Values.podgrouper.queueLabelKey }}
     queueLabelKey: {{ .Values.podgrouper.queueLabelKey | toJson }}
     {{- end }}
+    {{- if .Values.networkPolicies.enabled }}
+    networkPolicies: true
+    {{- end }}
     {{- if or .Values.openshift (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "clusterversions.config.openshift.io") }}
     openshift: true
     {{- end }}
@@ -237,6 +240,9 @@ spec:
     enabled: true
     {{- if .Values.prometheus.externalPrometheusUrl }}
     externalPrometheusUrl: {{ .Values.prometheus.externalPrometheusUrl | toJson }}
+    {{- end }}
+    {{- if .Values.prometheus.instanceName }}
+    instanceName: {{ .Values.prometheus.instanceName | toJson }}
     {{- end }}
   {{- end }}
   numaPlacementExporter:

@@ -107,6 +107,9 @@ class GlobalSpec(Wire):
     json_log: Annotated[bool | None, says("Log as JSON.")] = None
     vpa: Annotated[VerticalAutoscaling | None, says("Vertical autoscaling of all components.")] = None
     queue_admission_gating: Annotated[QueueAdmissionGating | None, says("Gates of pods over quota.")] = None
+    network_policies: Annotated[
+        bool | None, says("Close our pods to connections but to ports that they serve. Not in KAI.")
+    ] = None
 
 
 class ComponentSpec(Wire):

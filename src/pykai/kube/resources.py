@@ -90,6 +90,7 @@ CSI_NODES = Resource(names.STORAGE_GROUP, "v1", "csinodes", "CSINode", False)
 CSI_DRIVERS = Resource(names.STORAGE_GROUP, "v1", "csidrivers", "CSIDriver", False)
 CSI_STORAGE_CAPACITIES = Resource(names.STORAGE_GROUP, "v1", "csistoragecapacities", "CSIStorageCapacity", True)
 
+NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True)
 POD_DISRUPTION_BUDGETS = Resource(names.POLICY_GROUP, "v1", "poddisruptionbudgets", "PodDisruptionBudget", True)
 MUTATING_WEBHOOKS = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False

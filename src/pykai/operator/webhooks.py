@@ -42,8 +42,8 @@ class Registration:
     queue_label: str = ""
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     pod_labels: Mapping[str, str] = field(default_factory=dict)
-    #: name of a registration -> another name, or None to leave it out
-    renamed: Mapping[str, str | None] = field(default_factory=dict)
+    #: names of registrations that are not made
+    left_out: tuple[str, ...] = ()
 
 
 def admission_objects(registration: Registration) -> list[dict[str, Any]]:
@@ -64,8 +64,8 @@ def webhook_configurations(registration: Registration) -> list[dict[str, Any]]:
     """The registrations."""
     grouped: dict[tuple[Resource, str], list[WebhookDefinition]] = {}
     for webhook in table.WEBHOOKS:
-        name = registration.renamed.get(webhook.configuration, webhook.configuration)
-        if name is not None:
+        name = webhook.configuration
+        if name not in registration.left_out:
             grouped.setdefault((webhook.registered_as, name), []).append(webhook)
     return [
         {

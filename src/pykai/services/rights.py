@@ -199,6 +199,7 @@ OPERATOR: tuple[RoleRule, ...] = (
     RoleRule("apps", ("daemonsets", "deployments"), _WRITE, names.DEFAULT_NAMESPACE),
     RoleRule("discovery.k8s.io", ("endpointslices",), _WRITE, names.DEFAULT_NAMESPACE),
     RoleRule(names.POLICY_GROUP, ("poddisruptionbudgets",), _WRITE, names.DEFAULT_NAMESPACE),
+    RoleRule("networking.k8s.io", ("networkpolicies",), _WRITE, names.DEFAULT_NAMESPACE),
     RoleRule("autoscaling.k8s.io", ("verticalpodautoscalers",), _WRITE, names.DEFAULT_NAMESPACE),
     RoleRule("monitoring.coreos.com", ("prometheuses", "servicemonitors"), _WRITE, names.DEFAULT_NAMESPACE),
     *(

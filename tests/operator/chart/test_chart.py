@@ -10,10 +10,12 @@ from pykai.api import names
 from pykai.api.decode import decode_as
 from pykai.api.installation import Config, SchedulingShard
 from pykai.operator.chart.language import RELEASE_NAME_ANNOTATION, TemplateFailure
+from pykai.operator.desired.facts import ClusterFacts
 from pykai.operator.install import installation
+from pykai.operator.monitoring.files import monitoring_objects
 from pykai.services.table import installed_services
 from tests.operator.chart.charts import config_in_hook, images, rendered, rendered_config
-from tests.operator.installations import Objects
+from tests.operator.installations import Objects, states
 
 RESERVATION = names.RESERVATION_NAMESPACE
 QUEUES = (names.DEFAULT_PARENT_QUEUE, names.DEFAULT_QUEUE)
@@ -386,3 +388,60 @@ def test_ports_of_the_operator_are_those_of_its_addresses() -> None:
     (container,) = found["Deployment", "kai-operator"]["spec"]["template"]["spec"]["containers"]
     assert [each["containerPort"] for each in container["ports"]] == [9000, 9001]
     assert container["livenessProbe"]["httpGet"]["port"] == "probe"
+
+
+def test_nothing_is_made_for_prometheus_and_grafana_unless_asked_for() -> None:
+    kinds = {kind for kind, _ in rendered()}
+    assert not kinds & {"PrometheusRule", "NetworkPolicy"}
+    assert ("ClusterRole", "kai-prometheus") not in rendered()
+    assert not [name for kind, name in rendered() if kind == "ConfigMap" and "dashboard" in name]
+
+
+def test_dashboards_and_alerts_are_those_of_the_manifests() -> None:
+    """Where the values say, and with labels of their own."""
+    found = rendered({"dashboards.enabled": True, "alerts.enabled": True}, namespace="elsewhere")
+    for each in monitoring_objects("elsewhere"):
+        assert found[each["kind"], f"elsewhere/{each['metadata']['name']}"] == each
+    labelled = rendered({"dashboards.enabled": True, "dashboards.labels": {"mine": "yes"}})
+    (first, *_) = (each for (kind, name), each in labelled.items() if kind == "ConfigMap" and "dashboard" in name)
+    assert first["metadata"]["labels"]["mine"] == "yes"
+
+
+@pytest.mark.parametrize("name", ["", "usage"])
+def test_the_prometheus_of_a_config_may_find_what_it_reads(name: str) -> None:
+    """operations:O-54: its role is bound to the account of the instance, whatever its name."""
+    values: dict[str, Any] = {"prometheus.enabled": True, **({"prometheus.instanceName": name} if name else {})}
+    found = rendered(values)
+    (subject,) = found["ClusterRoleBinding", "kai-prometheus"]["subjects"]
+    config = rendered_config(values)
+    made = states(config, facts=ClusterFacts(has_prometheus=True, has_service_monitors=True))[0].operands
+    accounts = [each["metadata"]["name"] for each in made["KAI-prometheus"] if each["kind"] == "ServiceAccount"]
+    assert accounts == [subject["name"]]
+    assert subject["namespace"] == "kai-scheduler"
+    for rule in found["ClusterRole", "kai-prometheus"]["rules"]:
+        assert set(rule["verbs"]) <= {"get", "list", "watch"}
+        assert "secrets" not in rule.get("resources", ())
+    external = {"prometheus.enabled": True, "prometheus.externalPrometheusUrl": "http://prometheus.test"}
+    assert ("ClusterRole", "kai-prometheus") not in rendered(external)
+
+
+def test_pods_beside_the_components_have_network_policies_too() -> None:
+    """operations:OD-22."""
+    found = rendered({"networkPolicies.enabled": True, "global.resourceReservation.appLabel": "app"})
+    operator = found["NetworkPolicy", "kai-scheduler/kai-operator"]["spec"]
+    (container,) = found["Deployment", "kai-operator"]["spec"]["template"]["spec"]["containers"]
+    listed = {each["port"] for each in operator["ingress"][0]["ports"]}
+    assert listed == {each["containerPort"] for each in container["ports"]}
+    labels = found["Deployment", "kai-operator"]["spec"]["template"]["metadata"]["labels"]
+    assert operator["podSelector"]["matchLabels"].items() <= labels.items()
+    reserving = found["NetworkPolicy", f"{RESERVATION}/resource-reservation"]["spec"]
+    assert reserving == {"podSelector": {"matchLabels": {"app": "app"}}, "policyTypes": ["Ingress"], "ingress": []}
+    assert rendered_config({"networkPolicies.enabled": True})["global"]["networkPolicies"] is True
+
+
+def test_a_rollback_and_a_template_render_what_an_installation_does() -> None:
+    """operations:O-53: in KAI both differ from it."""
+    installed = rendered()
+    assert rendered(live={}) == installed
+    made = live(*KEPT, release="kai-scheduler")
+    assert rendered(live=made, is_install=False) == installed

@@ -373,6 +373,38 @@ async def test_another_namespace_is_refused(place: ServiceCluster) -> None:
     assert not await is_there(place, resources.DEPLOYMENTS, "binder")
 
 
+async def test_network_policies_come_and_go(place: ServiceCluster) -> None:
+    """operations:OD-22."""
+    await config(place)
+    await shard(place)
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        assert not await is_there(place, resources.NETWORK_POLICIES, "admission")
+        await change(place, "global.networkPolicies", True)
+        await settled(place, service)
+        found = await get(place, resources.NETWORK_POLICIES, "admission")
+        assert found["metadata"]["ownerReferences"][0]["kind"] == "Config"
+        assert await is_there(place, resources.NETWORK_POLICIES, SCHEDULER)
+        await change(place, "global.networkPolicies", None)
+        await settled(place, service)
+        assert not await is_there(place, resources.NETWORK_POLICIES, "admission")
+        assert not await is_there(place, resources.NETWORK_POLICIES, SCHEDULER)
+
+
+async def test_a_registration_that_no_role_names_changes_nothing(place: ServiceCluster) -> None:
+    """operations:O-54."""
+    await config(place)
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        await change(place, "admission.validatingWebhookConfigurationName", "mine")
+        await settled(place, service)
+        status, text = (await conditions(place))["Deployed"]
+        assert status == "False"
+        assert text.startswith("spec.admission.validatingWebhookConfigurationName: 'mine': ")
+    assert await is_there(place, resources.VALIDATING_WEBHOOKS, "validating-kai-admission")
+    assert await is_there(place, resources.DEPLOYMENTS, "binder")
+
+
 async def test_o1_a_config_of_another_name_is_ignored(place: ServiceCluster) -> None:
     await place.create(resources.CONFIGS, "other", spec={})
     await shard(place)

@@ -57,6 +57,7 @@ _VIEW: Final = [
         "statefulsets/status",
     ),
     _rule(_READ, "batch", "cronjobs", "cronjobs/status", "jobs", "jobs/status"),
+    _rule(_READ, "networking.k8s.io", "networkpolicies"),
     _rule(_READ, "policy", "poddisruptionbudgets", "poddisruptionbudgets/status"),
     _rule(_READ, "resource.k8s.io", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates"),
 ]
@@ -79,6 +80,7 @@ _EDIT: Final = [
     _rule(("create",), "", "serviceaccounts/token"),
     _rule(_WRITE, "apps", *_WORKLOADS, *_SETS, "deployments/rollback"),
     _rule(_WRITE, "batch", "cronjobs", "jobs"),
+    _rule(_WRITE, "networking.k8s.io", "networkpolicies"),
     _rule(_WRITE, "policy", "poddisruptionbudgets"),
     _rule((*_WRITE, *_READ), "coordination.k8s.io", "leases"),
     _rule(_WRITE, "resource.k8s.io", "resourceclaims", "resourceclaimtemplates"),

@@ -180,6 +180,7 @@ _BUILTIN_KINDS: Final = (
     _kind("coordination.k8s.io", "leases", "Lease", generation=False),
     _kind("node.k8s.io", "runtimeclasses", "RuntimeClass", False, generation=False),
     _kind("scheduling.k8s.io", "priorityclasses", "PriorityClass", False, short_names=("pc",)),
+    _kind("networking.k8s.io", "networkpolicies", "NetworkPolicy", short_names=("netpol",)),
     _kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",), status=True),
     _kind("resource.k8s.io", "resourceclaims", "ResourceClaim", status=True, generation=False),
     _kind("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate", generation=False),

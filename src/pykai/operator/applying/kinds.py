@@ -34,6 +34,7 @@ OWNED_KINDS: Final = (
     OwnedKind(resources.DEPLOYMENTS, is_replaced=True),
     OwnedKind(resources.DAEMON_SETS, is_replaced=True),
     OwnedKind(resources.POD_DISRUPTION_BUDGETS),
+    OwnedKind(resources.NETWORK_POLICIES),
     OwnedKind(resources.VERTICAL_AUTOSCALERS, is_optional=True),
     OwnedKind(resources.PROMETHEUSES, is_optional=True),
     OwnedKind(resources.SERVICE_MONITORS, is_optional=True),

@@ -101,6 +101,7 @@ def _everywhere() -> dict[str, Node]:
         },
         "additionalImagePullSecrets": when_set("global.imagePullSecrets", NamesIn("global.imagePullSecrets")),
         "queueLabelKey": when_set("podgrouper.queueLabelKey"),
+        "networkPolicies": Choice(IsSet(Value("networkPolicies.enabled")), True),
         # operations:OD-14
         "openshift": Choice(IS_OPENSHIFT, True),
     }
@@ -196,7 +197,11 @@ def config() -> Node:
             },
             "prometheus": Choice(
                 IsSet(Value("prometheus.enabled")),
-                {"enabled": True, "externalPrometheusUrl": when_set("prometheus.externalPrometheusUrl")},
+                {
+                    "enabled": True,
+                    "externalPrometheusUrl": when_set("prometheus.externalPrometheusUrl"),
+                    "instanceName": when_set("prometheus.instanceName"),
+                },
             ),
             "numaPlacementExporter": _numa_exporter(),
         },

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pykai
 from pykai.api.crds import custom_resource_definitions
-from pykai.operator.chart import configuration, hooks, objects
+from pykai.operator.chart import configuration, hooks, monitoring, networkpolicies, objects
 from pykai.operator.chart.helmtemplates import definition, included, template
 from pykai.operator.chart.language import (
     NOTHING,
@@ -69,6 +69,8 @@ def release_documents() -> dict[str, list[Node]]:
         "priority-classes.yaml": objects.priority_classes(),
         "admission-policies.yaml": objects.policies(),
         "default-shard.yaml": [configuration.default_shard()],
+        "monitoring.yaml": [*monitoring.prometheus_role(), *monitoring.monitoring_documents()],
+        "network-policies.yaml": networkpolicies.network_policies(),
     }
 
 

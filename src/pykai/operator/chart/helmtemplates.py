@@ -24,6 +24,7 @@ from pykai.operator.chart.language import (
     Exists,
     Expression,
     Failure,
+    FileText,
     FirstOf,
     Has,
     ImageReference,
@@ -181,6 +182,8 @@ def _expression(node: Node) -> str:
             return f"(printf {_text(verbs)} {' '.join(map(_expression, parts))})"
         case NamesIn(path):
             return f'(include "kai-scheduler.names" .Values.{path} | fromJsonArray)'
+        case FileText(path, _):
+            return f"($.Files.Get {_text(path)})"
         case ImageTag(path):
             return f'(include "kai-scheduler.tag" (list $ .Values.{path}))'
         case ImageReference(path):

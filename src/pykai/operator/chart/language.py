@@ -118,6 +118,14 @@ class Embedded(Expression):
 
 
 @dataclass(frozen=True, slots=True)
+class FileText(Expression):
+    """The text of a file of the chart."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ImageTag(Expression):
     """The tag of the image at a path: its own, that of all, or the version; `-fips` behind it where asked for."""
 
@@ -267,6 +275,8 @@ def _expression(node: Expression, scope: Scope) -> Any:
             return form.format(*(_printed(evaluated(each, scope)) for each in parts))
         case NamesIn(path):
             return [each["name"] for each in value_at(scope.values, path) or ()]
+        case FileText(_, text):
+            return text
         case ImageTag(path):
             return image_tag(scope, path)
         case ImageReference(path):

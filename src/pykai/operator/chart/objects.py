@@ -6,7 +6,7 @@ able to hand out rights.  They are those of `services/rights.py`, with the names
 Namespaces, accounts and queues may be there before, or stay when the release goes.  They belong to a release that made
 them, in every revision of it, so that `helm rollback` finds the same objects (operations:OD-19).
 
-Statements: operations:O-51, O-52, OD-11, OD-19, OD-22; cases operations:OC-19.
+Statements: operations:O-51, O-52, O-53, OD-11, OD-19, OD-22; cases operations:OC-19.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pykai.api import names
 from pykai.operator.desired.settings import IMAGE_NAME
+from pykai.operator.monitoring.files import DASHBOARD_LABEL, RULE_LABELS
 
 
 class Kind(Enum):
@@ -282,6 +283,13 @@ _REST: Final = (
         "prometheus.enabled", Kind.SWITCH, False, "Deploy a Prometheus through its operator, for usage over time."
     ),
     ChartValue("prometheus.externalPrometheusUrl", Kind.TEXT, UNSET, "Use this Prometheus instead."),
+    ChartValue(
+        "prometheus.instanceName",
+        Kind.TEXT,
+        UNSET,
+        "Its name, and that of its account; else prometheus.",
+        is_ours=True,
+    ),
     ChartValue("defaultQueue.createDefaultQueue", Kind.SWITCH, True, "Make two queues when the release is new."),
     ChartValue("defaultQueue.parentName", Kind.TEXT, names.DEFAULT_PARENT_QUEUE, "Name of the upper one."),
     ChartValue("defaultQueue.childName", Kind.TEXT, names.DEFAULT_QUEUE, "Name of the lower one."),
@@ -294,6 +302,31 @@ _REST: Final = (
         "Let the API server refuse writes of fields that belong to services.",
         is_ours=True,
     ),
+    ChartValue(
+        "networkPolicies.enabled",
+        Kind.SWITCH,
+        False,
+        "Close our pods to connections but to ports that they serve: webhooks, metrics and health.",
+        is_ours=True,
+    ),
+    ChartValue(
+        "dashboards.enabled", Kind.SWITCH, False, "Make a ConfigMap for each dashboard of Grafana.", is_ours=True
+    ),
+    ChartValue(
+        "dashboards.labels",
+        Kind.TEXTS,
+        {DASHBOARD_LABEL: "1"},
+        "Labels by which Grafana's sidecar finds them.",
+        is_ours=True,
+    ),
+    ChartValue(
+        "alerts.enabled",
+        Kind.SWITCH,
+        False,
+        "Make a PrometheusRule with alerts; needs the Prometheus operator.",
+        is_ours=True,
+    ),
+    ChartValue("alerts.labels", Kind.TEXTS, dict(RULE_LABELS), "Labels by which Prometheus selects it.", is_ours=True),
 )
 
 VALUES: Final[tuple[ChartValue, ...]] = (*_GLOBAL, *_OPERATOR, *_SERVICES, *_REST)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pykai.api.installation import SchedulingShard
-from pykai.operator.desired.objects import Object, account, labels_of, make_object, pod_fields
+from pykai.operator.desired.objects import Object, account, labels_of, make_object, network_policy, pod_fields
 from pykai.operator.desired.settings import Settings, default, requirements
 
 OPERAND: Final = "NumaPlacementExporter"
@@ -81,7 +81,7 @@ def numa_objects(settings: Settings) -> list[Object]:
             "template": {"metadata": {"labels": {"app": NAME}}, "spec": pod},
         },
     )
-    return [account(NAME, settings.namespace), workload]
+    return [account(NAME, settings.namespace), workload, *network_policy(NAME, settings, ())]
 
 
 def _pod_fields(settings: Settings) -> Object:

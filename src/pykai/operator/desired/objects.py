@@ -194,3 +194,22 @@ def autoscaler(name: str, settings: Settings, spec: ComponentSpec, *, available:
             spec=content,
         )
     ]
+
+
+def network_policy(name: str, settings: Settings, ports: Sequence[int]) -> list[Object]:
+    """Only these ports of a component can be reached, where that is asked for (operations:OD-22).
+
+    API servers and kubelets connect from addresses that are not known here, so a port is open to everyone.
+    """
+    if not settings.everywhere.network_policies:
+        return []
+    content: Object = {
+        "podSelector": {"matchLabels": {"app": name}},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"ports": [{"port": each, "protocol": "TCP"} for each in sorted(set(ports))]}] if ports else [],
+    }
+    return [
+        make_object(
+            "networking.k8s.io/v1", "NetworkPolicy", name, settings.namespace, labels=labels_of(name), spec=content
+        )
+    ]

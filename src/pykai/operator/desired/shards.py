@@ -27,6 +27,7 @@ from pykai.operator.desired.objects import (
     disruption_budget,
     labels_of,
     make_object,
+    network_policy,
     port,
     service,
 )
@@ -90,6 +91,7 @@ def shard_objects(
         *_service(settings, shard, name, facts),
         *disruption_budget(name, settings, spec),
         *autoscaler(name, settings, spec, available=facts.has_autoscalers),
+        *network_policy(name, settings, [arguments.scheduler_port(settings).target_port or 0]),
     ], left_out
 
 

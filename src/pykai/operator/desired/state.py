@@ -28,6 +28,7 @@ from pykai.operator.desired.objects import (
     container,
     deployment,
     disruption_budget,
+    network_policy,
     port,
     service,
 )
@@ -37,6 +38,8 @@ from pykai.operator.desired.shards import SCHEDULER_ACCOUNT, shard_objects
 from pykai.operator.webhooks import Registration, tls_secret, webhook_configurations
 
 CONFIG_NAME: Final = "kai-config"
+_VALIDATING: Final = "validating-kai-admission"
+_MUTATING: Final = "mutating-kai-admission"
 _QUEUE_PREFIX: Final = "kai-queue-validation-"
 _GROUP_PREFIX: Final = "kai-podgroup-validation-"
 
@@ -71,6 +74,11 @@ def desired_state(
 def _config_state(
     config: Config, settings: Settings, shards: Sequence[SchedulingShard], facts: ClusterFacts
 ) -> OwnerState:
+    name, uid = config.metadata.name, config.metadata.uid
+    try:
+        _check_names(settings)
+    except Refused as error:
+        return OwnerState(CONFIGS, name, uid, refusal=str(error))
     operands: dict[str, list[Object]] = {}
     for component in COMPONENTS:
         operands[component.operand] = _component(component, settings, facts)
@@ -80,9 +88,9 @@ def _config_state(
     operands[prometheus.OPERAND], lacks = prometheus.prometheus_objects(settings, facts)
     wants_numa = numaexporter.is_wanted(settings, shards)
     operands[numaexporter.OPERAND] = numaexporter.numa_objects(settings) if wants_numa else []
-    _add_owner(operands, CONFIGS, config.metadata.name, config.metadata.uid)
+    _add_owner(operands, CONFIGS, name, uid)
     missing = {prometheus.OPERAND: prometheus.DEPENDENCY} if lacks else {}
-    return OwnerState(CONFIGS, config.metadata.name, config.metadata.uid, operands, missing)
+    return OwnerState(CONFIGS, name, uid, operands, missing)
 
 
 def _shard_state(shard: SchedulingShard, settings: Settings, facts: ClusterFacts) -> OwnerState:
@@ -115,7 +123,21 @@ def _component(component: Component, settings: Settings, facts: ClusterFacts) ->
         deployment(component.name, component.name, settings, spec, main, is_recreated=component.is_recreated),
         *(disruption_budget(component.name, settings, spec) if component.has_budget else ()),
         *autoscaler(component.name, settings, spec, available=facts.has_autoscalers),
+        *network_policy(component.name, settings, _served_ports(component, settings)),
     ]
+
+
+def _served_ports(component: Component, settings: Settings) -> list[int]:
+    """The ports on which a component listens."""
+    health = component.health_port(settings)
+    if component.name == "admission":
+        ports = admission_ports(settings)
+        return [ports.webhooks, ports.metrics, health]
+    if component.name == "binder":
+        return [binder_ports(settings)[0], health]
+    if component.name == "queue-controller":
+        return [queue_metrics(settings).target_port or 0, health]
+    return [METRICS_PORT, health]
 
 
 def _nothing(_: Settings, __: ClusterFacts) -> list[Object]:
@@ -148,6 +170,30 @@ def _admission(settings: Settings, _: ClusterFacts) -> list[Object]:
     ]
 
 
+def _check_names(settings: Settings) -> None:
+    """Raise `Refused` for a registration that our roles do not name (operations:O-54).
+
+    The operator could not write it, and the service behind it could not give it a certificate.
+    """
+    admission = settings.admission
+    queues = part(settings.queue_controller.webhooks, WebhookSwitch)
+    groups = part(settings.pod_group_controller.webhooks, WebhookSwitch)
+    prefix = "webhooks.webhookConfigurationNamePrefix"
+    for path, given, known in (
+        (
+            "admission.validatingWebhookConfigurationName",
+            admission.validating_webhook_configuration_name,
+            _VALIDATING,
+        ),
+        ("admission.mutatingWebhookConfigurationName", admission.mutating_webhook_configuration_name, _MUTATING),
+        (f"queueController.{prefix}", queues.webhook_configuration_name_prefix, _QUEUE_PREFIX),
+        (f"podGroupController.{prefix}", groups.webhook_configuration_name_prefix, _GROUP_PREFIX),
+    ):
+        if given is not None and given != known:
+            text = f"{given!r}: the roles of this installation know {known!r} only; leave the field out"
+            raise Refused(f"spec.{path}", text)
+
+
 def registration(settings: Settings) -> Registration:
     """How the webhooks are registered (operations:O-27 to O-29)."""
     admission, everywhere = settings.admission, settings.everywhere
@@ -160,25 +206,15 @@ def registration(settings: Settings) -> Registration:
         queue_label=settings.queue_label if admission.queue_label_selector else "",
         namespace_labels=everywhere.namespace_label_selector or {},
         pod_labels=everywhere.pod_label_selector or {},
-        renamed={
-            "validating-kai-admission": default(
-                admission.validating_webhook_configuration_name, "validating-kai-admission"
-            ),
-            "mutating-kai-admission": default(admission.mutating_webhook_configuration_name, "mutating-kai-admission"),
-            "kai-queue-validation-v2": _switched(
-                queues, _QUEUE_PREFIX, "v2", settings.is_enabled(settings.queue_controller)
-            ),
-            "kai-podgroup-validation-v2alpha2": _switched(
-                groups, _GROUP_PREFIX, "v2alpha2", settings.is_enabled(settings.pod_group_controller)
-            ),
-        },
+        left_out=tuple(
+            name
+            for name, switch, component in (
+                ("kai-queue-validation-v2", queues, settings.queue_controller),
+                ("kai-podgroup-validation-v2alpha2", groups, settings.pod_group_controller),
+            )
+            if not settings.is_enabled(component) or not default(switch.enable_validation, True)
+        ),
     )
-
-
-def _switched(given: WebhookSwitch, prefix: str, version: str, is_deployed: bool) -> str | None:
-    if not is_deployed or not default(given.enable_validation, True):
-        return None
-    return default(given.webhook_configuration_name_prefix, prefix) + version
 
 
 def _pod_grouper(settings: Settings, _: ClusterFacts) -> list[Object]:

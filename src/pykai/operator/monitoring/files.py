@@ -11,15 +11,21 @@ from pykai.operator.monitoring.dashboards import DASHBOARDS, Dashboard, dashboar
 
 #: Grafana's sidecar loads ConfigMaps with this label
 DASHBOARD_LABEL: Final = "grafana_dashboard"
-_LABELS: Final = {"kai.scheduler/accounting": "true"}
+#: by which the Prometheus of a Config selects rules
+RULE_LABELS: Final = {"kai.scheduler/accounting": "true"}
 
 
 def monitoring_files() -> dict[str, str]:
     """Path -> text.  JSON is YAML as well, so Prometheus reads the rules."""
     return {
-        **{f"dashboards/{each.name}.json": _text(dashboard_document(each)) for each in DASHBOARDS},
+        **{path_of_dashboard(f"{each.name}.json"): _text(dashboard_document(each)) for each in DASHBOARDS},
         "rules/kai.yaml": _text(rule_groups()),
     }
+
+
+def path_of_dashboard(file: str) -> str:
+    """Where the chart has the file of a dashboard."""
+    return f"dashboards/{file}"
 
 
 def monitoring_objects(namespace: str = names.DEFAULT_NAMESPACE) -> list[dict[str, Any]]:
@@ -27,7 +33,7 @@ def monitoring_objects(namespace: str = names.DEFAULT_NAMESPACE) -> list[dict[st
     rule = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
-        "metadata": {"name": "kai", "namespace": namespace, "labels": dict(_LABELS)},
+        "metadata": {"name": "kai", "namespace": namespace, "labels": dict(RULE_LABELS)},
         "spec": rule_groups(),
     }
     return [rule, *(_config_map(each, namespace) for each in DASHBOARDS)]
