@@ -142,6 +142,8 @@ class EndToEnd:
         self.system: Store[Document] = self.caches.store(resources.PODS, dict, namespace=names.DEFAULT_NAMESPACE)
         self._numbers = itertools.count()
         self._made: list[tuple[Resource, str]] = []
+        #: workloads of other kinds in the namespace of the spec, whose operators would make their pods anew
+        self._workloads: list[tuple[Resource, str]] = []
 
     # What a spec creates.
 
@@ -166,6 +168,10 @@ class EndToEnd:
         """An object without a namespace; it goes with the spec."""
         self._made.append((resource, obj["metadata"]["name"]))
         return await self._create(resource, obj)
+
+    def keep_in_mind(self, resource: Resource, name: str) -> None:
+        """A workload that must go with the spec."""
+        self._workloads.append((resource, name))
 
     async def _create(self, resource: Resource, obj: Mapping[str, Any], namespace: str = "") -> Document:
         """Create an object, also while the admission service restarts (operations:E-4, E-6)."""
@@ -434,6 +440,9 @@ class EndToEnd:
 
     async def clean(self) -> None:
         """operations:E-10: nothing of the spec is left, not even the reservation of a GPU."""
+        for resource, name in self._workloads:
+            with suppress(NotFound):
+                await self.client.delete(resource, name, NAMESPACE)
         for kind in _OF_A_SPEC:
             for each in await self.client.list_raw(kind, namespace=NAMESPACE):
                 with suppress(NotFound, Conflict):

@@ -36,6 +36,7 @@ from pykai.lab.cluster import LabCluster, LabOptions
 from pykai.lab.machines import create_nodes
 from pykai.lab.machines.nodes import MachineKind, machine_objects
 from pykai.lab.machines.podbehaviour import BehaviourDefaults
+from pykai.lab.operators.families import ALL, definitions, read_families
 from pykai.lab.processes.service import NETWORK_SOCKET
 from pykai.lab.timestamps import to_timestamp
 from pykai.operator.desired.settings import OWN_IMAGES, Settings
@@ -82,6 +83,7 @@ MACHINES = (
 FOREIGN_KINDS = (
     zones.DEFINITION,
     definition(KARTAS.group, KARTAS.version, KARTAS.plural, KARTAS.kind, "Cluster"),
+    *definitions(read_families(ALL)),
 )
 
 
