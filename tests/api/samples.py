@@ -221,8 +221,10 @@ SAMPLES: list[dict[str, Any]] = [
                     "reasons": [{"reason": "OverLimit", "message": "no", "details": {"queueDetails": {"name": "q"}}}],
                 }
             ],
-            "conditions": [],  # not looked into, as resourcesStatus
+            "conditions": [],  # not looked into, as the next three
             "resourcesStatus": {},
+            "state": {},
+            "pods": {},
         },
     },
     {

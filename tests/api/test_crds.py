@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pykai.api.crds import custom_resource_definitions
+from pykai.api.crds import custom_resource_definitions, queue
 from pykai.api.fieldmeanings import MEANINGS
 from pykai.api.meta import ObjectMeta, Wire
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
@@ -189,3 +189,10 @@ def test_kubectl_get_prints_columns_of_fields_that_exist(kind: str) -> None:
         # Of what a document holds, the schema says nothing.
         outer = where.removesuffix(f".{where.rpartition('.')[2]}")
         assert where.startswith("metadata.") or where in paths or outer in _DOCUMENTS, column["name"]
+
+
+def test_definitions_belong_to_the_caller() -> None:
+    changed = custom_resource_definitions()
+    changed[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].clear()
+    assert custom_resource_definitions() != changed
+    assert custom_resource_definitions()[0] == queue()

@@ -169,6 +169,15 @@ def test_a_crd_without_a_schema_knows_nothing_and_keeps_all() -> None:
     assert schema.preserves_unknown
 
 
+def test_equal_sources_share_a_schema_that_later_changes_do_not_reach() -> None:
+    source: dict[str, Any] = {"type": "object", "properties": {"spec": {"type": "object", "properties": {}}}}
+    first = crd_schema(source)
+    assert crd_schema(json.loads(json.dumps(source))) is first
+    source["properties"]["spec"]["properties"]["size"] = {"type": "integer"}
+    assert crd_schema(source).fields["spec"].fields.keys() == {"size"}
+    assert not first.fields["spec"].fields
+
+
 def test_pods_keep_both_forms_of_gangs() -> None:
     """workloads:NW-2, NW-3: that of the table's release, and that of later ones."""
     fields = struct_schema("core.v1.PodSpec").fields

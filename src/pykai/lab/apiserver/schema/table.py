@@ -13,9 +13,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, Final
+
+import msgspec
 
 from pykai.lab.apiserver.schema.celrules import transition_checks
 from pykai.lab.apiserver.schema.checks import compile_checks
@@ -44,6 +46,8 @@ _FIELDS_OF_LATER_RELEASES: Final[Mapping[str, Mapping[str, Any]]] = {
     "core.v1.PodSchedulingGroup": {"podGroupName": {"n": 1, "t": "string"}},
     "core.v1.PodSpec": {"schedulingGroup": {"n": 43, "t": "#core.v1.PodSchedulingGroup"}},
 }
+#: schemas of CRDs that are kept: those of all kinds that a cluster of ours has
+_KEPT_SCHEMAS: Final = 64
 _OBJECT_META: Final = "meta.v1.ObjectMeta"
 
 
@@ -174,8 +178,16 @@ class _TableReader:
 
 
 def crd_schema(source: Mapping[str, Any] | None) -> SchemaNode:
-    """The schema of a CRD version from its openAPIV3Schema; without one all fields are kept."""
-    schema = _openapi_node(dict(source or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}))
+    """The schema of a CRD version from its openAPIV3Schema; without one all fields are kept.
+
+    Equal sources share one: it is asked for when a definition is checked, and again when it is served.
+    """
+    return _compiled(msgspec.json.encode(source or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}))
+
+
+@lru_cache(maxsize=_KEPT_SCHEMAS)
+def _compiled(source: bytes) -> SchemaNode:
+    schema = _openapi_node(msgspec.json.decode(source))
     if schema.type == "any":
         schema.type = "object"
     return _with_object_fields(schema)
