@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -79,12 +79,10 @@ MACHINES = (
 )
 
 
-#: kinds of other projects that upstream's CI has, too
-FOREIGN_KINDS = (
-    zones.DEFINITION,
-    definition(KARTAS.group, KARTAS.version, KARTAS.plural, KARTAS.kind, "Cluster"),
-    *definitions(read_families(ALL)),
-)
+#: kinds of other projects that need no operator
+FOREIGN_KINDS = (zones.DEFINITION, definition(KARTAS.group, KARTAS.version, KARTAS.plural, KARTAS.kind, "Cluster"))
+#: those whose operators the lab plays; where they are defined, upstream's suites expect the operators
+OPERATED_KINDS = tuple(definitions(read_families(ALL)))
 
 
 def _topologies(kinds: Sequence[MachineKind] = MACHINES) -> list[dict[str, Any]]:
@@ -105,15 +103,25 @@ async def add_machines(kubeconfig: Path, kinds: Sequence[MachineKind] = MACHINES
 
 async def add_zones(kubeconfig: Path, topologies: Sequence[Mapping[str, Any]]) -> None:
     """Create what says that nodes have zones, its definition, and those of other kinds that are not ours."""
+    await define(kubeconfig, FOREIGN_KINDS)
     transport = connect(kubeconfig)
     client = Client(transport)
     try:
-        for each in FOREIGN_KINDS:
-            with suppress(AlreadyExists):
-                await client.create(CUSTOM_RESOURCE_DEFINITIONS, each)
         for topology in topologies:
             with suppress(AlreadyExists):
                 await create_when_served(client, NODE_RESOURCE_TOPOLOGIES, dict(topology))
+    finally:
+        await transport.close()
+
+
+async def define(kubeconfig: Path, kinds: Iterable[Mapping[str, Any]]) -> None:
+    """Create definitions, where they are not there."""
+    transport = connect(kubeconfig)
+    client = Client(transport)
+    try:
+        for each in kinds:
+            with suppress(AlreadyExists):
+                await client.create(CUSTOM_RESOURCE_DEFINITIONS, each)
     finally:
         await transport.close()
 
@@ -135,7 +143,13 @@ def lab(folder: Path) -> Iterator[Path]:
     async def start() -> LabCluster:
         now = to_timestamp(Clock().now().timestamp())
         options = LabOptions(
-            objects=[*installation(), *FOREIGN_KINDS, *_topologies(), *machine_objects(MACHINES, now)],
+            objects=[
+                *installation(),
+                *FOREIGN_KINDS,
+                *OPERATED_KINDS,
+                *_topologies(),
+                *machine_objects(MACHINES, now),
+            ],
             behaviour=QUICK,
             scheduler_flags={"scheduler-conf": str(configuration)},
         )
@@ -246,6 +260,7 @@ def installation_on_a_control_plane(folder: Path, kinds: Sequence[MachineKind] =
         )
         stack.enter_context(plane)
         plane.start_controllers()
+        asyncio.run(define(plane.kubeconfig, OPERATED_KINDS))
         asyncio.run(add_machines(plane.kubeconfig, kinds))
         stack.enter_context(machines(plane, pods))
         yield Installation(plane)
