@@ -9,10 +9,11 @@ CONFORMANCE_DIR ?= $(or $(KAI_CONFORMANCE_DIR),../shared/conformance)
 PYTEST_ARGS ?=
 # One more than there are processors: some tests wait for processes, and for time that is what they test.
 TEST_WORKERS ?= $(shell expr "$$(getconf _NPROCESSORS_ONLN)" + 1)
-# How many control planes `make test-cluster` runs at a time, each with a share of the tests.
-CLUSTER_WORKERS ?= 2
-# The end-to-end specs that `make test-cluster` takes, too: those that need the operator, webhooks or controllers. They stay
-# on one worker, and come first.
+# How many control planes `make test-cluster` runs at a time, each with a share of the tests. One more than
+# processors: the stories of tests/cluster and tests/e2e wait for half of their time.
+CLUSTER_WORKERS ?= 3
+# The end-to-end specs that `make test-cluster` takes, too: those that need the operator, webhooks or controllers. They
+# stay on one worker, and come first.
 E2E_IN_CI := $(patsubst %,tests/e2e/test_%.py,helm lifecycle operated contract api consolidation)
 # More arguments for `make cluster`, as in `make cluster CLUSTER_ARGS="--install everything --folder /tmp/plane"`.
 CLUSTER_ARGS ?=
