@@ -25,6 +25,8 @@ ATTACK_ARGS ?=
 ROTATE_ARGS ?=
 # More arguments for `make mutants`, as in `make mutants MUTANTS_ARGS=--changed`.
 MUTANTS_ARGS ?=
+# More arguments for the clusters of `make bench`, as in `make bench SHAPES_ARGS="--nodes 100 --runs 1"`.
+SHAPES_ARGS ?=
 # More arguments for `make image`, as in `make image IMAGE_ARGS="--output /tmp/image"`.
 IMAGE_ARGS ?=
 # What `make mutants-all` changes: modules that differ from a revision or, as in `make mutants-all MODULES="core/placing/*.py"`,
@@ -200,8 +202,9 @@ layers: $(VENV)/ready ## import-linter: who may import whom
 conformance: $(VENV)/ready ## compare with KAI Scheduler's recorded decisions (CONFORMANCE_DIR)
 	@$(BIN)/kai conformance "$(CONFORMANCE_DIR)"
 
-bench: $(VENV)/ready ## run all benchmarks
+bench: $(VENV)/ready ## run all benchmarks, and one cycle on clusters that are hard to schedule (SHAPES_ARGS adds arguments)
 	@$(BIN)/kai bench --all
+	@$(BIN)/python -m bench.shapes $(SHAPES_ARGS)
 
 mutants: $(VENV)/ready ## break the code on purpose, one statement at a time, and see that the tests notice
 	@$(BIN)/python tools/mutants.py $(MUTANTS_ARGS)
