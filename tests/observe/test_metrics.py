@@ -29,6 +29,22 @@ def test_a_tally_keeps_its_name() -> None:
         tally.inc()
 
 
+def test_a_tally_is_a_counter_to_those_who_read_it() -> None:
+    """operations:8."""
+    make = Metrics("kai")
+    make.unsuffixed_counter("groups_by_action", "how many # TYPE x untyped", ["action"]).inc("allocate")
+    make.gauge("depth", "how deep").set(3)
+    lines = exposition(make.registry).decode().splitlines()
+    assert lines == [
+        "# HELP kai_groups_by_action how many # TYPE x untyped",
+        "# TYPE kai_groups_by_action counter",
+        'kai_groups_by_action{action="allocate"} 1.0',
+        "# HELP kai_depth how deep",
+        "# TYPE kai_depth gauge",
+        "kai_depth 3.0",
+    ]
+
+
 def test_published_gauges_are_replaced_as_a_whole() -> None:
     make = Metrics("kai")
     queues = make.atomic_gauges({"share": "fair share", "usage": "in use"}, ["queue"])

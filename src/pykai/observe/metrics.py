@@ -8,6 +8,7 @@ values, and series that are no longer published vanish.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary
@@ -17,9 +18,13 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
+#: only counters that keep their name are made without a type, see `UnsuffixedCounter`
+_UNTYPED = re.compile(rb"^(# TYPE \S+) untyped$", re.MULTILINE)
+
+
 def exposition(registry: CollectorRegistry) -> bytes:
     """All metrics of the registry as Prometheus reads them."""
-    return generate_latest(registry)
+    return _UNTYPED.sub(rb"\1 counter", generate_latest(registry))
 
 
 class Metrics:
@@ -60,7 +65,11 @@ class Metrics:
 
 
 class UnsuffixedCounter:
-    """A counter whose name stays as it is; its type is left open, because Prometheus' counters end in `_total`."""
+    """A counter whose name stays as it is.
+
+    Prometheus' client adds `_total` to the name of every counter, so this one is made without a type and gets it in
+    `exposition`.  Readers need it: a collector that knows no type takes a series for a gauge.
+    """
 
     def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
         self._name = name
