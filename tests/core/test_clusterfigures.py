@@ -43,6 +43,16 @@ def test_waiting_work_is_counted_by_queue_with_the_age_of_the_oldest() -> None:
     assert waiting["other"].oldest_ns - waiting["q"].oldest_ns == 3590 * 10**9
 
 
+def test_groups_that_wait_for_gpus_are_counted_apart() -> None:
+    """operations:OD-17: whole GPUs, parts of one, or an amount of its memory; not those that want CPU only."""
+    built = cluster(nodes=1, gpus=1, cpu="1").queue("q").queue("other")
+    built.gang("whole", gpu=2).gang("part", 2, cpu="4", fraction="0.5").gang("memory", cpu="4", gpu_memory=100)
+    built.gang("cpu", 3, cpu="4").gang("else", cpu="4", queue="other")
+    waiting = figures(built).waiting
+    assert (waiting["q"].groups, waiting["q"].gpu_groups) == (4, 3)
+    assert (waiting["other"].groups, waiting["other"].gpu_groups) == (1, 0)
+
+
 def test_a_topology_has_the_nodes_with_all_of_its_labels() -> None:
     """topo:TD-16."""
     built = cluster().queue("q")

@@ -29,11 +29,12 @@ CONTROLLERS = "controllers"
 
 def tables() -> dict[str, list[str]]:
     """Service -> the rows of its table; services without metrics of their own have none."""
-    found = asyncio.run(_registries())
+    found = asyncio.run(registries())
     return {name: _rows(registry) for name, registry in found.items() if list(registry.collect())}
 
 
-async def _registries() -> dict[str, CollectorRegistry]:
+async def registries() -> dict[str, CollectorRegistry]:
+    """Service -> its metrics as it starts."""
     server = await ApiServer.open(clock=Clock())
     found = {CONTROLLERS: CollectorRegistry()}
     controllers = ControllerMetrics(found[CONTROLLERS])
@@ -68,7 +69,7 @@ def _labels(collector: Collector) -> tuple[str, ...]:
 
 def written(page: str) -> dict[str, list[str]]:
     """Service -> the rows that the page has."""
-    sections = re.findall(r"<!-- metrics of (\w+) -->\n\n\|.*\n\|.*\n((?:\|.*\n)*)", page)
+    sections = re.findall(r"<!-- metrics of ([\w-]+) -->\n\n\|.*\n\|.*\n((?:\|.*\n)*)", page)
     return {name: rows.splitlines() for name, rows in sections}
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 from prometheus_client import CollectorRegistry
 
+from pykai.binder.lifecycle import BindStep
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.options import DEFAULT_PLUGINS, FLAGS
 
@@ -29,3 +31,6 @@ def test_every_series_is_listed() -> None:
     BinderMetrics(registry)
     for series in registry.collect():
         assert f"`{series.name}" in DOC
+    (row,) = (line for line in DOC.splitlines() if "`kai_binder_bind_failures_total{reason}`" in line)
+    for step in get_args(BindStep):
+        assert f"`{step}`" in row

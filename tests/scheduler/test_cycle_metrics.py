@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from pykai.core.clusterfigures import ClusterFigures, TopologyFigures, WaitingFigures, cluster_figures
@@ -100,12 +101,29 @@ def test_queues_show_what_they_want_and_what_waits() -> None:
     wanted = {
         "queue_requested_gpus": 5,
         "queue_pending_podgroups": 1,
+        "queue_pending_gpu_podgroups": 1,
         "queue_pending_pods": 2,
         "queue_oldest_pending_seconds": 90,
     }
     assert {name: value(metrics.registry, name, **labels) for name in wanted} == wanted
     metrics.record_plan(result.plan, None, ClusterFigures(waiting={"q": WaitingFigures()}))
     assert value(metrics.registry, "queue_oldest_pending_seconds", **labels) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "values"),
+    [
+        ("evicted_pods_total", "action", {"consolidation", "reclaim", "preempt", "stalegangeviction"}),
+        ("scenario_search_action_budget_exhausted_total", "action", {"consolidation", "reclaim", "preempt"}),
+        ("scheduling_cycles_total", "result", {"done", "failed"}),
+    ],
+)
+def test_what_alerts_take_rates_of_begins_at_nothing(name: str, label: str, values: set[str]) -> None:
+    """operations:OD-17: a rate never counts the first sample of a series."""
+    found = SchedulerMetrics().registry
+    assert {value(found, name, **{label: each}) for each in values} == {0}
+    listed = [each for family in found.collect() for each in family.samples if each.name == f"kai_{name}"]
+    assert {each.labels[label] for each in listed} == values
 
 
 def test_how_long_pods_waited_is_known_by_queue_while_the_queue_exists() -> None:

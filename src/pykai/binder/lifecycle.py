@@ -15,7 +15,7 @@ Pure: what to write for an outcome is computed here, and written elsewhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pykai.api import names
 from pykai.api.scheduling import BindRequest
@@ -24,13 +24,28 @@ from pykai.kube.backoff import Backoff
 _BACKOFF = Backoff(1.0, 1024.0)
 
 
+#: where an attempt fails, for metrics
+BindStep = Literal[
+    "node",
+    "pod",
+    "room",
+    "reservation",
+    "scaling",
+    "labels",
+    "volumes",
+    "claims",
+    "configmaps",
+    "bind",
+    "request",
+    "server",
+    "internal",
+]
+
+
 class BindFailure(Exception):
-    """The attempt failed for good; the text goes to the status, the condition and the event.
+    """The attempt failed for good; the text goes to the status, the condition and the event."""
 
-    `step` is a short word for metrics.
-    """
-
-    def __init__(self, step: str, text: str) -> None:
+    def __init__(self, step: BindStep, text: str) -> None:
         self.step = step
         super().__init__(text)
 

@@ -5,9 +5,12 @@ All series live in the given registry, so that services of one process, and test
 
 from __future__ import annotations
 
+from typing import get_args
+
 from prometheus_client import CollectorRegistry, Counter, Histogram, Summary
 
 from pykai.api import names
+from pykai.binder.lifecycle import BindStep
 
 
 class BinderMetrics:
@@ -18,11 +21,12 @@ class BinderMetrics:
         self.attempts = Counter(f"{prefix}_bind_attempts", "Attempts to carry out a BindRequest", registry=registry)
         self.failures = Counter(
             f"{prefix}_bind_failures",
-            "Attempts that failed, by the step that failed: node, pod, reservation, scaling, labels, volumes, claims, "
-            "configmaps, bind, request, server, internal",
+            f"Attempts that failed, by the step that failed: {', '.join(get_args(BindStep))}",
             ("reason",),
             registry=registry,
         )
+        for step in get_args(BindStep):
+            self.failures.labels(step)
         self.reservation_wait = Histogram(
             f"{prefix}_reservation_wait_seconds",
             "Cluster time until a reservation pod knew its GPU",

@@ -14,6 +14,7 @@ import numpy as np
 
 from pykai.api.keys import object_key
 from pykai.api.topology import Topology
+from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.cluster.nodetable import NodeTable
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.model.axes import IntArray
@@ -35,13 +36,16 @@ class WaitingFigures:
     """What waits in one queue."""
 
     groups: int = 0
+    #: those with pending pods that want GPUs
+    gpu_groups: int = 0
     pods: int = 0
     #: when the oldest of the groups was created
     oldest_ns: int = 0
 
-    def add(self, pods: int, created_ns: int) -> None:
+    def add(self, pods: int, created_ns: int, *, wants_gpus: bool) -> None:
         """Count a group."""
         self.groups += 1
+        self.gpu_groups += wants_gpus
         self.pods += pods
         if created_ns and (created_ns < self.oldest_ns or not self.oldest_ns):
             self.oldest_ns = created_ns
@@ -102,5 +106,11 @@ def _waiting_figures(snapshot: Snapshot, plan: Plan) -> Mapping[str, WaitingFigu
         if record.pending:
             entry = snapshot.group_entries.get(object_key(record.namespace, record.group))
             created_ns = 0 if entry is None or entry.group is None else entry.group.creation_ns
-            found.setdefault(record.queue, WaitingFigures()).add(record.pending, created_ns)
+            waiting = found.setdefault(record.queue, WaitingFigures())
+            waiting.add(record.pending, created_ns, wants_gpus=entry is not None and _wants_gpus(entry))
     return found
+
+
+def _wants_gpus(entry: GroupEntry) -> bool:
+    _, _, gpu_hundredths = entry.requested
+    return gpu_hundredths > 0 or entry.requested_mib > 0

@@ -42,6 +42,7 @@ _QUEUE_FAMILIES = {
     "queue_requested_memory_bytes": "Memory that a queue has and waits for, in bytes",
     "queue_requested_gpus": "GPUs that a queue has and waits for",
     "queue_pending_podgroups": "PodGroups of a queue with pods that found no place",
+    "queue_pending_gpu_podgroups": "PodGroups of a queue with pods that want GPUs and found no place",
     "queue_pending_pods": "Pods of a queue that found no place",
     "queue_oldest_pending_seconds": "Age of the oldest PodGroup of a queue with such pods; 0 without",
 }
@@ -102,6 +103,11 @@ class SchedulerMetrics:
             "Pods evicted, by the action that decided it; a series ends with its PodGroup",
             ["podgroup", "namespace", "uid", "nodepool", "action"],
         )
+        # Series of PodGroups begin at what they have counted, which `rate` never sees; these begin at 0.
+        self._evictions = make.counter("evicted_pods", "Pods evicted, by the action that decided it", ["action"])
+        for action in ACTIONS.values():
+            if action.texts is not None:
+                self._evictions.labels(action.name)
         #: PodGroup -> label values of its series
         self._evicted_series: dict[str, set[tuple[str, ...]]] = {}
         # The figures of all queues change together (queues:Q-139).
@@ -122,10 +128,15 @@ class SchedulerMetrics:
         self._exhausted = make.counter(
             "scenario_search_action_budget_exhausted", "Searches that the budget of their action ended", ["action"]
         )
+        for action in ACTIONS.values():
+            if action.has_budget:
+                self._exhausted.labels(action.name)
         self._waiting = make.gauge("unschedulable_podgroups", "PodGroups with pods that found no place")
         # queues:Q-409
         self._gated_pods = make.gauge(
-            "queue_admission_gated_pods", "Pods that wait for admission to their queue", ["queue_name"]
+            "queue_admission_gated_pods",
+            "Pods that wait for admission to their queue",
+            ["queue_name", "queue_metadata_name"],
         )
         self._gated_queues: Mapping[str, int] = {}
         self._ungated = make.counter(
@@ -134,6 +145,8 @@ class SchedulerMetrics:
 
     def _make_cycle_metrics(self, make: Metrics) -> None:
         self._cycles = make.counter("scheduling_cycles", "Scheduling cycles: done or failed", ["result"])
+        for result in ("done", "failed"):
+            self._cycles.labels(result)
         self._changes = make.counter("intake_changes", "Changes of objects taken in")
         self._refused = make.counter("bind_failures", "Binds that the API server refused")
         self._overtaken = make.counter(
@@ -225,7 +238,7 @@ class SchedulerMetrics:
         if pods_by_queue != self._gated_queues:
             self._gated_pods.clear()
             for queue, pods in pods_by_queue.items():
-                self._gated_pods.labels(queue).set(pods)
+                self._gated_pods.labels(queue, queue).set(pods)
             self._gated_queues = pods_by_queue
 
     def count_ungated_pod(self) -> None:
@@ -264,7 +277,8 @@ class SchedulerMetrics:
         self._shadow_comparisons.labels(kind, outcome).inc()
 
     def count_eviction(self, eviction: Evict, group: PodGroup | None, pool: str) -> None:
-        """Count an eviction; not for a deleted group, because its series would never end."""
+        """Count an eviction; a deleted group gets no series, because it would never end."""
+        self._evictions.labels(eviction.action).inc()
         if group is None:
             return
         namespace, name = split_key(eviction.group)
@@ -303,6 +317,7 @@ class SchedulerMetrics:
 def _waiting_values(waiting: WaitingFigures, now_ns: int) -> dict[str, float]:
     return {
         "queue_pending_podgroups": waiting.groups,
+        "queue_pending_gpu_podgroups": waiting.gpu_groups,
         "queue_pending_pods": waiting.pods,
         "queue_oldest_pending_seconds": max(0, now_ns - waiting.oldest_ns) / 1e9 if waiting.oldest_ns else 0.0,
     }

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from pykai.api import names
+from pykai.webhooks.table import PATHS
+
+_ANSWERS: Final = {True: "true", False: "false"}
 
 
 class AdmissionMetrics:
@@ -23,6 +28,10 @@ class AdmissionMetrics:
             registry=registry,
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
         )
+        for path in PATHS:
+            self.duration.labels(path)
+            for allowed in _ANSWERS.values():
+                self.reviews.labels(path, allowed)
         self.certificate_expiry = Gauge(
             f"{prefix}_certificate_expiry_timestamp_seconds",
             "When the certificate that is served ends; 0 where it comes from files",
@@ -31,5 +40,5 @@ class AdmissionMetrics:
 
     def observe(self, path: str, allowed: bool, duration_s: float) -> None:
         """Count an answered review."""
-        self.reviews.labels(path, "true" if allowed else "false").inc()
+        self.reviews.labels(path, _ANSWERS[allowed]).inc()
         self.duration.labels(path).observe(duration_s)

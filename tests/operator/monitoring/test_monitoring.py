@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from pykai.operator.monitoring.alerts import ALERTS, rule_groups
 from pykai.operator.monitoring.dashboards import DASHBOARDS, dashboard_document
 from pykai.operator.monitoring.files import monitoring_files, monitoring_objects
+from tests.docs.metricspage import registries
+from tests.operator.monitoring.alertcases import CASES, Case
 from tests.operator.monitoring.expressions import all_expressions, known_metrics, mistakes
 
 KNOWN = known_metrics()
@@ -43,6 +46,19 @@ def test_an_alert_shows_labels_that_its_expression_keeps(alert: object) -> None:
     assert found.action.endswith(".")
 
 
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda each: each.name)
+def test_an_alert_has_cases_in_which_it_fires_and_does_not(alert: object) -> None:
+    """`make test-prometheus` evaluates them."""
+    (found,) = (each for each in ALERTS if each is alert)
+    assert {bool(case.fires) for case in CASES if case.alert == found.name} == {True, False}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda each: f"{each.alert}: {each.title}")
+def test_a_case_names_series_and_labels_that_exist(case: Case) -> None:
+    assert case.alert in {each.name for each in ALERTS}
+    assert [each for name in case.series for each in mistakes(name, KNOWN)] == []
+
+
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each.name)
 def test_a_line_is_named_by_labels_that_its_expression_keeps(dashboard: object) -> None:
     (found,) = (each for each in DASHBOARDS if each is dashboard)
@@ -50,6 +66,15 @@ def test_a_line_is_named_by_labels_that_its_expression_keeps(dashboard: object) 
         for expression, legend in panel.queries:
             kept = {label for text in re.findall(r"by \(([^)]*)\)", expression) for label in text.split(", ")}
             assert set(re.findall(r"{{(\w+)}}", legend)) <= kept, panel.title
+
+
+def test_what_an_alert_takes_the_rate_of_is_there_from_the_start() -> None:
+    """A series that begins with what it counted has a first sample that no rate contains."""
+    found = asyncio.run(registries())
+    samples = [each for registry in found.values() for family in registry.collect() for each in family.samples]
+    for alert in ALERTS:
+        for name in re.findall(r"(?:rate|increase)\((\w+)", alert.expression):
+            assert {each.value for each in samples if each.name == name} == {0}, f"{alert.name}: {name}"
 
 
 def test_names_are_used_once_and_panels_do_not_overlap() -> None:

@@ -272,3 +272,23 @@ def test_usage_of_another_source_does_not_count() -> None:
 async def test_upstreams_test_clients_have_no_usage() -> None:
     """queues:14.2"""
     assert await NoUsage().fetch(0) == {}
+
+
+def test_how_old_usage_is_and_may_be_are_those_of_the_configuration() -> None:
+    """queues:15.2, Q-330: usage that is dropped was never fetched, as far as anyone can see."""
+
+    async def story() -> None:
+        async with running(Source()) as bench:
+            assert bench.metric("staleness_period_seconds") == 300
+            await asyncio.sleep(1)
+            fetched_s = bench.metric("last_fetch_timestamp_seconds")
+            assert fetched_s
+            bench.feed.configure(replace(CONFIG, staleness_ns=HOUR))
+            assert bench.metric("staleness_period_seconds") == 3600
+            assert bench.metric("last_fetch_timestamp_seconds") == fetched_s
+            bench.feed.configure(None)
+            await asyncio.sleep(1)
+            assert bench.metric("staleness_period_seconds") == 0
+            assert bench.metric("last_fetch_timestamp_seconds") == 0
+
+    in_fake_time(story())

@@ -98,6 +98,8 @@ def test_evicted_pods_are_counted_by_group_while_the_group_exists() -> None:
     metrics.forget_group("default/job")
     metrics.count_eviction(eviction("job-1", "job"), None, "default")
     assert series() == 0
+    action = eviction("job-1", "job").action
+    assert metrics.registry.get_sample_value("kai_evicted_pods_total", {"action": action}) == 2
 
 
 async def test_a_shadow_forgets_objects_deleted_during_a_cycle() -> None:

@@ -66,6 +66,7 @@ def sample(scheduler: Scheduler, name: str, **labels: str) -> float | None:
 
 async def test_work_over_the_limit_waits_behind_its_gate_until_there_is_quota() -> None:
     """queues:Q-406, Q-409: from the gate to the node, and no condition that an autoscaler acts on."""
+    labels = {"queue_name": "gated", "queue_metadata_name": "gated"}
     async with gated_cluster() as lab, lab.scheduler(**ON) as scheduler:
         await job(lab, "first")
         await lab.until_bound("first", 1)
@@ -76,13 +77,13 @@ async def test_work_over_the_limit_waits_behind_its_gate_until_there_is_quota() 
         assert lab.condition("second-0")[:2] == ("False", "SchedulingGated")
         assert gates_of(lab, "second-0") == [GATE]
         await scheduler.loop.cycle()
-        assert sample(scheduler, "queue_admission_gated_pods", queue_name="gated") == 1
+        assert sample(scheduler, "queue_admission_gated_pods", **labels) == 1
         await lab.client.delete(resources.PODS, "first-0", "default", grace_s=0)
         await lab.until_bound("second", 1)
         await lab.groups.wait_until(lambda _: not reasons(lab, "second"), 10)
         assert not lab.event_messages("Unschedulable", "second-0")
         await scheduler.loop.cycle()
-        assert sample(scheduler, "queue_admission_gated_pods", queue_name="gated") is None
+        assert sample(scheduler, "queue_admission_gated_pods", **labels) is None
         assert sample(scheduler, "queue_admission_ungated_pods_total") == 2
 
 

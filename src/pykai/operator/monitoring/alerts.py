@@ -29,11 +29,16 @@ ALERTS: Final = (
     Alert(
         "scheduler",
         "KaiSchedulerStopped",
-        'sum(rate(kai_scheduling_cycles_total{result="done"}[5m])) == 0 or absent(kai_scheduling_cycles_total)',
+        'sum by (job) (rate(kai_scheduling_cycles_total{result="done"}[5m])) == 0 '
+        "or (count by (job) (present_over_time(kai_scheduling_cycles_total[1d])) "
+        "unless on (job) count by (job) (kai_scheduling_cycles_total)) "
+        "or absent_over_time(kai_scheduling_cycles_total[1d])",
         "5m",
         CRITICAL,
-        "No scheduler completes cycles: no pod is started",
-        "Look at the log of the scheduler that leads, and at /readyz.",
+        "{{ with $labels.job }}{{ . }} completes no cycles{{ else }}No scheduler completes cycles{{ end }}: "
+        "no pod is started",
+        "Look at the log of the scheduler that leads, and at /readyz. "
+        "One that was removed on purpose is reported for a day: silence it.",
     ),
     Alert(
         "scheduler",
@@ -48,10 +53,10 @@ ALERTS: Final = (
         "scheduler",
         "KaiCyclesSlow",
         "histogram_quantile(0.99, "
-        "sum by (le) (rate(kai_e2e_scheduling_latency_histogram_milliseconds_bucket[10m]))) > 4000",
+        "sum by (job, le) (rate(kai_e2e_scheduling_latency_histogram_milliseconds_bucket[10m]))) > 4000",
         "15m",
         WARNING,
-        "One of a hundred cycles takes longer than 4 seconds",
+        "One of a hundred cycles of {{ $labels.job }} takes longer than 4 seconds",
         "The dashboard KAI scheduler shows which action it is; its search budget bounds it.",
     ),
     Alert(
@@ -75,7 +80,7 @@ ALERTS: Final = (
     Alert(
         "scheduler",
         "KaiManyEvictions",
-        "sum by (action) (rate(kai_pod_group_evicted_pods_total[15m])) > 1",
+        "sum by (action) (rate(kai_evicted_pods_total[15m])) > 1",
         "15m",
         WARNING,
         "{{ $labels.action }} evicts more than a pod a second",
@@ -93,11 +98,11 @@ ALERTS: Final = (
     Alert(
         "scheduler",
         "KaiUsageIsOld",
-        "(time() - max(kai_usage_last_fetch_timestamp_seconds > 0)) > 300",
+        "max by (job) (time() - kai_usage_last_fetch_timestamp_seconds > (kai_usage_staleness_period_seconds > 0))",
         "5m",
         WARNING,
-        "Usage of queues was not fetched for five minutes",
-        "Fair shares follow old usage; see whether the Prometheus of usageDBConfig answers.",
+        "Usage of queues is too old, or was never fetched, and does not count for {{ $labels.job }}",
+        "See whether the Prometheus of usageDBConfig answers; the log of the scheduler has the error of each fetch.",
     ),
     Alert(
         "cluster",
@@ -131,11 +136,11 @@ ALERTS: Final = (
     Alert(
         "queues",
         "KaiQueueWaitsBelowQuota",
-        f"{_QUEUE} (kai_queue_pending_pods) > 0 and on (queue_metadata_name) "
+        f"{_QUEUE} (kai_queue_pending_gpu_podgroups) > 0 and on (queue_metadata_name) "
         f"({_QUEUE} (kai_queue_allocated_gpus) < {_QUEUE} (kai_queue_deserved_gpus))",
         "30m",
         WARNING,
-        "Pods of queue {{ $labels.queue_metadata_name }} wait though it is below its quota",
+        "Work of queue {{ $labels.queue_metadata_name }} waits for GPUs though it is below its quota of GPUs",
         "Events on the pods say why; what runs without preemption in other queues cannot be reclaimed.",
     ),
     Alert(

@@ -132,7 +132,7 @@ QUEUES: Final = Dashboard(
             "Pods behind the gate of their queue",
             "They wait for admission.",
             "short",
-            (("max by (queue_name) (kai_queue_admission_gated_pods)", "{{queue_name}}"),),
+            ((_of_queue("kai_queue_admission_gated_pods"), _BY_QUEUE),),
         ),
     ),
 )
@@ -175,7 +175,7 @@ SCHEDULER: Final = Dashboard(
             "Evicted pods",
             "By action.",
             "ops",
-            (("sum by (action) (rate(kai_pod_group_evicted_pods_total[5m]))", "{{action}}"),),
+            (("sum by (action) (rate(kai_evicted_pods_total[5m]))", "{{action}}"),),
         ),
         Panel(
             "From creation to bind",
@@ -257,7 +257,7 @@ SCHEDULER: Final = Dashboard(
 )
 
 #: label values of our controllers; other programs use the same metrics
-CONTROLLERS: Final = "gpugroups|bindrequests|podgrouper|podgroups|queues|nodescale"
+CONTROLLERS: Final = "gpugroups|bindrequests|podgrouper|podgroups|queues|nodescale|operator"
 _OURS: Final = f'{{controller=~"{CONTROLLERS}"}}'
 
 SERVICES: Final = Dashboard(

@@ -67,6 +67,8 @@ class UsageFeed:
         if config is None or self._config is None or config.client_type != self._config.client_type:
             self._usage, self._fetched_ns = {}, None
             self._fetched.clear()
+            self._metrics.forget_fetch()
+        self._metrics.set_staleness(0 if config is None else config.staleness_ns)
         self._config = config
         self._configured_s = self._clock.elapsed_s()
         self._changed.set()

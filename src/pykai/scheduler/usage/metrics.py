@@ -19,6 +19,17 @@ class UsageMetrics:
         self._fetched = make.gauge(
             "usage_last_fetch_timestamp_seconds", "When usage was last fetched, in seconds since 1970; 0 = never"
         )
+        self._staleness = make.gauge(
+            "usage_staleness_period_seconds", "stalenessPeriod of usageDBConfig; 0 = usage does not count"
+        )
+
+    def set_staleness(self, staleness_ns: int) -> None:
+        """Set the age at which usage no longer counts; 0 = it never does."""
+        self._staleness.set(staleness_ns / SECOND)
+
+    def forget_fetch(self) -> None:
+        """Usage was dropped: nothing has been fetched since."""
+        self._fetched.set(0)
 
     def observe_fetch(self, seconds: float, at_ns: int) -> None:
         """Record a successful fetch."""
