@@ -350,9 +350,8 @@ def test_pods_are_closed_but_for_the_ports_that_they_serve() -> None:
         }
         assert probed | exposed <= ports(policies[name])
         listened = {int(each.rpartition(":")[2]) for each in container["args"] if each.rpartition(":")[2].isdecimal()}
-        if name != "numa-placement-exporter":
-            assert ports(policies[name]) <= listened | probed | exposed
-    assert ports(policies["numa-placement-exporter"]) == set()
+        assert ports(policies[name]) <= listened | probed | exposed
+    assert ports(policies["numa-placement-exporter"]) == {8080}
     assert 9443 in ports(policies["admission"])
 
 

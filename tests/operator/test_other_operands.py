@@ -26,7 +26,9 @@ def of_prometheus(spec: dict[str, Any], facts: ClusterFacts) -> list[str]:
 
 #: ours beside KAI's two
 OTHER_MONITORS = ["admission", "binder", "node-scale-adjuster", "pod-grouper", "podgroup-controller", "scheduler"]
-MONITORS = [f"ServiceMonitor {name}" for name in sorted([*OTHER_MONITORS, "kube-state-metrics", "queue-controller"])]
+#: of what the operator does not deploy
+FOREIGN_MONITORS = ["kai-operator", "kube-state-metrics"]
+MONITORS = [f"ServiceMonitor {name}" for name in sorted([*OTHER_MONITORS, *FOREIGN_MONITORS, "queue-controller"])]
 
 
 def test_a_prometheus_reads_queues_and_nodes() -> None:
@@ -57,11 +59,12 @@ def test_an_external_prometheus_needs_monitors_only() -> None:
     assert states(outside)[0].missing == {}
 
 
-@pytest.mark.parametrize("name", [*OTHER_MONITORS, "queue-controller"])
+@pytest.mark.parametrize("name", [*OTHER_MONITORS, "queue-controller", NUMA])
 def test_a_monitor_selects_services_with_its_port(name: str) -> None:
     """operations:OD-17: of every component, and of the schedulers of all shards."""
     renamed = nested("queueController.controllerService.metrics.name", "m")
-    found = objects(WANTED | renamed, shard(), shard(name="other"), facts=KNOWS)
+    spec = WANTED | renamed | nested("numaPlacementExporter.service.enabled", True)
+    found = objects(spec, shard(), shard(name="other"), facts=KNOWS)
     monitor = found["ServiceMonitor", name]["spec"]
     assert monitor["namespaceSelector"] == {"matchNames": ["kai-scheduler"]}
     wanted, (endpoint,) = monitor["selector"]["matchLabels"].items(), monitor["endpoints"]
@@ -73,7 +76,7 @@ def test_a_monitor_selects_services_with_its_port(name: str) -> None:
     assert len(selected) == (2 if name == "scheduler" else 1)
     for each in selected:
         assert endpoint["port"] in [port["name"] for port in each["spec"]["ports"]]
-        assert ("Deployment", each["spec"]["selector"]["app"]) in found
+        assert ("DaemonSet" if name == NUMA else "Deployment", each["spec"]["selector"]["app"]) in found
 
 
 def test_what_is_not_deployed_is_not_monitored() -> None:
@@ -84,6 +87,7 @@ def test_what_is_not_deployed_is_not_monitored() -> None:
     gone = {f"ServiceMonitor {name}" for name in ("binder", "scheduler", "pod-grouper")}
     assert gone.isdisjoint(listed)
     assert set(MONITORS) - gone <= set(listed)
+    assert f"ServiceMonitor {NUMA}" not in listed
 
 
 def test_the_prometheus_operator_is_missed() -> None:
@@ -171,6 +175,7 @@ def test_the_numa_exporter_reads_the_kubelet() -> None:
         "--sysfs-root=/host/sys",
         "--poll-interval=1s",
         "--drift-resync-interval=60s",
+        "--metrics-bind-address=:8080",
     ]
     assert container["env"][0]["name"] == "NODE_NAME"
     assert container["securityContext"]["runAsUser"] == 0

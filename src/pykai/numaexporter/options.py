@@ -7,6 +7,7 @@ from typing import Final
 
 from pykai.kube.flags import (
     BURST,
+    METRICS_ADDRESS,
     QPS,
     Flag,
     read_duration,
@@ -69,4 +70,5 @@ FLAGS: Final[tuple[Flag, ...]] = (
     ),
     replace(QPS, default="50"),
     replace(BURST, default="100"),
+    METRICS_ADDRESS,
 )

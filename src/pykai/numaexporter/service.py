@@ -33,6 +33,7 @@ from pykai.kube.flags import OptionError, read_options
 from pykai.kube.resources import PODS
 from pykai.kube.runtime import Runtime, run_until_stopped
 from pykai.numaexporter.kubelet import KubeletUnavailable, MissingGrpc, PodResourcesSocket
+from pykai.numaexporter.metrics import NumaExporterMetrics
 from pykai.numaexporter.options import FLAGS, NumaExporterOptions
 from pykai.numaexporter.placement import observed_placements
 from pykai.numaexporter.podresources import decode_pods
@@ -56,7 +57,7 @@ class PodResourcesSource(Protocol):
         ...
 
 
-def from_flags(runtime: Runtime, given: Mapping[str, str], _: CollectorRegistry) -> list[NumaExporter]:
+def from_flags(runtime: Runtime, given: Mapping[str, str], registry: CollectorRegistry) -> list[NumaExporter]:
     """The service that flags ask for; raises `OptionError`."""
     options = read_options(NumaExporterOptions(node_name=os.environ.get("NODE_NAME", "")), FLAGS, given)
     if not options.node_name:
@@ -72,7 +73,7 @@ def from_flags(runtime: Runtime, given: Mapping[str, str], _: CollectorRegistry)
         raise OptionError(
             f"--sysfs-root: {options.sysfs_root}/devices/system/node lists no cores; mount the host's /sys"
         )
-    return [NumaExporter(runtime, options, source, node_of_core)]
+    return [NumaExporter(runtime, options, source, node_of_core, NumaExporterMetrics(registry))]
 
 
 class NumaExporter:
@@ -86,12 +87,14 @@ class NumaExporter:
         options: NumaExporterOptions,
         source: PodResourcesSource,
         node_of_core: Mapping[int, int],
+        metrics: NumaExporterMetrics | None = None,
     ) -> None:
         self._client = runtime.client
         self._clock = runtime.clock
         self._options = options
         self._source = source
         self._node_of_core = node_of_core
+        self._metrics = metrics or NumaExporterMetrics()
         self._backoff = Backoff(options.poll_s, max(options.poll_s, _LONGEST_PAUSE_S))
         #: the annotation that a pod is believed to have
         self._believed: dict[PodKey, str] = {}
@@ -114,6 +117,7 @@ class NumaExporter:
         while True:
             problems = await self._round()
             self._ready = not problems
+            self._metrics.count_round(failed=bool(problems))
             failures = failures + 1 if problems else 0
             pause_s = self._backoff.delay_s(failures) if problems else self._options.poll_s
             for problem in problems:
@@ -166,6 +170,7 @@ class NumaExporter:
             patch = {"metadata": {"annotations": {names.NUMA_OBSERVED_ANNOTATION: annotation}}}
             try:
                 await self._client.patch(PODS, name, patch, namespace, brief=True)
+                self._metrics.count_annotated_pod()
             except NotFound:
                 log.debug("pod %s/%s is gone", namespace, name)
             except Unauthorized:

@@ -109,6 +109,7 @@ _ROWS = (
         "pykai.numaexporter.options:FLAGS",
         "pykai.numaexporter.service:from_flags",
         page="numa.md",
+        ports=(_METRICS,),
         account="numa-placement-exporter",
         rights=rights.NUMA_PLACEMENT_EXPORTER,
         elects_leader=False,

@@ -15,7 +15,7 @@ from pykai.operator.install import installation
 from pykai.operator.monitoring.files import monitoring_objects
 from pykai.services.table import installed_services
 from tests.operator.chart.charts import config_in_hook, images, rendered, rendered_config
-from tests.operator.installations import Objects, states
+from tests.operator.installations import Objects, nested, objects, states
 
 RESERVATION = names.RESERVATION_NAMESPACE
 QUEUES = (names.DEFAULT_PARENT_QUEUE, names.DEFAULT_QUEUE)
@@ -388,6 +388,22 @@ def test_ports_of_the_operator_are_those_of_its_addresses() -> None:
     (container,) = found["Deployment", "kai-operator"]["spec"]["template"]["spec"]["containers"]
     assert [each["containerPort"] for each in container["ports"]] == [9000, 9001]
     assert container["livenessProbe"]["httpGet"]["port"] == "probe"
+
+
+def test_a_service_of_the_operator_is_the_one_that_its_monitor_selects() -> None:
+    """operations:OD-17: the chart makes it, because it makes the operator."""
+    found = rendered({"operator.metricsBindAddress": ":9000"}, namespace="elsewhere")
+    service = found["Service", "elsewhere/kai-operator"]
+    (port,) = service["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (9000, 9000)
+    pods = found["Deployment", "elsewhere/kai-operator"]["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= pods.items()
+    wanted = nested("prometheus.enabled", True) | {"namespace": "elsewhere"}
+    made = objects(wanted, facts=ClusterFacts(has_prometheus=True, has_service_monitors=True))
+    monitor = made["ServiceMonitor", "kai-operator"]["spec"]
+    assert monitor["namespaceSelector"] == {"matchNames": ["elsewhere"]}
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert [each["port"] for each in monitor["endpoints"]] == [port["name"]]
 
 
 def test_nothing_is_made_for_prometheus_and_grafana_unless_asked_for() -> None:

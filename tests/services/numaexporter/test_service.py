@@ -26,6 +26,7 @@ from pykai.kube.resources import PODS
 from pykai.kube.runtime import Runtime
 from pykai.kube.transport import Response
 from pykai.numaexporter.kubelet import KubeletUnavailable, PodResourcesSocket
+from pykai.numaexporter.metrics import NumaExporterMetrics
 from pykai.numaexporter.options import NumaExporterOptions
 from pykai.numaexporter.service import NumaExporter, from_flags
 from tests.numaexporter.kubeletanswers import cores, devices, pod, sysfs
@@ -78,6 +79,7 @@ async def exporting(
     wire: RecordingTransport | None = None,
     resync_s: float = 0,
     poll_s: float = 1,
+    metrics: NumaExporterMetrics | None = None,
 ) -> AsyncIterator[NumaExporter]:
     """The exporter of node `n1`, under its own rights; a second takes a hundredth."""
 
@@ -86,7 +88,7 @@ async def exporting(
 
     client = Client(wire or place.wire(), sleep=no_pause)
     options = NumaExporterOptions(node_name="n1", poll_ns=int(poll_s * 1e9), resync_ns=int(resync_s * 1e9))
-    exporter = NumaExporter(Runtime(client, Caches(client), Clock(speed=100)), options, kubelet, NODE_OF_CORE)
+    exporter = NumaExporter(Runtime(client, Caches(client), Clock(speed=100)), options, kubelet, NODE_OF_CORE, metrics)
     stop = asyncio.Event()
     task = asyncio.create_task(exporter.run(stop))
     try:
@@ -130,6 +132,30 @@ async def test_t112_a_placement_is_written_once_and_again_when_it_changes(place:
         kubelet.pods = (pod("a", [cores(2)]), pod("b", [cores(2)]))
         await until_observed(place, "a", ON_1)
         assert wire.writes[2:] == [patch_of("a")]
+
+
+async def test_rounds_and_written_annotations_are_counted(place: ServiceCluster) -> None:
+    """operations:OD-17."""
+    registry = CollectorRegistry()
+
+    def counted(name: str, **labels: str) -> float:
+        found = registry.get_sample_value(f"kai_numa_exporter_{name}_total", labels)
+        assert found is not None
+        return found
+
+    await on_node(place, "a")
+    await on_node(place, "b", ON_1)
+    kubelet = Kubelet(pod("a", [cores(0)]), pod("b", [cores(2)]))
+    async with exporting(place, kubelet, metrics=NumaExporterMetrics(registry)):
+        assert counted("rounds", result="done") == counted("pods_annotated") == 0
+        await until_observed(place, "a", ON_0)
+        await kubelet.finish_rounds(3)
+        assert counted("pods_annotated") == 1
+        assert counted("rounds", result="done") >= 2
+        assert counted("rounds", result="failed") == 0
+        kubelet.problem = KubeletUnavailable("no socket")
+        await kubelet.finish_rounds()
+        assert counted("rounds", result="failed") >= 1
 
 
 async def test_what_is_there_already_is_not_written_by_a_new_process(place: ServiceCluster) -> None:

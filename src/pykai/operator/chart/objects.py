@@ -36,7 +36,7 @@ from pykai.operator.chart.language import (
     Value,
     when_set,
 )
-from pykai.operator.desired.objects import OPERATOR
+from pykai.operator.desired.objects import METRICS_NAME, OPERATOR
 from pykai.operator.install import PRIORITY_CLASSES, role_objects
 from pykai.operator.policies import admission_policies
 
@@ -87,7 +87,7 @@ def container_context() -> Choice:
 
 
 def operator_objects() -> list[Node]:
-    """The operator's account and Deployment."""
+    """The operator's account, the Service of its metrics, and its Deployment."""
     labels = {"app": OPERATOR}
     pod = {
         "metadata": {"labels": labels},
@@ -105,6 +105,12 @@ def operator_objects() -> list[Node]:
             "metadata": {"name": OPERATOR, "namespace": ReleaseNamespace()},
         },
         {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": OPERATOR, "namespace": ReleaseNamespace(), "labels": labels},
+            "spec": {"selector": labels, "ports": [_metrics_port()]},
+        },
+        {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": {"name": OPERATOR, "namespace": ReleaseNamespace(), "labels": labels},
@@ -115,6 +121,12 @@ def operator_objects() -> list[Node]:
             },
         },
     ]
+
+
+# operations:OD-17
+def _metrics_port() -> dict[str, Node]:
+    number = PortOf("operator.metricsBindAddress")
+    return {"name": METRICS_NAME, "port": number, "protocol": "TCP", "targetPort": number}
 
 
 def _operator_container() -> dict[str, Node]:

@@ -11,7 +11,6 @@ from pykai.operator.desired import arguments
 from pykai.operator.desired.facts import ClusterFacts
 from pykai.operator.desired.settings import Settings
 
-METRICS_PORT: Final = 8080
 HEALTH_PORT: Final = 8081
 #: CPU is not limited to a tenth of a processor, as in KAI Scheduler: a throttled controller makes pods wait
 _RESOURCES: Final[Mapping[str, Any]] = {

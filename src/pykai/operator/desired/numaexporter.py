@@ -1,4 +1,7 @@
-"""The DaemonSet of the exporter of NUMA placements (operations:O-26, O-31, E-16; gpu:X-1)."""
+"""The exporter of NUMA placements: a DaemonSet, and a Service for its metrics.
+
+Statements: operations:O-26, O-31, OD-17, E-16; gpu:X-1.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,16 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pykai.api.installation import SchedulingShard
-from pykai.operator.desired.objects import Object, account, labels_of, make_object, network_policy, pod_fields
+from pykai.operator.desired.objects import (
+    METRICS_PORT,
+    Object,
+    account,
+    labels_of,
+    make_object,
+    metrics_service,
+    network_policy,
+    pod_fields,
+)
 from pykai.operator.desired.settings import Settings, default, requirements
 
 OPERAND: Final = "NumaPlacementExporter"
@@ -30,7 +42,7 @@ def is_wanted(settings: Settings, shards: Iterable[SchedulingShard]) -> bool:
 
 
 def numa_objects(settings: Settings) -> list[Object]:
-    """Its account and its DaemonSet; it reads the kubelet's socket and runs as root."""
+    """Its account, Service and DaemonSet; it reads the kubelet's socket and runs as root."""
     spec = settings.numa_exporter
     given = settings.service_of(spec)
     folder = default(spec.pod_resources_host_path, _POD_RESOURCES)
@@ -44,6 +56,7 @@ def numa_objects(settings: Settings) -> list[Object]:
             f"--sysfs-root={_SYSFS_MOUNT}",
             f"--poll-interval={default(spec.poll_interval, '1s')}",
             f"--drift-resync-interval={default(spec.drift_resync_interval, '60s')}",
+            f"--metrics-bind-address=:{METRICS_PORT}",
         ],
         "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
         "resources": dict(requirements(given.resources, _RESOURCES)),
@@ -81,7 +94,12 @@ def numa_objects(settings: Settings) -> list[Object]:
             "template": {"metadata": {"labels": {"app": NAME}}, "spec": pod},
         },
     )
-    return [account(NAME, settings.namespace), workload, *network_policy(NAME, settings, ())]
+    return [
+        account(NAME, settings.namespace),
+        metrics_service(NAME, settings),
+        workload,
+        *network_policy(NAME, settings, (METRICS_PORT,)),
+    ]
 
 
 def _pod_fields(settings: Settings) -> Object:

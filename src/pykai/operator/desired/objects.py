@@ -15,6 +15,7 @@ Object = dict[str, Any]
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 OPERATOR: Final = "kai-operator"
 METRICS_NAME: Final = "http-metrics"
+METRICS_PORT: Final = 8080
 #: on the Services of all shards, whose labels `app` differ
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 
@@ -153,6 +154,12 @@ def service(name: str, settings: Settings, ports: Sequence[Object], *, selected:
 def port(number: int, target: int, name: str = METRICS_NAME) -> Object:
     """A port of a Service."""
     return {"name": name, "port": number, "protocol": "TCP", "targetPort": target}
+
+
+# operations:OD-17
+def metrics_service(name: str, settings: Settings) -> Object:
+    """A Service of ours, for metrics alone."""
+    return service(name, settings, [port(METRICS_PORT, METRICS_PORT)], selected=name)
 
 
 def disruption_budget(name: str, settings: Settings, spec: ComponentSpec) -> list[Object]:

@@ -8,10 +8,20 @@ from typing import Any, Final, NamedTuple
 from pykai.api.duration import DurationError, parse_extended_duration
 from pykai.api.installation import PrometheusSpec, ServiceMonitorSpec
 from pykai.api.timestamp import TimestampError, format_timestamp, parse_timestamp
+from pykai.operator.desired import numaexporter
 from pykai.operator.desired.arguments import queue_metrics
 from pykai.operator.desired.components import COMPONENTS
 from pykai.operator.desired.facts import ClusterFacts
-from pykai.operator.desired.objects import COMPONENT_LABEL, METRICS_NAME, Object, account, make_object, port, service
+from pykai.operator.desired.objects import (
+    COMPONENT_LABEL,
+    METRICS_NAME,
+    OPERATOR,
+    Object,
+    account,
+    make_object,
+    port,
+    service,
+)
 from pykai.operator.desired.settings import Settings, default, part
 
 OPERAND: Final = "KAI-prometheus"
@@ -23,13 +33,16 @@ _SECOND: Final = 1_000_000_000
 _MONTH: Final = 30 * 24 * 3600 * _SECOND
 
 
-def prometheus_objects(settings: Settings, facts: ClusterFacts) -> tuple[list[Object], bool]:
+def prometheus_objects(
+    settings: Settings, facts: ClusterFacts, *, has_numa_exporter: bool
+) -> tuple[list[Object], bool]:
     """The objects, and whether the Prometheus operator is missing."""
     spec = settings.prometheus
     if not spec.enabled:
         return _deprecated(facts), False
+    monitored = _monitored(settings, has_numa_exporter=has_numa_exporter)
     if spec.external_prometheus_url:
-        return (_monitors(settings, spec) if facts.has_service_monitors else []), False
+        return (_monitors(settings, spec, monitored) if facts.has_service_monitors else []), False
     if not facts.has_prometheus:
         # operations:O-46
         return [], True
@@ -38,7 +51,7 @@ def prometheus_objects(settings: Settings, facts: ClusterFacts) -> tuple[list[Ob
         account(name, settings.namespace),
         _prometheus(name, settings, spec),
         service("usage-prometheus", settings, [port(9090, 9090, "web")]) | {"spec": _usage_service(name)},
-        *_monitors(settings, spec),
+        *_monitors(settings, spec, monitored),
     ], False
 
 
@@ -81,25 +94,29 @@ class _Monitored(NamedTuple):
     label: str = "app"
 
 
-def _monitored(settings: Settings) -> list[_Monitored]:
-    """KAI's two, queues and the capacity of nodes, then our other components and the schedulers of all shards."""
+def _monitored(settings: Settings, *, has_numa_exporter: bool) -> list[_Monitored]:
+    """KAI's two, queues and the capacity of nodes, then the operator, our other components and all schedulers."""
     own = (settings.namespace,)
     queues = "queue-controller"
     rows = [
         _Monitored(queues, queue_metrics(settings).name or "", own),
         _Monitored("kube-state-metrics", "http", ("monitoring", "default"), "app.kubernetes.io/name"),
+        # The chart makes its Service, as it makes the operator.
+        _Monitored(OPERATOR, METRICS_NAME, own),
     ]
     rows += [
         _Monitored(each.name, METRICS_NAME, own)
         for each in COMPONENTS
         if each.name != queues and settings.is_enabled(each.spec(settings))
     ]
+    if has_numa_exporter:
+        rows.append(_Monitored(numaexporter.NAME, METRICS_NAME, own))
     if settings.is_enabled(settings.scheduler):
         rows.append(_Monitored("scheduler", METRICS_NAME, own, COMPONENT_LABEL))
     return rows
 
 
-def _monitors(settings: Settings, spec: PrometheusSpec) -> list[Object]:
+def _monitors(settings: Settings, spec: PrometheusSpec, monitored: list[_Monitored]) -> list[Object]:
     """A ServiceMonitor for each."""
     given = part(spec.service_monitor, ServiceMonitorSpec)
     if not default(given.enabled, True):
@@ -122,7 +139,7 @@ def _monitors(settings: Settings, spec: PrometheusSpec) -> list[Object]:
                 "selector": {"matchLabels": {each.label: each.name}},
             },
         )
-        for each in _monitored(settings)
+        for each in monitored
     ]
 
 

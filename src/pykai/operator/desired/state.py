@@ -19,15 +19,17 @@ from pykai.operator.desired.arguments import (
     scale_adjust_namespace,
     scaling_account,
 )
-from pykai.operator.desired.components import COMPONENTS, METRICS_PORT, Component
+from pykai.operator.desired.components import COMPONENTS, Component
 from pykai.operator.desired.facts import ClusterFacts
 from pykai.operator.desired.objects import (
+    METRICS_PORT,
     Object,
     account,
     autoscaler,
     container,
     deployment,
     disruption_budget,
+    metrics_service,
     network_policy,
     port,
     service,
@@ -85,8 +87,8 @@ def _config_state(
     operands["SchedulerForConfig"] = (
         [account(SCHEDULER_ACCOUNT, settings.namespace)] if settings.is_enabled(settings.scheduler) else []
     )
-    operands[prometheus.OPERAND], lacks = prometheus.prometheus_objects(settings, facts)
     wants_numa = numaexporter.is_wanted(settings, shards)
+    operands[prometheus.OPERAND], lacks = prometheus.prometheus_objects(settings, facts, has_numa_exporter=wants_numa)
     operands[numaexporter.OPERAND] = numaexporter.numa_objects(settings) if wants_numa else []
     _add_owner(operands, CONFIGS, name, uid)
     missing = {prometheus.OPERAND: prometheus.DEPENDENCY} if lacks else {}
@@ -218,23 +220,18 @@ def registration(settings: Settings) -> Registration:
 
 
 def _pod_grouper(settings: Settings, _: ClusterFacts) -> list[Object]:
-    return [_metrics_service("pod-grouper", settings)]
+    return [metrics_service("pod-grouper", settings)]
 
 
 def _pod_group_controller(settings: Settings, _: ClusterFacts) -> list[Object]:
-    return [_metrics_service("podgroup-controller", settings)]
+    return [metrics_service("podgroup-controller", settings)]
 
 
 def _node_scale_adjuster(settings: Settings, _: ClusterFacts) -> list[Object]:
     return [
-        _metrics_service("node-scale-adjuster", settings),
+        metrics_service("node-scale-adjuster", settings),
         account(scaling_account(settings), scale_adjust_namespace(settings)),
     ]
-
-
-# operations:OD-17
-def _metrics_service(name: str, settings: Settings) -> Object:
-    return service(name, settings, [port(METRICS_PORT, METRICS_PORT)], selected=name)
 
 
 _OTHERS: Final = {
