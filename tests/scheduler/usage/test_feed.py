@@ -292,3 +292,14 @@ def test_how_old_usage_is_and_may_be_are_those_of_the_configuration() -> None:
             assert bench.metric("last_fetch_timestamp_seconds") == 0
 
     in_fake_time(story())
+
+
+def test_a_change_of_the_configuration_does_not_keep_it_from_ending() -> None:
+    """A scheduler that is stopped in the moment of a change would wait for its feed forever."""
+
+    async def story() -> None:
+        async with running(Source()) as bench:
+            await asyncio.sleep(1)
+            bench.feed.configure(None)
+
+    in_fake_time(story())
