@@ -13,16 +13,19 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.decode import decode_as
+from pykai.api.installation import SchedulingShard
 from pykai.api.timestamp import format_timestamp
 from pykai.doctor.facts import Facts, Source, Unread
 from pykai.doctor.findings import Finding
 from pykai.doctor.table import examine, sources
 from pykai.kube.certificates import CertificateAuthority, CertificatePair
 from pykai.kube.resources import Resource
+from pykai.operator.applying.conditions import Progress, conditions
 from pykai.operator.desired.state import registration
 from pykai.operator.install import installation
+from pykai.operator.installing.release import Release, release_objects
 from pykai.operator.webhooks import admission_objects
-from tests.operator.installations import states
+from tests.operator.installations import IMAGES, shard, states
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 NAMESPACE = names.DEFAULT_NAMESPACE
@@ -51,6 +54,13 @@ def encoded(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
+def operator() -> Document:
+    """The Deployment of the operator, as the chart has it."""
+    found = release_objects(Release({"global": {"registry": IMAGES.repository, "tag": IMAGES.tag}}))
+    (made,) = (each for each in found if each["kind"] == "Deployment")
+    return {**made, "status": {"availableReplicas": 1}}
+
+
 class InstalledCluster:
     """Objects by kind and name; `facts` decodes them as the doctor does."""
 
@@ -61,14 +71,38 @@ class InstalledCluster:
         self._objects: dict[tuple[str, str, str], Document] = {}
         self.add(*installation())
         self.add({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
-        for state in states():
-            self.add(*(each for operand in state.operands.values() for each in operand))
-        self._serve_webhooks()
-        for deployment in self.of_kind("Deployment"):
-            deployment["status"] = {"availableReplicas": 1}
+        self.configure({})
+        self.add(self.owner("SchedulingShard", "default", {}), operator())
         self.add(self.node("n1"), {"kind": "RuntimeClass", "metadata": {"name": "nvidia"}})
         for name in (names.SCHEDULER_NAME, names.BINDER_LEASE):
             self.add(self.lease(name))
+
+    def configure(self, spec: Document, *shards: SchedulingShard) -> None:
+        """Have a Config, and all that the operator makes for it and its shards."""
+        self.add(self.owner("Config", "kai-config", spec))
+        for state in states(spec, *shards):
+            self.add(*(each for operand in state.operands.values() for each in operand))
+        for each in self.of_kind("Deployment"):
+            each["status"] = {"availableReplicas": 1}
+        for each in self.of_kind("DaemonSet"):
+            each["status"] = {"desiredNumberScheduled": 1, "numberAvailable": 1}
+        self._serve_webhooks()
+
+    def owner(self, kind: str, name: str, spec: Document) -> Document:
+        """A Config or a shard with which the operator has no trouble."""
+        status = {"conditions": conditions(Progress(left_out=(), unconnected=""), generation=1)}
+        return {"kind": kind, "metadata": {"name": name}, "spec": spec, "status": status}
+
+    def add_shard(self, name: str, pool: str) -> None:
+        """A shard with its scheduler."""
+        spec = {"partitionLabelValue": pool}
+        self.add(self.owner("SchedulingShard", name, spec))
+        self.configure({}, shard(), shard(spec, name))
+
+    def pod(self, name: str, *, is_ready: bool) -> Document:
+        """A pod of the installation."""
+        ready = {"type": "Ready", "status": str(is_ready)}
+        return {"kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE}, "status": {"conditions": [ready]}}
 
     def _serve_webhooks(self) -> None:
         self.add(*admission_objects(registration(self.facts().settings)))

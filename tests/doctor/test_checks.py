@@ -118,12 +118,98 @@ def run_a_pool_without_shard(cluster: InstalledCluster) -> None:
 
 
 def two_shards(cluster: InstalledCluster) -> None:
-    for name in ("one", "two"):
-        cluster.add({"kind": "SchedulingShard", "metadata": {"name": name}, "spec": {}})
+    cluster.add({"kind": "SchedulingShard", "metadata": {"name": "second"}, "spec": {}})
 
 
 def empty_shard(cluster: InstalledCluster) -> None:
-    cluster.add({"kind": "SchedulingShard", "metadata": {"name": "far"}, "spec": {"partitionLabelValue": "far"}})
+    cluster.add_shard("far", "far")
+
+
+def lose_the_scheduler_of_a_shard(cluster: InstalledCluster) -> None:
+    cluster.add_shard("far", "far")
+    cluster.add(
+        cluster.node("n2", labels={KEY: "far"}), cluster.queue("far-queue", quota=1, limit=8, labels={KEY: "far"})
+    )
+    cluster.remove("Deployment", "kai-scheduler-far")
+
+
+def say(kind: str, name: str, type_: str, message: str) -> Break:
+    """The operator writes that a condition is False, and with it that the owner is not Ready."""
+
+    def change(cluster: InstalledCluster) -> None:
+        conditions = cluster.get(kind, name)["status"]["conditions"]
+        for each in conditions:
+            if each["type"] in (type_, "Ready"):
+                each |= {"status": "False", "message": message}
+
+    return change
+
+
+def offer_i915(cluster: InstalledCluster) -> None:
+    """A node of Intel's GPUs, whose resource does not end in /gpu."""
+    node = cluster.node("n1", labels={names.GPU_MEMORY_NODE_LABEL: "", names.GPU_COUNT_NODE_LABEL: ""})
+    for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
+        amounts["gpu.intel.com/i915"] = amounts.pop(names.NVIDIA_GPU)
+    cluster.add(node)
+
+
+def limit_i915(cluster: InstalledCluster) -> None:
+    offer_i915(cluster)
+    cluster.add(cluster.queue("default-parent-queue", limit=3))
+
+
+def promise_i915(cluster: InstalledCluster) -> None:
+    offer_i915(cluster)
+    cluster.add(cluster.queue("q", quota=9))
+
+
+def export_zones(**status: int) -> Break:
+    """The NUMA exporter is switched on, and so far."""
+
+    def change(cluster: InstalledCluster) -> None:
+        cluster.configure({"numaPlacementExporter": {"service": {"enabled": True}}})
+        cluster.get("DaemonSet", "numa-placement-exporter")["status"] |= status
+
+    return change
+
+
+def lose_the_exporter(cluster: InstalledCluster) -> None:
+    export_zones()(cluster)
+    cluster.remove("DaemonSet", "numa-placement-exporter")
+
+
+def run_another_exporter(cluster: InstalledCluster) -> None:
+    export_zones()(cluster)
+    spec = cluster.get("DaemonSet", "numa-placement-exporter")["spec"]["template"]["spec"]
+    spec["containers"][0]["image"] = "images.test/kai/pykai:v0"
+
+
+def lose_the_account_of_the_exporter(cluster: InstalledCluster) -> None:
+    export_zones()(cluster)
+    cluster.remove("ServiceAccount", "numa-placement-exporter")
+
+
+def reserve_with(image: str) -> Break:
+    def change(cluster: InstalledCluster) -> None:
+        args = cluster.get("Deployment", "binder")["spec"]["template"]["spec"]["containers"][0]["args"]
+        flag = "--resource-reservation-pod-image="
+        args[:] = [flag + image if each.startswith(flag) else each for each in args]
+
+    return change
+
+
+def block_an_init_container(cluster: InstalledCluster) -> None:
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+    status = {"initContainerStatuses": [{"name": "wait", "image": "nowhere/wait:v9", "state": waiting}]}
+    cluster.add({"kind": "Pod", "metadata": {"name": "binder-x", "namespace": NAMESPACE}, "status": status})
+
+
+def lead_behind(cluster: InstalledCluster) -> None:
+    cluster.add(cluster.lease(names.BINDER_LEASE, renewed_s_ago=18), cluster.pod("pod-a", is_ready=True))
+
+
+def lose_the_leader(cluster: InstalledCluster) -> None:
+    cluster.add(cluster.lease(names.BINDER_LEASE, renewed_s_ago=18), cluster.pod("pod-a", is_ready=False))
 
 
 def set_clocks_apart(seconds: float) -> Break:
@@ -179,8 +265,17 @@ BROKEN: list[tuple[str, Severity, str, Break]] = [
         lambda c: c.get("Secret", "kai-admission-webhook-tls-secret").pop("data"),
     ),
     ("service-missing", ERROR, "1 missing", lambda c: c.remove("Deployment", "binder")),
+    ("service-missing", ERROR, "1 missing", lambda c: c.remove("Deployment", "kai-operator")),
+    ("service-missing", ERROR, "1 missing", lose_the_exporter),
     ("pods-unavailable", ERROR, "0 of 1", stop_pods),
+    ("pods-unavailable", WARNING, "2 of 3", export_zones(desiredNumberScheduled=3, numberAvailable=2)),
     ("versions-differ", WARNING, "2 versions", change_an_image),
+    ("versions-differ", WARNING, "2 versions", run_another_exporter),
+    ("account-missing", ERROR, "", lose_the_account_of_the_exporter),
+    ("reservation-image", WARNING, "pykai:latest", reserve_with("pykai:latest")),
+    ("reservation-image", WARNING, "images.test/kai/pykai:v0", reserve_with("images.test/kai/pykai:v0")),
+    ("reservation-image", INFO, "images.test/kai/amd:v1", reserve_with("images.test/kai/amd:v1")),
+    ("pod-stuck", ERROR, "nowhere/wait:v9", block_an_init_container),
     ("pod-stuck", ERROR, "nowhere/reserve:v9", block_a_reservation),
     (
         "leftover-component",
@@ -206,18 +301,29 @@ BROKEN: list[tuple[str, Severity, str, Break]] = [
         "renewed 95 s ago, valid 15 s",
         lambda c: c.add(c.lease(names.BINDER_LEASE, renewed_s_ago=95)),
     ),
+    ("lease-expired", WARNING, "renewed 18 s ago, valid 15 s", lose_the_leader),
+    ("lease-behind", WARNING, "renewed 18 s ago, valid 15 s", lead_behind),
     ("lease-ahead", WARNING, "20 s ahead", lambda c: c.add(c.lease(names.BINDER_LEASE, renewed_s_ago=-20))),
     ("gpu-memory-label", WARNING, "1 node", lambda c: c.add(c.node("n2", labels={names.GPU_MEMORY_NODE_LABEL: ""}))),
     ("gpu-count-label", WARNING, "1 node", lambda c: c.add(c.node("n2", labels={names.GPU_COUNT_NODE_LABEL: "4"}))),
     ("gpus-not-offered", WARNING, "1 node", lambda c: c.add(c.node("n2", 0, labels={names.GPU_COUNT_NODE_LABEL: "4"}))),
     ("pool-without-shard", ERROR, "1 node", run_a_pool_without_shard),
     ("pool-of-two-shards", ERROR, "2 shards", two_shards),
+    ("shard-without-scheduler", ERROR, "", lose_the_scheduler_of_a_shard),
+    ("shard-without-scheduler", ERROR, "", lambda c: c.remove("Deployment", "kai-scheduler-default")),
+    ("condition-false", ERROR, "Deployed", say("Config", "kai-config", "Deployed", "Binder: not deployed")),
+    ("condition-false", ERROR, "Available", say("SchedulingShard", "default", "Available", "it is not available")),
+    ("condition-false", WARNING, "ArgsValid", say("SchedulingShard", "default", "ArgsValid", "spec.args.x")),
+    ("condition-false", WARNING, "PrometheusConnected", say("Config", "kai-config", "PrometheusConnected", "no")),
+    ("condition-false", WARNING, "Ready", say("Config", "kai-config", "Ready", "System not ready")),
     ("shard-without-nodes", WARNING, "", empty_shard),
     ("runtime-class-missing", INFO, "", lambda c: c.remove("RuntimeClass", "nvidia")),
     ("queue-parent-missing", ERROR, "", lambda c: c.add(c.queue("q", "nowhere", quota=1))),
     ("queue-cycle", ERROR, "2 queues", lambda c: c.add(c.queue("a", "b", quota=1), c.queue("b", "a", quota=1))),
     ("queue-closed", WARNING, "1 queue", lambda c: c.add({"kind": "Queue", "metadata": {"name": "q"}, "spec": {}})),
     ("quota-over-capacity", WARNING, "9 promised, 8 there", lambda c: c.add(c.queue("q", quota=9))),
+    ("quota-over-capacity", WARNING, "9 promised, 8 there", promise_i915),
+    ("gpus-without-queue", WARNING, "3 of 8 usable", limit_i915),
     ("gpus-without-queue", WARNING, "3 of 8 usable", lambda c: c.add(c.queue("default-parent-queue", limit=3))),
     ("group-queue-missing", ERROR, "1 PodGroup", group("nowhere")),
     ("queue-access", WARNING, "1 PodGroup", group("default-queue", names.REASON_QUEUE_ACCESS_DENIED)),
@@ -300,6 +406,49 @@ def test_accounts_of_kai_scheduler_are_not_judged_by_our_rights() -> None:
     container = cluster.get("Deployment", "binder")["spec"]["template"]["spec"]["containers"][0]
     container |= {"image": UPSTREAM.format("binder"), "command": []}
     assert set(cluster.codes()) == {"leftover-component", "service-missing"}
+
+
+def test_a_node_pool_counts_gpus_of_every_vendor() -> None:
+    cluster = InstalledCluster()
+    offer_i915(cluster)
+    assert cluster.codes() == {}
+    cluster.get("Node", "n1")["metadata"]["labels"][KEY] = "intel"
+    assert "pods get none of their 8 GPUs" in cluster.codes()["pool-without-shard"].what
+
+
+def test_a_condition_says_why() -> None:
+    cluster = InstalledCluster()
+    say("Config", "kai-config", "Available", "Binder: Deployment [binder] is not available")(cluster)
+    (found,) = (each for each in cluster.findings() if each.code == "condition-false")
+    assert found.where == "Config kai-config"
+    assert found.what == "Available is False: Binder: Deployment [binder] is not available."
+
+
+def test_an_operator_is_not_missed_without_a_config() -> None:
+    cluster = InstalledCluster()
+    cluster.remove("Config", "kai-config")
+    cluster.remove("Deployment", "kai-operator")
+    assert cluster.codes() == {}
+
+
+def test_without_shards_one_scheduler_is_missed() -> None:
+    cluster = InstalledCluster()
+    cluster.remove("SchedulingShard", "default")
+    cluster.remove("Deployment", "kai-scheduler-default")
+    assert cluster.codes()["service-missing"].what == "Not deployed: scheduler."
+
+
+def test_a_scheduler_that_the_config_switches_off_is_not_missed() -> None:
+    cluster = InstalledCluster()
+    cluster.get("Config", "kai-config")["spec"] = {"scheduler": {"service": {"enabled": False}}}
+    cluster.remove("Deployment", "kai-scheduler-default")
+    assert cluster.codes() == {}
+
+
+def test_an_exporter_for_which_no_node_has_the_label_is_complete() -> None:
+    cluster = InstalledCluster()
+    export_zones(desiredNumberScheduled=0, numberAvailable=0)(cluster)
+    assert cluster.codes() == {}
 
 
 def test_a_shadow_beside_kai_is_neither_a_leftover_nor_a_second_scheduler() -> None:

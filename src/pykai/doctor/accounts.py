@@ -48,13 +48,13 @@ def _covers(rule: Rule, group: str, resource: str, verb: str, name: str) -> bool
 
 
 def missing_accounts(facts: Facts) -> Iterator[Finding]:
-    """A Deployment whose ServiceAccount is missing starts no pods."""
+    """A Deployment or DaemonSet whose ServiceAccount is missing starts no pods."""
     there = {(each.metadata.namespace, each.metadata.name) for each in facts.all(ACCOUNTS)}
-    for each in facts.deployments:
-        account = each.spec.template.spec.service_account_name
+    for each in facts.workloads:
+        account = each.pod.service_account_name
         if each.metadata.namespace == facts.namespace and account and (facts.namespace, account) not in there:
             where = f"ServiceAccount {facts.namespace}/{account}"
-            what = f"The account of Deployment {each.metadata.name} does not exist, so it starts no pods."
+            what = f"The account of {each.kind} {each.metadata.name} does not exist, so it starts no pods."
             yield Finding(Severity.ERROR, "account-missing", where, what, _INSTALL)
 
 

@@ -1,6 +1,6 @@
-"""Deployments and their pods: what should run and does not, versions, components of KAI Scheduler, leases.
+"""Deployments, DaemonSets and their pods: what should run and does not, images, components of KAI Scheduler.
 
-A Deployment is ours if it runs `kai run NAME`; one of KAI Scheduler has an image from its repository, or the label of
+A workload is ours if it runs `kai run NAME`; one of KAI Scheduler has an image from its repository, or the label of
 its operator.
 """
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from pykai.api import names
-from pykai.api.timestamp import TimestampError, parse_timestamp
-from pykai.doctor.documents import ContainerImage, Deployment
-from pykai.doctor.facts import LEASES, PODS, Facts
+from pykai.doctor.documents import ContainerImage
+from pykai.doctor.facts import PODS, SHARDS, Facts, Workload
 from pykai.doctor.findings import Finding, Severity, counted, listed
+from pykai.operator.desired import numaexporter
 from pykai.operator.desired.components import COMPONENTS
 from pykai.operator.desired.objects import MANAGED_BY_LABEL, OPERATOR
-from pykai.services.table import SERVICES, installed_services
+from pykai.services.table import SERVICES
 
 #: reasons for which a container waits and will not start by itself
 _STUCK: Final = frozenset(
@@ -33,16 +33,14 @@ _STUCK: Final = frozenset(
     }
 )
 _KAI_PATH: Final = "/kai-scheduler/"
-_NANOSECONDS: Final = 1_000_000_000
-#: how far a clock may be ahead before leases suffer
-_AHEAD_S: Final = 5.0
+_RESERVATION_IMAGE: Final = "resource-reservation-pod-image"
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A Deployment of ours, or of KAI Scheduler."""
+    """A Deployment or DaemonSet of ours, or of KAI Scheduler."""
 
-    deployment: Deployment
+    workload: Workload
     container: ContainerImage
     #: `kai run NAME`; empty: KAI Scheduler's
     service: str
@@ -50,12 +48,12 @@ class Component:
     @property
     def where(self) -> str:
         """How findings name it."""
-        return f"Deployment {self.deployment.metadata.namespace}/{self.deployment.metadata.name}"
+        return self.workload.where
 
     @property
     def account(self) -> str:
         """Its ServiceAccount."""
-        return self.deployment.spec.template.spec.service_account_name
+        return self.workload.pod.service_account_name
 
     @property
     def tag(self) -> str:
@@ -85,8 +83,8 @@ class Component:
 def components(facts: Facts) -> list[Component]:
     """Ours and KAI Scheduler's, in all namespaces."""
     found = []
-    for each in facts.deployments:
-        for container in each.spec.template.spec.containers:
+    for each in facts.workloads:
+        for container in each.pod.containers:
             line = [*container.command, *container.args]
             ours = next((line[at + 1] for at, word in enumerate(line[:-1]) if word == "run" and _is_kai(line, at)), "")
             is_theirs = _KAI_PATH in f"/{container.image}" or each.metadata.labels.get(MANAGED_BY_LABEL) == OPERATOR
@@ -100,7 +98,7 @@ def _is_kai(line: list[str], at: int) -> bool:
 
 
 def deployed(facts: Facts) -> Iterator[Finding]:
-    """Services that are not deployed although others are, and Deployments without a pod that works."""
+    """Services that are not deployed although others are, and those of which pods are missing."""
     ours = [each for each in components(facts) if each.service]
     running = {each.service for each in ours}
     if not ours:
@@ -116,19 +114,23 @@ def deployed(facts: Facts) -> Iterator[Finding]:
                 Severity.ERROR, "service-missing", f"namespace {facts.namespace}", what, fix, f"{len(missing)} missing"
             )
     for each in ours:
-        wanted, there = each.deployment.spec.replicas, each.deployment.status.available_replicas
+        wanted, there = each.workload.wanted, each.workload.available
         if there < wanted:
             severity = Severity.WARNING if there else Severity.ERROR
             what = "Not all of its pods are available." if there else "None of its pods is available."
-            fix = each.where.replace("Deployment ", "kubectl describe deployment -n ", 1).replace("/", " ", 1)
+            place = each.workload.metadata
+            fix = f"kubectl describe {each.workload.kind.lower()} -n {place.namespace} {place.name}"
             yield Finding(severity, "pods-unavailable", each.where, what, fix, f"{there} of {wanted}")
 
 
 def _wanted(facts: Facts) -> set[str]:
     """The services without which an installation does not work, and which the Config does not switch off."""
-    settings = facts.settings
+    settings, shards = facts.settings, facts.all(SHARDS)
     wanted = {each.service for each in COMPONENTS if settings.is_enabled(each.spec(settings))}
-    wanted |= {"scheduler"} if settings.is_enabled(settings.scheduler) else set()
+    # Only an operator carries out a Config, and makes the scheduler of each shard (`owners.unscheduled`).
+    wanted |= {"operator"} if facts.config is not None else set()
+    wanted |= {"scheduler"} if settings.is_enabled(settings.scheduler) and not shards else set()
+    wanted |= {"numa-exporter"} if numaexporter.is_wanted(settings, shards) else set()
     # Only clusters with an autoscaler need it.
     return wanted - {"nodescale"}
 
@@ -138,7 +140,7 @@ def versions(facts: Facts) -> Iterator[Finding]:
     by_tag: dict[str, list[str]] = {}
     for each in components(facts):
         if each.service in SERVICES or each.service in ("all", "operator"):
-            by_tag.setdefault(each.tag, []).append(each.deployment.metadata.name)
+            by_tag.setdefault(each.tag, []).append(each.workload.metadata.name)
     if len(by_tag) > 1:
         what = "Services of different versions run: "
         what += "; ".join(f"{tag}: {listed(found)}" for tag, found in sorted(by_tag.items())) + "."
@@ -151,6 +153,28 @@ def versions(facts: Facts) -> Iterator[Finding]:
             fix,
             counted(len(by_tag), "version"),
         )
+
+
+def reservation_image(facts: Facts) -> Iterator[Finding]:
+    """The image of pods that reserve GPUs, which is pulled only once a pod shares one, next to those that run."""
+    found = [each for each in components(facts) if each.service]
+    images = {each.container.image for each in found}
+    for each in found:
+        reserving = each.flag(_RESERVATION_IMAGE)
+        if not reserving or reserving in images:
+            continue
+        is_same_program = _program(reserving) in map(_program, images)
+        what = f"Pods that reserve shared GPUs get the image {reserving}, which no component runs; these do: "
+        what += f"{listed(images)}. If nodes cannot pull it, or it is of another version, pods that share GPUs wait."
+        fix = "Is it meant? Else set binder.resourceReservation.image in the Config kai-config."
+        # An image of another name was made for this, with the library of a vendor, say.
+        severity = Severity.WARNING if is_same_program else Severity.INFO
+        yield Finding(severity, "reservation-image", each.where, what, fix, reserving)
+
+
+def _program(image: str) -> str:
+    """The name of an image, without registry and version."""
+    return image.rpartition("/")[2].partition("@")[0].partition(":")[0]
 
 
 def leftovers(facts: Facts) -> Iterator[Finding]:
@@ -187,7 +211,7 @@ def doubled_schedulers(facts: Facts) -> Iterator[Finding]:
 def stuck_pods(facts: Facts) -> Iterator[Finding]:
     """Pods of services, and those that reserve GPUs, whose containers cannot start."""
     for pod in facts.all(PODS):
-        for each in pod.status.container_statuses:
+        for each in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             waiting = each.state.waiting
             if waiting is None or waiting.reason not in _STUCK:
                 continue
@@ -199,35 +223,3 @@ def stuck_pods(facts: Facts) -> Iterator[Finding]:
             if not reserves and "Image" in waiting.reason:
                 fix = "Set the image and the pull secrets in the Config kai-config."
             yield Finding(Severity.ERROR, "pod-stuck", where, what, fix, each.image)
-
-
-def leases(facts: Facts) -> Iterator[Finding]:
-    """Leases that nothing renews, and leaders whose clock is ahead."""
-    now_s = facts.cluster_time.timestamp()
-    ours = {names.BINDER_LEASE, *(each.lease for each in installed_services() if each.lease)}
-    prefix = facts.settings.scheduler_name
-    for lease in facts.all(LEASES):
-        name, spec = lease.metadata.name, lease.spec
-        if lease.metadata.namespace != facts.namespace or not (name in ours or name.startswith(prefix)):
-            continue
-        renewed_s = _seconds(spec.renew_time)
-        if not spec.holder_identity or renewed_s is None:
-            continue
-        where = f"Lease {lease.metadata.namespace}/{name}"
-        age_s = now_s - renewed_s
-        if age_s > spec.lease_duration_seconds:
-            what = f"{spec.holder_identity} leads no more, and nothing has taken over."
-            fix = "Start the service. If it runs without --leader-elect, delete the lease."
-            figure = f"renewed {age_s:.0f} s ago, valid {spec.lease_duration_seconds} s"
-            yield Finding(Severity.WARNING, "lease-expired", where, what, fix, figure)
-        elif -age_s > _AHEAD_S:
-            what = f"The clock of {spec.holder_identity} is ahead of the API server's."
-            fix = "Let NTP or chrony set the clock of its node."
-            yield Finding(Severity.WARNING, "lease-ahead", where, what, fix, f"{-age_s:.0f} s ahead")
-
-
-def _seconds(text: str | None) -> float | None:
-    try:
-        return None if text is None else parse_timestamp(text) / _NANOSECONDS
-    except TimestampError:
-        return None

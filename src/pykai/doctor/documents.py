@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import field
 
+from pykai.api.core import Condition
 from pykai.api.meta import Int64, ObjectMeta, Wire
 
 
@@ -45,6 +46,23 @@ class Deployment(Wire):
     status: DeploymentStatus = field(default_factory=DeploymentStatus)
 
 
+class DaemonSetSpec(Wire):
+    template: PodTemplate = field(default_factory=PodTemplate)
+
+
+class DaemonSetStatus(Wire):
+    desired_number_scheduled: Int64 = 0
+    number_available: Int64 = 0
+
+
+class DaemonSet(Wire):
+    """A DaemonSet."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: DaemonSetSpec = field(default_factory=DaemonSetSpec)
+    status: DaemonSetStatus = field(default_factory=DaemonSetStatus)
+
+
 class WaitingState(Wire):
     reason: str = ""
     message: str = ""
@@ -61,11 +79,13 @@ class ContainerStatus(Wire):
 
 
 class StartingPodStatus(Wire):
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 class StartingPod(Wire):
-    """A pod, and why its containers wait."""
+    """A pod, whether it is ready, and why its containers wait."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     status: StartingPodStatus = field(default_factory=StartingPodStatus)

@@ -13,11 +13,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from pykai.api.core import Namespace, Node
 from pykai.api.installation import Config, SchedulingShard
+from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import PodGroup, Queue
 from pykai.doctor import documents
 from pykai.kube import resources
 from pykai.kube.resources import Resource
 from pykai.operator.desired.settings import Settings
+from pykai.operator.desired.state import is_ours
 from pykai.webhooks.table import TLS_SECRET
 
 T = TypeVar("T")
@@ -57,6 +59,9 @@ NAMESPACES: Final = Source(resources.NAMESPACES, Namespace)
 QUEUES: Final = Source(resources.QUEUES, Queue)
 POD_GROUPS: Final = Source(resources.POD_GROUPS, PodGroup)
 DEPLOYMENTS: Final = Source(resources.DEPLOYMENTS, documents.Deployment)
+DAEMON_SETS: Final = Source(resources.DAEMON_SETS, documents.DaemonSet)
+#: what `Facts.workloads` needs
+WORKLOADS: Final[tuple[Source[Any], ...]] = (DEPLOYMENTS, DAEMON_SETS)
 PODS: Final = Source(resources.PODS, documents.StartingPod, is_ours=True)
 LEASES: Final = Source(resources.LEASES, documents.Lease, is_ours=True)
 ACCOUNTS: Final = Source(resources.SERVICE_ACCOUNTS, documents.Named, is_ours=True)
@@ -70,6 +75,23 @@ ROLES: Final = Source(_ROLES, documents.Role)
 CLUSTER_ROLES: Final = Source(_CLUSTER_ROLES, documents.Role)
 ROLE_BINDINGS: Final = Source(_ROLE_BINDINGS, documents.RoleBinding)
 CLUSTER_ROLE_BINDINGS: Final = Source(_CLUSTER_ROLE_BINDINGS, documents.RoleBinding)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A Deployment or a DaemonSet: what its pods run, and how many of them there are."""
+
+    kind: str
+    metadata: ObjectMeta
+    pod: documents.TemplateSpec
+    #: pods
+    wanted: int
+    available: int
+
+    @property
+    def where(self) -> str:
+        """How findings name it."""
+        return f"{self.kind} {self.metadata.namespace}/{self.metadata.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +132,37 @@ class Facts:
         return self.now + (self.server_ahead or timedelta())
 
     @property
-    def settings(self) -> Settings:
-        """The Config with its defaults; all defaults where there is none."""
-        configs = {each.metadata.name: each for each in self.all(CONFIGS)}
-        return Settings(configs.get("kai-config", Config()).spec)
+    def config(self) -> Config | None:
+        """The Config that counts."""
+        return next((each for each in self.all(CONFIGS) if is_ours(each)), None)
 
     @property
-    def deployments(self) -> tuple[documents.Deployment, ...]:
-        """The Deployments that shall run."""
-        return tuple(each for each in self.all(DEPLOYMENTS) if each.spec.replicas)
+    def settings(self) -> Settings:
+        """The Config with its defaults; all defaults where there is none."""
+        return Settings((self.config or Config()).spec)
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """The Deployments and DaemonSets that shall run."""
+        deployments = (
+            Workload(
+                DEPLOYMENTS.resource.kind,
+                each.metadata,
+                each.spec.template.spec,
+                each.spec.replicas,
+                each.status.available_replicas,
+            )
+            for each in self.all(DEPLOYMENTS)
+            if each.spec.replicas
+        )
+        daemon_sets = (
+            Workload(
+                DAEMON_SETS.resource.kind,
+                each.metadata,
+                each.spec.template.spec,
+                each.status.desired_number_scheduled,
+                each.status.number_available,
+            )
+            for each in self.all(DAEMON_SETS)
+        )
+        return (*deployments, *daemon_sets)

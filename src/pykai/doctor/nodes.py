@@ -7,6 +7,7 @@ from typing import Final
 
 from pykai.api import names
 from pykai.api.core import Node
+from pykai.api.gpuvendors import is_gpu
 from pykai.api.quantity import QuantityError, nano_value
 from pykai.doctor.components import components
 from pykai.doctor.facts import NODES, RUNTIME_CLASSES, SHARDS, Facts
@@ -19,11 +20,7 @@ _UNITS: Final = 1_000_000_000
 
 def gpus_of(node: Node) -> int:
     """Whole GPUs that a node offers, of any vendor."""
-    return sum(
-        _whole(amount)
-        for name, amount in node.status.allocatable.items()
-        if name.endswith(names.GPU_SUFFIX) and "/" in name
-    )
+    return sum(_whole(amount) for name, amount in node.status.allocatable.items() if is_gpu(name))
 
 
 def _whole(amount: object) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykai.doctor import accounts, clocks, components, definitions, facts, nodes, queues, registrations
+from pykai.doctor import accounts, clocks, components, definitions, facts, leases, nodes, owners, queues, registrations
 from pykai.doctor.facts import Facts, Source
 from pykai.doctor.findings import Finding, Severity
 
@@ -28,9 +28,9 @@ CHECKS: Final = (
     Check("definitions", "kinds, versions and fields", definitions.definitions, (facts.DEFINITIONS,)),
     Check(
         "accounts",
-        "the account of each Deployment",
+        "the account of each Deployment and DaemonSet",
         accounts.missing_accounts,
-        (facts.DEPLOYMENTS, facts.ACCOUNTS),
+        (*facts.WORKLOADS, facts.ACCOUNTS),
     ),
     Check(
         "rights",
@@ -38,7 +38,7 @@ CHECKS: Final = (
         accounts.missing_rights,
         (
             facts.ACCOUNTS,
-            facts.DEPLOYMENTS,
+            *facts.WORKLOADS,
             facts.ROLES,
             facts.CLUSTER_ROLES,
             facts.ROLE_BINDINGS,
@@ -59,12 +59,15 @@ CHECKS: Final = (
         (*_WEBHOOKS, facts.CERTIFICATE),
     ),
     Check("certificate", "end and names of the certificate", registrations.certificate, (facts.CERTIFICATE,)),
-    Check("deployments", "services that do not run", components.deployed, (facts.DEPLOYMENTS,)),
+    Check("deployments", "services that do not run", components.deployed, (*facts.WORKLOADS, facts.SHARDS)),
+    Check("shards", "the scheduler of each shard", owners.unscheduled, (facts.DEPLOYMENTS, facts.SHARDS)),
+    Check("conditions", "what the operator says of Config and shards", owners.conditions, (facts.SHARDS,)),
     Check("pods", "pods of services and reservations that cannot start", components.stuck_pods, (facts.PODS,)),
-    Check("versions", "versions of the services", components.versions, (facts.DEPLOYMENTS,)),
-    Check("leftovers", "components of KAI Scheduler", components.leftovers, (facts.DEPLOYMENTS,)),
+    Check("versions", "versions of the services", components.versions, facts.WORKLOADS),
+    Check("reservation image", "the image of reservations", components.reservation_image, (facts.DEPLOYMENTS,)),
+    Check("leftovers", "components of KAI Scheduler", components.leftovers, facts.WORKLOADS),
     Check("schedulers", "two schedulers of one node pool", components.doubled_schedulers, (facts.DEPLOYMENTS,)),
-    Check("leases", "leases that nothing renews", components.leases, (facts.LEASES,)),
+    Check("leases", "leases that nothing renews, and clocks", leases.leases, (facts.LEASES, facts.PODS)),
     Check("GPU labels", "labels of GPU nodes", nodes.gpu_labels, (facts.NODES,)),
     Check("node pools", "pools and shards", nodes.pools, (facts.NODES, facts.SHARDS, facts.DEPLOYMENTS)),
     Check("runtime class", "the class of shared GPUs", nodes.runtime_class, (facts.RUNTIME_CLASSES,)),
