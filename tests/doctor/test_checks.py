@@ -416,6 +416,14 @@ def test_a_node_pool_counts_gpus_of_every_vendor() -> None:
     assert "pods get none of their 8 GPUs" in cluster.codes()["pool-without-shard"].what
 
 
+def test_gpus_that_a_driver_offers_for_claims_are_offered() -> None:
+    cluster = InstalledCluster()
+    cluster.add(cluster.node("n2", 0, labels={names.GPU_COUNT_NODE_LABEL: "4"}))
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "n2"}
+    cluster.add({"kind": "ResourceSlice", "metadata": {"name": "n2-gpus"}, "spec": spec})
+    assert cluster.codes() == {}
+
+
 def test_a_condition_says_why() -> None:
     cluster = InstalledCluster()
     say("Config", "kai-config", "Available", "Binder: Deployment [binder] is not available")(cluster)

@@ -169,6 +169,18 @@ class EndpointSlice(Wire):
     endpoints: tuple[Endpoint, ...] = ()
 
 
+class DeviceSliceSpec(Wire):
+    driver: str = ""
+    node_name: str = ""
+
+
+class DeviceSlice(Wire):
+    """A ResourceSlice: a driver offers devices of a node for claims."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: DeviceSliceSpec = field(default_factory=DeviceSliceSpec)
+
+
 class ServiceSpec(Wire):
     type: str = "ClusterIP"
 

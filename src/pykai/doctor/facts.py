@@ -55,6 +55,7 @@ DEFINITIONS: Final[Source[dict[str, Any]]] = Source(resources.CUSTOM_RESOURCE_DE
 CONFIGS: Final = Source(resources.CONFIGS, Config)
 SHARDS: Final = Source(resources.SCHEDULING_SHARDS, SchedulingShard)
 NODES: Final = Source(resources.NODES, Node)
+DEVICE_SLICES: Final = Source(resources.RESOURCE_SLICES, documents.DeviceSlice)
 NAMESPACES: Final = Source(resources.NAMESPACES, Namespace)
 QUEUES: Final = Source(resources.QUEUES, Queue)
 POD_GROUPS: Final = Source(resources.POD_GROUPS, PodGroup)

@@ -10,7 +10,7 @@ from pykai.api.core import Node
 from pykai.api.gpuvendors import is_gpu
 from pykai.api.quantity import QuantityError, nano_value
 from pykai.doctor.components import components
-from pykai.doctor.facts import NODES, RUNTIME_CLASSES, SHARDS, Facts
+from pykai.doctor.facts import DEVICE_SLICES, NODES, RUNTIME_CLASSES, SHARDS, Facts
 from pykai.doctor.findings import Finding, Severity, counted, listed
 from pykai.operator.desired.settings import default
 
@@ -33,6 +33,7 @@ def _whole(amount: object) -> int:
 def gpu_labels(facts: Facts) -> Iterator[Finding]:
     """GPU nodes whose labels are missing, or say something else than the node offers."""
     no_memory, other_count, not_offered = [], [], []
+    claimed = _nodes_with_claimed_gpus(facts)
     for node in facts.all(NODES):
         labels, name = node.metadata.labels, node.metadata.name
         offered = _whole(node.status.allocatable.get(names.NVIDIA_GPU, "0"))
@@ -40,7 +41,7 @@ def gpu_labels(facts: Facts) -> Iterator[Finding]:
         if offered and names.GPU_MEMORY_NODE_LABEL not in labels:
             no_memory.append(name)
         if said.isdecimal() and int(said) and not offered:
-            not_offered.append(name)
+            not_offered += [name] if name not in claimed else []
         elif said.isdecimal() and int(said) != _whole(node.status.capacity.get(names.NVIDIA_GPU, said)):
             other_count.append(name)
     for code, found, what, fix in (
@@ -60,12 +61,18 @@ def gpu_labels(facts: Facts) -> Iterator[Finding]:
         (
             "gpus-not-offered",
             not_offered,
-            f"Nodes with GPUs by their label offer no {names.NVIDIA_GPU}: no pod gets them.",
-            "Is the device plugin running on them? With DRA alone this is as it should be.",
+            f"Nodes with GPUs by their label offer no {names.NVIDIA_GPU}, and no GPUs for claims: no pod gets them.",
+            "Is the device plugin, or the driver for claims, running on them?",
         ),
     ):
         if found:
             yield Finding(Severity.WARNING, code, f"Node {listed(found)}", what, fix, counted(len(found), "node"))
+
+
+def _nodes_with_claimed_gpus(facts: Facts) -> set[str]:
+    """Nodes whose GPUs a driver publishes for claims (DRA); NVIDIA's has the name of its device class."""
+    slices = (each.spec for each in facts.all(DEVICE_SLICES))
+    return {each.node_name for each in slices if each.driver == names.GPU_DEVICE_CLASS}
 
 
 def pools(facts: Facts) -> Iterator[Finding]:

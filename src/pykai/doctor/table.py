@@ -68,7 +68,7 @@ CHECKS: Final = (
     Check("leftovers", "components of KAI Scheduler", components.leftovers, facts.WORKLOADS),
     Check("schedulers", "two schedulers of one node pool", components.doubled_schedulers, (facts.DEPLOYMENTS,)),
     Check("leases", "leases that nothing renews, and clocks", leases.leases, (facts.LEASES, facts.PODS)),
-    Check("GPU labels", "labels of GPU nodes", nodes.gpu_labels, (facts.NODES,)),
+    Check("GPU labels", "labels of GPU nodes", nodes.gpu_labels, (facts.NODES, facts.DEVICE_SLICES)),
     Check("node pools", "pools and shards", nodes.pools, (facts.NODES, facts.SHARDS, facts.DEPLOYMENTS)),
     Check("runtime class", "the class of shared GPUs", nodes.runtime_class, (facts.RUNTIME_CLASSES,)),
     Check("queue tree", "parents and cycles", queues.tree, (facts.QUEUES,)),
