@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from click.testing import CliRunner, Result
 
 from pykai.cli.shadow import report, shadow
-from pykai.scheduler.shadowreport import BIND, EVICT, Difference, Outcome, ShadowReport
+from pykai.scheduler.shadowreport import BIND, EVICT, MOST_DIFFERENCES, Difference, Outcome, ShadowReport
 
 
 def document() -> dict[str, object]:
@@ -74,6 +74,19 @@ def test_fewer_differences() -> None:
     with serving(200, document()) as url:
         assert "The last 1 of 3" in run("--url", url, "--last", "1").output
         assert "differences" not in run("--url", url, "--last", "0").output
+
+
+def test_differences_that_are_gone_are_counted_with_the_reason() -> None:
+    found = ShadowReport("2026-11-18T00:00:00Z")
+    for number in range(MOST_DIFFERENCES + 34):
+        found.add(Difference("2026-11-18T12:00:00Z", BIND, Outcome.OTHER_NODE, f"ns/{number}", "team", "a", "b"))
+    with serving(200, found.as_document()) as url:
+        lines = run("--url", url).output.splitlines()
+    assert "The last 20 of 1000 differences that are kept:" in lines
+    assert " ".join(lines[-2:]) == (
+        "34 older differences were dropped: a shadow keeps the newest 1000, so that it does not grow; all are in the"
+        " counts above."
+    )
 
 
 def test_no_shadow_there() -> None:

@@ -66,13 +66,14 @@ def test_what_both_have_decided_is_compared_and_the_rest_counted_apart() -> None
         report.add(found(outcome))
     report.add(found(Outcome.NOT_TAKEN))
     report.add(found(Outcome.WOULD_KEEP, EVICT))
+    report.add(found(Outcome.NO_EVICTION, EVICT))
     document = report.as_document()
     assert document["binds"] == {
         "compared": 4,
         "agreed": 3,
         "outcomes": {"agreed": 2, "node of equal score": 1, "not taken": 1, "other node": 1, "undecided": 1},
     }
-    assert document["evictions"] == {"compared": 1, "agreed": 0, "outcomes": {"we would keep it": 1}}
+    assert document["evictions"] == {"compared": 1, "agreed": 0, "outcomes": {"no eviction": 1, "we would keep it": 1}}
     assert [each["outcome"] for each in document["differences"]] == [
         "node of equal score",
         "other node",
@@ -88,6 +89,8 @@ def test_only_the_newest_differences_are_kept() -> None:
     assert report.compared(BIND) == MOST_DIFFERENCES + 5
     assert len(report.differences) == MOST_DIFFERENCES
     assert report.differences[0].pod == "ns/5"
+    document = report.as_document()
+    assert (document["dropped"], document["keptAtMost"]) == (5, MOST_DIFFERENCES)
 
 
 def pod(group: str = "", node: str = "", phase: str = "Pending", *, leaves: bool = False) -> Pod:

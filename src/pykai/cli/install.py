@@ -41,8 +41,9 @@ _SET = click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, 
 @_KUBECONFIG
 @click.option("--dry-run", is_flag=True, help="Print the objects as YAML and change nothing; needs no cluster.")
 @click.option("--include-crds", is_flag=True, help="With --dry-run: print the definitions, too.")
+@click.option("--shadow", is_flag=True, help="Install only schedulers that decide beside others and write nothing.")
 @click.option(
-    "--shadow", is_flag=True, help="Install only a scheduler that decides beside another one and writes nothing."
+    "--shard", "shards", multiple=True, help="With --shadow: the SchedulingShard beside which it decides; else all."
 )
 def install(
     files: tuple[Path, ...],
@@ -52,6 +53,7 @@ def install(
     dry_run: bool,
     include_crds: bool,
     shadow: bool,
+    shards: tuple[str, ...],
 ) -> None:
     """Install PyKAI with the values of the Helm chart, or bring an installation up to date.
 
@@ -59,8 +61,10 @@ def install(
     """
     from pykai.operator.installing import cluster
     from pykai.operator.installing.release import Release, release_objects
-    from pykai.operator.installing.shadow import SHADOW_NAMESPACE, shadow_objects
+    from pykai.operator.installing.shadow import SHADOW_NAMESPACE
 
+    if shards and not shadow:
+        raise click.UsageError("--shard: goes with --shadow")
     if include_crds and (shadow or not dry_run):
         raise click.UsageError("--include-crds: goes with --dry-run, and not with --shadow")
     release = Release(
@@ -68,12 +72,12 @@ def install(
         namespace or (SHADOW_NAMESPACE if shadow else names.DEFAULT_NAMESPACE),
         is_install=dry_run,
     )
-    scope = _checked(release)
-    objects = shadow_objects(scope) if shadow else release_objects(release)
+    _checked(release)
     if dry_run:
+        objects = _shadows(release, shards) if shadow else release_objects(release)
         _print(objects, include_crds=include_crds)
     elif shadow:
-        _run(kubeconfig, lambda client: cluster.install_shadow(client, release, objects))
+        _run(kubeconfig, lambda client: cluster.install_shadow(client, release, shards))
     else:
         _run(kubeconfig, lambda client: cluster.install(client, release))
 
@@ -149,15 +153,26 @@ def _given_values(files: tuple[Path, ...], assignments: tuple[str, ...]) -> dict
     return merged_values({}, *listed, keeps_nulls=True)
 
 
-def _checked(release: Release) -> Any:
-    """The values with their defaults, if the chart takes them."""
+def _shadows(release: Release, shards: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The objects of shadows beside what the chart installs: without a cluster no other shards are known."""
+    from pykai.operator.desired.refusals import Refused
+    from pykai.operator.installing.givenvalues import ValueProblem
+    from pykai.operator.installing.shadow import expected, shadow_objects
+
+    try:
+        return shadow_objects(release.scope(), expected(release).only(shards))
+    except (ValueProblem, Refused) as error:
+        raise click.ClickException(f"{error} (--dry-run does not look at the cluster)") from None
+
+
+def _checked(release: Release) -> None:
+    """Fail if the chart does not take the values."""
     from pykai.operator.chart.language import TemplateFailure
     from pykai.operator.installing.givenvalues import ValueProblem
     from pykai.operator.installing.release import release_objects
 
     try:
         release_objects(release)
-        return release.scope()
     except (ValueProblem, TemplateFailure) as error:
         raise click.ClickException(str(error)) from error
 

@@ -79,3 +79,9 @@ def report_lines(document: Mapping[str, Any], last: int) -> Iterator[str]:
         text = f"{each['at']} {each['kind']} {each['pod']} (queue {each['queue'] or '-'}): {each['outcome']}; {places}"
         text += f"; {each['why']}" if each["why"] else ""
         yield from textwrap.wrap(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+    if document.get("dropped"):
+        yield ""
+        kept = (
+            f"{document['dropped']} older differences were dropped: a shadow keeps the newest {document['keptAtMost']},"
+        )
+        yield from textwrap.wrap(f"{kept} so that it does not grow; all are in the counts above.", _WIDTH)

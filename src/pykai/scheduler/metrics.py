@@ -165,7 +165,8 @@ class SchedulerMetrics:
         )
         self._shadow_comparisons = make.counter(
             "shadow_comparisons",
-            "What became of it: agreed, differed, undecided (the other was faster), expired (not done in a minute)",
+            "What became of it: agreed, differed, undecided (the other was faster), no eviction (deleted otherwise), "
+            "expired (not done in a minute)",
             ["kind", "outcome"],
         )
 

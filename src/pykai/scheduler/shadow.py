@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pykai.api import names
 from pykai.api.core import Pod
@@ -64,11 +65,12 @@ ASSUMPTION_TIMEOUT_S = 60.0
 _METRIC_OUTCOMES = {
     Outcome.AGREED: "agreed",
     Outcome.UNDECIDED: "undecided",
+    Outcome.NO_EVICTION: "no eviction",
     Outcome.NOT_TAKEN: "expired",
 }
 _DIFFERED = "differed"
 #: cluster seconds between the deletion of a pod and the mark of the eviction on its group
-_SAME_EVICTION_S = 60.0
+MARK_TIMEOUT_S = 60.0
 _NANOSECONDS = 1_000_000_000
 _ENDED = frozenset({"Succeeded", "Failed"})
 
@@ -91,6 +93,19 @@ class _ShadowDecision:
     was_compared: bool = False
 
 
+class _Leaving(NamedTuple):
+    """A pod that is being deleted, and what the shadow thought of it."""
+
+    node: str
+    #: whether the shadow would evict it
+    is_ours: bool
+    #: whether it would evict others
+    has_other_victims: bool
+    #: whether a cycle has begun since the last change that could lead to a decision
+    has_decided: bool
+    since_s: float
+
+
 class Shadow:
     """The sink of a shadow's decisions.  Lives on the event loop."""
 
@@ -108,6 +123,7 @@ class Shadow:
         assumption_timeout_s: float = ASSUMPTION_TIMEOUT_S,
     ) -> None:
         self.assumption_timeout_s = assumption_timeout_s
+        self.mark_timeout_s = MARK_TIMEOUT_S
         self._intake = intake
         self._metrics = metrics
         self._shard = shard
@@ -121,8 +137,8 @@ class Shadow:
         self.report = ShadowReport(self._at())
         #: pod key -> nodes of equal score, of the plan that is about to be dispatched
         self._equal_nodes: Mapping[str, frozenset[str]] = {}
-        #: PodGroup -> its pods that are being deleted: key, whether we chose them, since when
-        self._leaving: dict[str, dict[str, tuple[bool, float]]] = {}
+        #: PodGroup -> its pods that are being deleted, until the group says whether they were evicted
+        self._leaving: dict[str, dict[str, _Leaving]] = {}
         #: cluster seconds of the last change that may lead to another decision, and of the begin of the last cycle
         self._changed_s = 0.0
         self._decided_s = -1.0
@@ -203,11 +219,7 @@ class Shadow:
     def _expire(self) -> None:
         """Stop assuming decisions that are not carried out."""
         late_s = self._now_s() - self.assumption_timeout_s
-        self._leaving = {
-            group: kept
-            for group, pods in self._leaving.items()
-            if (kept := {key: each for key, each in pods.items() if each[1] > self._now_s() - _SAME_EVICTION_S})
-        }
+        self._expire_deletions()
         for kind, choices in ((BIND, self._binds), (EVICT, self._victims)):
             for key, choice in choices.items():
                 if not choice.assumed or choice.since_s > late_s:
@@ -221,6 +233,15 @@ class Shadow:
                     choice.was_compared = True
                     log.debug("not carried out: %s %s, %s", kind, key, choice.node)
                     self._note(kind, Outcome.NOT_TAKEN, key, ours=choice.node)
+
+    def _expire_deletions(self) -> None:
+        """Pods whose group got no mark in time were not evicted (shadow:evictions)."""
+        late_s = self._now_s() - self.mark_timeout_s
+        for group, pods in list(self._leaving.items()):
+            for key in [key for key, each in pods.items() if each.since_s <= late_s]:
+                self._note(EVICT, Outcome.NO_EVICTION, key, theirs=pods.pop(key).node)
+            if not pods:
+                del self._leaving[group]
 
     def delete_dead_requests(self, keys: Iterable[str]) -> None:
         """Dead BindRequests belong to another scheduler, which deletes them."""
@@ -267,29 +288,25 @@ class Shadow:
         key, old, pod = change.key, change.old, change.new
         if changes_decisions(old, pod):
             self._changed_s = self._now_s()
-        if pod is None or (old is not None and old.metadata.uid != pod.metadata.uid):
-            self._on_pod_gone(key)
-            if pod is None:
+        is_replaced = pod is not None and old is not None and old.metadata.uid != pod.metadata.uid
+        if pod is None or is_replaced or pod.metadata.deletion_timestamp is not None:
+            self._on_pod_gone(key, old)
+            if not is_replaced:
                 return
-        if pod.metadata.deletion_timestamp is not None:
-            is_ours = self._on_pod_gone(key)
-            if not is_ours and pod.spec.node_name and old is not None and old.metadata.deletion_timestamp is None:
-                self._on_deletion(key, pod)
-        elif pod.spec.node_name and old is not None and not old.spec.node_name:
+        if pod is not None and pod.spec.node_name and old is not None and not old.spec.node_name:
             groups = frozenset(gpu_groups(pod.metadata.labels))
             self._on_bound_elsewhere(key, pod.metadata.uid, pod.spec.node_name, groups)
             self._binds.pop(key, None)
 
-    def _on_pod_gone(self, key: str) -> bool:
-        """A pod goes; whether the shadow chose it as a victim."""
+    def _on_pod_gone(self, key: str, before: Pod | None) -> None:
+        """A pod goes, or is gone; `before` is what it was until now."""
         self._binds.pop(key, None)
         self._admitted.pop(key, None)
         self._logged_reasons.pop(key, None)
         victim = self._victims.pop(key, None)
-        if victim is not None and victim.assumed:
-            log.debug("%s goes, as the shadow chose", key)
-            self._note(EVICT, Outcome.AGREED, key, theirs=victim.node, ours=victim.node)
-        return victim is not None
+        is_news = before is not None and before.metadata.deletion_timestamp is None
+        if before is not None and is_news and before.spec.node_name and before.status.phase not in _ENDED:
+            self._on_deletion(key, before, is_ours=victim is not None and victim.assumed)
 
     def _on_request(self, change: Change[BindRequest]) -> None:
         request = change.new
@@ -354,13 +371,15 @@ class Shadow:
 
     # KAI Scheduler marks the groups of its victims (queues:Q-321): other deletions are not its decisions
     # (shadow:evictions).
-    def _on_deletion(self, key: str, pod: Pod) -> None:
-        """A pod that the shadow would keep is being deleted; its group says whether the other scheduler did it."""
+    def _on_deletion(self, key: str, pod: Pod, *, is_ours: bool) -> None:
+        """A running pod is deleted; its group says, now or soon, whether the other scheduler did it."""
         group_key = _group_of(pod)
         group = self._intake.groups.get(group_key)
         if pod.spec.scheduler_name != self._shard.scheduler_name or group is None:
             return
-        self._leaving.setdefault(group_key, {})[key] = (self._has_decided(), self._now_s())
+        others = any(each.assumed for each in self._victims.values())
+        found = _Leaving(pod.spec.node_name, is_ours, others, self._has_decided(), self._now_s())
+        self._leaving.setdefault(group_key, {})[key] = found
         self._judge_evictions(group)
 
     def _has_decided(self) -> bool:
@@ -372,26 +391,29 @@ class Shadow:
         group_key = object_key(group.metadata.namespace, group.metadata.name)
         if group_key not in self._leaving or not self._is_evicted_now(group):
             return
-        others = any(each.assumed for each in self._victims.values())
-        for key, (has_decided, _) in self._leaving.pop(group_key).items():
-            outcome = judge_eviction(is_ours=False, has_other_victims=others, has_decided=has_decided)
-            pod = self._intake.pods.get(key)
-            node = pod.spec.node_name if pod is not None else ""
-            if outcome is not Outcome.UNDECIDED:
-                log.info("%s was evicted from %s by another scheduler; the shadow: %s", key, node, outcome)
-            self._note(EVICT, outcome, key, theirs=node, queue=group.spec.queue)
+        for key, each in self._leaving.pop(group_key).items():
+            outcome = judge_eviction(
+                is_ours=each.is_ours, has_other_victims=each.has_other_victims, has_decided=each.has_decided
+            )
+            if outcome is Outcome.AGREED:
+                log.debug("%s was evicted from %s, as the shadow chose", key, each.node)
+            elif outcome is not Outcome.UNDECIDED:
+                log.info("%s was evicted from %s by another scheduler; the shadow: %s", key, each.node, outcome)
+            ours = each.node if each.is_ours else ""
+            self._note(EVICT, outcome, key, theirs=each.node, ours=ours, queue=group.spec.queue)
 
     def _is_evicted_now(self, group: PodGroup) -> bool:
         text = group.metadata.annotations.get(names.LAST_EVICTION_TIMESTAMP_ANNOTATION, "")
         try:
-            return abs(self._now_s() - parse_timestamp(text) / _NANOSECONDS) <= _SAME_EVICTION_S
+            return abs(self._now_s() - parse_timestamp(text) / _NANOSECONDS) <= self.mark_timeout_s
         except TimestampError:
             return False
 
     def _on_group(self, change: Change[PodGroup]) -> None:
         if change.new is None:
             self._logged_reasons.pop(change.key, None)
-            self._leaving.pop(change.key, None)
+            for key, each in self._leaving.pop(change.key, {}).items():
+                self._note(EVICT, Outcome.NO_EVICTION, key, theirs=each.node)
         else:
             if change.old is None:
                 self._changed_s = self._now_s()

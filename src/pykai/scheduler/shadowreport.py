@@ -40,13 +40,17 @@ class Outcome(StrEnum):
     WOULD_KEEP = "we would keep it"
     #: it came before our decision
     UNDECIDED = "undecided"
+    #: a pod was deleted, and its group got no mark of an eviction: a user did it, or a controller
+    NO_EVICTION = "no eviction"
     #: ours, which the other scheduler did not take within a minute
     NOT_TAKEN = "not taken"
 
 
 #: outcomes in which both have decided, for either kind
-_COMPARED: Final = frozenset(Outcome) - {Outcome.UNDECIDED, Outcome.NOT_TAKEN}
+_COMPARED: Final = frozenset(Outcome) - {Outcome.UNDECIDED, Outcome.NO_EVICTION, Outcome.NOT_TAKEN}
 _SAME: Final = frozenset({Outcome.AGREED, Outcome.EQUAL_NODE})
+#: outcomes of which only the number is kept
+_COUNTED_ONLY: Final = frozenset({Outcome.AGREED, Outcome.UNDECIDED, Outcome.NO_EVICTION})
 
 
 class Choice(NamedTuple):
@@ -120,11 +124,14 @@ class ShadowReport:
     since: str = ""
     counts: Counter[tuple[str, Outcome]] = field(default_factory=Counter)
     differences: deque[Difference] = field(default_factory=lambda: deque(maxlen=MOST_DIFFERENCES))
+    #: differences that made room for newer ones: a shadow that runs for weeks must not grow
+    dropped: int = 0
 
     def add(self, found: Difference) -> None:
         """Count an outcome, and keep what differs."""
         self.counts[found.kind, found.outcome] += 1
-        if found.outcome not in (Outcome.AGREED, Outcome.UNDECIDED):
+        if found.outcome not in _COUNTED_ONLY:
+            self.dropped += len(self.differences) == MOST_DIFFERENCES
             self.differences.append(found)
 
     def compared(self, kind: str) -> int:
@@ -143,6 +150,8 @@ class ShadowReport:
             "binds": self._kind_document(BIND),
             "evictions": self._kind_document(EVICT),
             "differences": [each.as_document() for each in self.differences],
+            "keptAtMost": MOST_DIFFERENCES,
+            "dropped": self.dropped,
         }
 
     def _kind_document(self, kind: str) -> Mapping[str, Any]:

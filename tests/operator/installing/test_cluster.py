@@ -20,7 +20,7 @@ from pykai.operator.hooks import steps
 from pykai.operator.hooks.steps import StepFailure
 from pykai.operator.installing import cluster
 from pykai.operator.installing.release import Release
-from pykai.operator.installing.shadow import SHADOW_NAMESPACE, shadow_objects
+from pykai.operator.installing.shadow import SHADOW_NAMESPACE
 from tests.operator.installations import config_manifest, kueue_topologies
 
 NS = names.DEFAULT_NAMESPACE
@@ -190,15 +190,70 @@ async def test_an_installation_that_was_broken_off_anywhere_is_finished_by_the_n
             await other.close()
 
 
+async def shadowed(client: Client, *shards: str) -> list[str]:
+    return await done(cluster.install_shadow(client, Release(namespace=SHADOW_NAMESPACE), shards))
+
+
+async def shadows(client: Client) -> dict[str, dict[str, str]]:
+    """Deployment -> its flags."""
+    return {
+        each["metadata"]["name"]: dict(
+            argument.removeprefix("--").split("=", 1)
+            for argument in each["spec"]["template"]["spec"]["containers"][0]["args"]
+        )
+        for each in await client.list_raw(resources.DEPLOYMENTS, namespace=SHADOW_NAMESPACE)
+    }
+
+
 async def test_a_shadow_is_installed_and_goes_without_a_trace_in_others(client: Client) -> None:
     await installed(client)
-    release = Release(namespace=SHADOW_NAMESPACE)
-    await done(cluster.install_shadow(client, release, shadow_objects(release.scope())))
-    assert await is_there(client, resources.DEPLOYMENTS, "kai-shadow", SHADOW_NAMESPACE)
+    await shadowed(client)
+    assert set(await shadows(client)) == {"kai-shadow-default"}
     await done(cluster.uninstall(client, SHADOW_NAMESPACE))
-    assert not await is_there(client, resources.DEPLOYMENTS, "kai-shadow", SHADOW_NAMESPACE)
+    assert await shadows(client) == {}
     assert await is_there(client, resources.DEPLOYMENTS, "kai-operator", NS)
     assert await is_there(client, resources.CONFIGS, CONFIG)
+
+
+async def test_each_shard_of_the_cluster_has_a_shadow_that_follows_its_config_map(client: Client) -> None:
+    """shadow:beside."""
+    await installed(client)
+    changed = {"namespace": "elsewhere", "global": {"schedulerName": "theirs", "nodePoolLabelKey": "pool"}}
+    await client.patch(resources.CONFIGS, CONFIG, {"spec": changed})
+    spec = {"partitionLabelValue": "a100", "args": {"full-hierarchy-fairness": "false"}}
+    await client.create(resources.SCHEDULING_SHARDS, {"metadata": {"name": "fast"}, "spec": spec})
+    await client.create(resources.NAMESPACES, {"metadata": {"name": "elsewhere"}})
+    followed = {"metadata": {"name": "theirs-fast"}, "data": {}}
+    await client.create(resources.CONFIG_MAPS, followed, "elsewhere")
+    lines = await shadowed(client)
+    found = await shadows(client)
+    assert set(found) == {"kai-shadow-default", "kai-shadow-fast"}
+    assert (
+        found["kai-shadow-fast"].items()
+        >= {
+            "scheduler-name": "theirs",
+            "namespace": "elsewhere",
+            "nodepool-label-key": "pool",
+            "partition-label-value": "a100",
+            "scheduler-configmap": "theirs-fast",
+            "full-hierarchy-fairness": "false",
+        }.items()
+    )
+    assert any("kai-shadow-fast decides by ConfigMap elsewhere/theirs-fast" in line for line in lines)
+    missing = "kai-shadow-default: there is no ConfigMap elsewhere/theirs-default, so it decides by the built-in"
+    assert any(line.startswith(missing) for line in lines)
+    assert "  kubectl --namespace kai-shadow port-forward deployment/kai-shadow-fast 8081" in lines
+
+    await shadowed(client, "fast")
+    assert set(await shadows(client)) == {"kai-shadow-fast"}
+    with pytest.raises(StepFailure, match="--shard slow: there is no such SchedulingShard; known here: default, fast"):
+        await shadowed(client, "slow")
+
+
+async def test_a_shadow_in_a_cluster_that_has_no_kinds_of_ours_is_beside_the_default_shard(client: Client) -> None:
+    await shadowed(client)
+    found = await shadows(client)
+    assert found["kai-shadow-default"]["scheduler-configmap"] == "kai-scheduler-default"
 
 
 async def test_definitions_are_brought_up_to_date(client: Client) -> None:

@@ -9,10 +9,14 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from pykai.api.decode import decode_as
+from pykai.api.installation import ConfigSpec, SchedulingShard
 from pykai.cli.install import install
 from pykai.operator.chart.language import TemplateFailure
+from pykai.operator.desired.settings import Settings
 from pykai.operator.installing.givenvalues import ValueProblem, check_values, read_set
 from pykai.operator.installing.release import Release, is_kept, is_made_once, release_objects, resource_of, surplus
+from pykai.operator.installing.shadow import Observed, shadow_objects
 from pykai.services.table import SERVICES
 from tests.operator.chart.charts import config_in_hook, rendered
 
@@ -183,12 +187,54 @@ def test_a_shadow_only_reads() -> None:
     ]
     assert {each["metadata"].get("namespace", "kai-shadow") for each in objects} == {"kai-shadow"}
     role = objects[2]
-    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list", "watch"}
     assert not [rule for rule in role["rules"] if "secrets" in rule["resources"]]
     (container,) = objects[4]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "r.test/pykai:0.1.0"
-    assert "--shadow=true" in container["args"]
+    given = dict(argument.removeprefix("--").split("=", 1) for argument in container["args"])
     flags = {flag.name: flag for flag in SERVICES["scheduler"].flags()}
-    for argument in container["args"]:
-        name, _, value = argument.removeprefix("--").partition("=")
+    for name, value in given.items():
         flags[name].read(value)
+    assert given["shadow"] == "true"
+    assert (given["namespace"], given["scheduler-configmap"]) == ("kai-scheduler", "kai-scheduler-default")
+    # The mounted file and the lease are the other scheduler's.
+    assert given.keys().isdisjoint({"scheduler-conf", "leader-elect"})
+
+
+def test_a_shadow_has_the_flags_of_the_shard_beside_it_and_its_own() -> None:
+    values = {
+        "scheduler": {"args": {"v": "4", "fast-bind": "false", "shadow": "false"}},
+        "operator": {"replicaCount": 2},
+    }
+    pool = decode_as(SchedulingShard, {"metadata": {"name": "a100"}, "spec": {"partitionLabelValue": "a100"}})
+    config = decode_as(ConfigSpec, {"namespace": "kai", "global": {"nodePoolLabelKey": "pool"}})
+    objects = shadow_objects(Release(values).scope(), Observed(Settings(config), (pool,)))
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    assert deployment["metadata"]["name"] == "kai-shadow-a100"
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert {"--namespace=kai", "--nodepool-label-key=pool", "--partition-label-value=a100", "--v=4"} <= set(
+        container["args"]
+    )
+    assert {"--scheduler-configmap=kai-scheduler-a100", "--fast-bind=false", "--shadow=true"} <= set(container["args"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("--shadow", "--dry-run", "--shard", "a100"),
+            "--shard a100: there is no such SchedulingShard; known",
+        ),
+        (("--dry-run", "--shard", "default"), "--shard: goes with --shadow"),
+        (("--shadow", "--dry-run", "--set", "scheduler.args.v=four"), "spec.args.v: 'four': "),
+    ],
+)
+def test_a_shadow_that_cannot_be_is_refused(arguments: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(install, list(arguments))
+    assert result.exit_code != 0
+    assert said in result.output
+
+
+def test_without_the_default_shard_of_the_chart_a_shadow_still_has_one() -> None:
+    objects = list(yaml.safe_load_all(run("--dry-run", "--shadow", "--set", "defaultShard.enabled=false").output))
+    assert objects[-1]["metadata"]["name"] == "kai-shadow-default"

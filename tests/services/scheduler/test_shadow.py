@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -92,6 +93,18 @@ async def until_said(said: pytest.LogCaptureFixture, start: str, count: int = 1)
     return found
 
 
+async def mark_evicted(lab: SchedulerCluster, group: str) -> None:
+    """Another scheduler notes that it evicts pods of a group."""
+    annotations = {names.LAST_EVICTION_TIMESTAMP_ANNOTATION: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
+    await lab.client.patch(resources.POD_GROUPS, group, {"metadata": {"annotations": annotations}}, "default")
+
+
+async def evict(lab: SchedulerCluster, group: str, pod: str, *, grace_s: int = 30) -> None:
+    """Another scheduler evicts a pod: it marks the group, and deletes the pod."""
+    await mark_evicted(lab, group)
+    await lab.client.delete(resources.PODS, pod, "default", grace_s=grace_s)
+
+
 def counted(scheduler: Scheduler, name: str, **labels: str) -> float:
     """A counter of the shadow."""
     found = scheduler.metrics.registry.get_sample_value(f"kai_shadow_{name}_total", labels)
@@ -148,7 +161,7 @@ async def test_a_victim_is_named_with_its_reason_and_stays(said: pytest.LogCaptu
             assert lines(said, "would keep") == ["would keep default/needy-0 for a until there is room"]
             victim = line.split()[2].removeprefix("default/")
             assert victim in {"greedy0-0", "greedy1-0"}
-            await lab.client.delete(resources.PODS, victim, "default", grace_s=0)
+            await evict(lab, victim.removesuffix("-0"), victim, grace_s=0)
             await until_said(said, "would bind default/needy-0 to a")
             assert counted(scheduler, "comparisons", kind="evict", outcome="agreed") == 1
 

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from aiohttp import ClientSession
 
-from pykai.api import names
 from pykai.kube import resources
 from pykai.scheduler.service import Scheduler
 from pykai.scheduler.shadow import Shadow
 from pykai.scheduler.shadowreport import BIND, EVICT, Outcome, ShadowReport
-from tests.services.scheduler.schedulercluster import SchedulerCluster, scheduler_cluster
+from tests.services.scheduler.schedulercluster import scheduler_cluster
 from tests.services.scheduler.test_evictions import an_unfair_cluster
-from tests.services.scheduler.test_shadow import bind, cycles, shadow
+from tests.services.scheduler.test_shadow import bind, cycles, evict, mark_evicted, shadow
 
 SPREADING = """
 actions: allocate
@@ -129,13 +128,6 @@ async def test_a_second_scheduler_of_the_same_policy_and_then_of_another(tmp_pat
             lab.faults.writes.clear()
 
 
-async def evict(lab: SchedulerCluster, group: str, pod: str) -> None:
-    """Another scheduler evicts a pod: it marks the group, and deletes the pod."""
-    annotations = {names.LAST_EVICTION_TIMESTAMP_ANNOTATION: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
-    await lab.client.patch(resources.POD_GROUPS, group, {"metadata": {"annotations": annotations}}, "default")
-    await lab.client.delete(resources.PODS, pod, "default", grace_s=30)
-
-
 def is_leaving(scheduler: Scheduler, pod: str) -> bool:
     """Whether the scheduler has seen that a pod is being deleted."""
     found = scheduler.intake.pods.get(f"default/{pod}")
@@ -175,6 +167,56 @@ async def test_an_eviction_that_no_rule_of_ours_asks_for_and_a_deletion_by_a_use
             await evict(lab, "kept", "kept-0")
             assert await outcome_of(scheduler, EVICT) == [Outcome.WOULD_KEEP]
             assert [each.pod for each in report_of(scheduler).differences] == ["default/kept-0"]
+
+
+@pytest.mark.parametrize("grace_s", [0, 30])
+async def test_a_victim_of_ours_that_a_user_deletes_is_no_eviction(grace_s: int) -> None:
+    """shadow:evictions: without the mark on its group the other scheduler has decided nothing."""
+    async with scheduler_cluster() as lab:
+        await an_unfair_cluster(lab)
+        async with shadow(lab) as scheduler:
+            sink = scheduler.dispatcher
+            assert isinstance(sink, Shadow)
+            await until(lambda: bool(sink._victims))
+            (victim,) = sink._victims
+            await lab.client.delete(resources.PODS, victim.removeprefix("default/"), "default", grace_s=grace_s)
+            await until(lambda: bool(sink._leaving))
+            assert not [each for each in report_of(scheduler).counts if each[0] == EVICT]
+            sink.mark_timeout_s = 0.0
+            await cycles(scheduler, 1)
+            assert await outcome_of(scheduler, EVICT) == [Outcome.NO_EVICTION]
+            report = report_of(scheduler)
+            assert (report.same(EVICT), report.compared(EVICT), len(report.differences)) == (0, 0, 0)
+
+
+async def test_a_mark_that_comes_after_the_deletion_counts() -> None:
+    async with scheduler_cluster() as lab:
+        await an_unfair_cluster(lab)
+        async with shadow(lab) as scheduler:
+            sink = scheduler.dispatcher
+            assert isinstance(sink, Shadow)
+            await until(lambda: bool(sink._victims))
+            (victim,) = sink._victims
+            name = victim.removeprefix("default/")
+            await lab.client.delete(resources.PODS, name, "default", grace_s=30)
+            await until(lambda: bool(sink._leaving))
+            await mark_evicted(lab, name.removesuffix("-0"))
+            assert await outcome_of(scheduler, EVICT) == [Outcome.AGREED]
+
+
+async def test_pods_that_go_with_their_group_were_not_evicted() -> None:
+    async with scheduler_cluster() as lab:
+        await an_unfair_cluster(lab)
+        async with shadow(lab) as scheduler:
+            sink = scheduler.dispatcher
+            assert isinstance(sink, Shadow)
+            await until(lambda: bool(sink._victims))
+            (victim,) = sink._victims
+            name = victim.removeprefix("default/")
+            await lab.client.delete(resources.PODS, name, "default", grace_s=30)
+            await until(lambda: bool(sink._leaving))
+            await lab.client.delete(resources.POD_GROUPS, name.removesuffix("-0"), "default")
+            assert await outcome_of(scheduler, EVICT) == [Outcome.NO_EVICTION]
 
 
 async def test_the_report_is_a_page_of_a_shadow_only() -> None:

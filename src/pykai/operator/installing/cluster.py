@@ -11,19 +11,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pykai
 from pykai.api.crds import custom_resource_definitions
+from pykai.api.installation import Config, SchedulingShard
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, NotFound
-from pykai.kube.resources import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS
+from pykai.kube.resources import CONFIG_MAPS, CONFIGS, CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, SCHEDULING_SHARDS
 from pykai.operator.chart.language import RELEASE_NAME_ANNOTATION
 from pykai.operator.chart.values import merged_values
 from pykai.operator.desired.objects import OPERATOR
+from pykai.operator.desired.refusals import Refused
+from pykai.operator.desired.settings import Settings
+from pykai.operator.desired.state import CONFIG_NAME
 from pykai.operator.hooks.steps import StepFailure, clean_up, migrate_topologies, upgrade_definitions
+from pykai.operator.installing.givenvalues import ValueProblem
 from pykai.operator.installing.release import (
     Object,
     Release,
@@ -34,7 +40,14 @@ from pykai.operator.installing.release import (
     resource_of,
     surplus,
 )
-from pykai.operator.installing.shadow import SHADOW
+from pykai.operator.installing.shadow import (
+    REPORT_PORT,
+    Observed,
+    config_map_of,
+    expected,
+    shadow_name,
+    shadow_objects,
+)
 
 MANAGER: Final = "kai-install"
 RECORD: Final = "kai-install"
@@ -121,12 +134,42 @@ async def _remember(client: Client, release: Release, keys: tuple[Key, ...]) -> 
     await _apply(client, record.config_map(release.namespace))
 
 
-async def install_shadow(client: Client, release: Release, objects: Sequence[Object]) -> AsyncIterator[str]:
-    """Install a scheduler that writes nothing; nothing else is touched."""
-    async for line in put_in_place(client, release, objects, await read_record(client, release.namespace)):
+async def install_shadow(client: Client, release: Release, shards: Sequence[str] = ()) -> AsyncIterator[str]:
+    """Install schedulers that write nothing, one for each shard or for those that are named; no more is touched."""
+    observed = await look_beside(client, release)
+    try:
+        observed = observed.only(shards)
+        objects = shadow_objects(release.scope(), observed)
+    except (ValueProblem, Refused) as error:
+        raise StepFailure(str(error)) from None
+    before = await read_record(client, release.namespace)
+    async for line in put_in_place(client, release, objects, before):
         yield line
-    yield f"the shadow decides beside the other scheduler; `kubectl --namespace {release.namespace} logs --follow"
-    yield f"  deployment/{SHADOW}` shows what it would do, and `kai shadow report` how far both agree"
+    beside = observed.settings.namespace
+    for shard in observed.shards:
+        name, followed = shadow_name(shard), config_map_of(observed, shard)
+        try:
+            await client.get_raw(CONFIG_MAPS, followed, beside)
+        except NotFound:
+            yield f"{name}: there is no ConfigMap {beside}/{followed}, so it decides by the built-in configuration"
+        else:
+            yield f"{name} decides by ConfigMap {beside}/{followed}; what it would do, and how far both agree:"
+        yield f"  kubectl --namespace {release.namespace} logs --follow deployment/{name}"
+        yield f"  kubectl --namespace {release.namespace} port-forward deployment/{name} {REPORT_PORT}"
+        yield f"  kai shadow report --url http://127.0.0.1:{REPORT_PORT}"
+
+
+async def look_beside(client: Client, release: Release) -> Observed:
+    """The installation beside a shadow; what the cluster does not say is as the chart has it."""
+    beside = expected(release)
+    with suppress(NotFound):
+        found = await client.get(CONFIGS, CONFIG_NAME, into=Config)
+        beside = replace(beside, settings=Settings(found.spec))
+    with suppress(NotFound):
+        listed = await client.list(SCHEDULING_SHARDS, into=SchedulingShard)
+        shards = sorted(listed.items, key=lambda each: each.metadata.name)
+        beside = replace(beside, shards=tuple(shards) or beside.shards)
+    return beside
 
 
 async def with_earlier_values(client: Client, release: Release, *, needs_record: bool = True) -> Release:

@@ -4,7 +4,8 @@ In: its keys `config.yaml` and `args`, the command line.  Out: a new text for th
 with, or the flags for which this process must not decide any more (operations:E-18, OD-10).
 
 Subtle: a mounted file may be a minute old, so nothing is decided before the ConfigMap has been seen once.  One that is
-missing or cannot be read changes nothing.
+missing or cannot be read changes nothing.  A shadow follows the ConfigMap of the scheduler beside it, which KAI's
+operator writes without `args`; it has no operator that would replace it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class ShardConfigMap:
         self._use = use
         self._stop_deciding = stop_deciding
         self._source = f"ConfigMap {namespace}/{name}"
+        #: what a shadow has otherwise than the scheduler beside it, on purpose
+        self._own = ("--shadow=true", "--leader-elect=false") if flags.other["shadow"] else ()
         self.store: Store[dict[str, Any]] = caches.store(
             resources.CONFIG_MAPS, dict, namespace=namespace, field_selector=f"metadata.name={name}"
         )
@@ -73,11 +76,12 @@ class ShardConfigMap:
                 arguments = json.loads(data[ARGUMENTS_KEY])
                 if not isinstance(arguments, list):
                     raise ValueError("expected a list of texts")
-                new = compare_command_lines(self._flags, [str(each) for each in arguments])
+                new = compare_command_lines(self._flags, [*map(str, arguments), *self._own])
             except (ValueError, OptionError) as error:
                 log.error("%s: %s: %s; the flags stay as they are", self._source, ARGUMENTS_KEY, error)
             else:
                 flags = new.flags
                 if new.stopping:
-                    self._stop_deciding(f"{', '.join(new.stopping)} changed in {self._source}")
+                    what_to_do = "; run kai install --shadow again" if self._own else ""
+                    self._stop_deciding(f"{', '.join(new.stopping)} changed in {self._source}{what_to_do}")
         self._use(flags)
