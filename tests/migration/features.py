@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pykai.api import names
+from pykai.api.decode import decode_as
+from pykai.api.installation import Config, SchedulingShard
 from pykai.api.sharing import gpu_groups
+from pykai.core.plugins.proportion import Proportion
+from pykai.operator.desired.facts import ClusterFacts
+from pykai.operator.desired.state import desired_state
+from pykai.scheduler.config.configuration import Configuration, load_configuration
+from tests.operator.installations import IMAGES
 
 Document = dict[str, Any]
 
@@ -44,11 +51,35 @@ class Seen:
         found = self.pods.get(pod, {}).get("metadata", {}).get("annotations", {})
         return self.groups.get(found.get(names.POD_GROUP_ANNOTATION, ""), {})
 
+    def group_reasons(self, pod: str) -> list[str]:
+        """Why the PodGroup of a pod waits."""
+        conditions = self.group_of(pod).get("status", {}).get("schedulingConditions", ())
+        return [each["reason"] for condition in conditions for each in condition.get("reasons", ())]
+
     def label_values(self, prefix: str, label: str) -> list[str]:
         """The values of a label of their nodes."""
         return sorted(
             self.nodes.get(each["spec"].get("nodeName", ""), {}).get(label, "") for each in self.starting(prefix)
         )
+
+    def wanted(self) -> dict[tuple[str, str], Document]:
+        """(kind, name) -> object that the operator wants because of the Config and the shards."""
+        config = decode_as(Config, self.others.get("Config/kai-config", {}))
+        shards = [
+            decode_as(SchedulingShard, each) for key, each in self.others.items() if key.startswith("SchedulingShard/")
+        ]
+        states = desired_state(config, shards, ClusterFacts(has_prometheus=True), IMAGES)
+        operands = [operand for state in states for operand in state.operands.values()]
+        return {(each["kind"], each["metadata"]["name"]): each for operand in operands for each in operand}
+
+    def wanted_container(self, deployment: str) -> Document:
+        """The container of a Deployment that the operator wants."""
+        found: Document = self.wanted()["Deployment", deployment]["spec"]["template"]["spec"]["containers"][0]
+        return found
+
+    def wanted_configuration(self, shard: str) -> Configuration:
+        """What the scheduler of a shard reads in its ConfigMap."""
+        return load_configuration(self.wanted()["ConfigMap", f"kai-scheduler-{shard}"]["data"]["config.yaml"])
 
 
 def is_leaving(pod: Document) -> bool:
@@ -78,21 +109,50 @@ def two_racks(seen: Seen) -> bool:
 
 
 def is_installed(seen: Seen) -> bool:
-    config, shard = (
-        seen.others.get(each, {}).get("spec", {}) for each in ("Config/kai-config", "SchedulingShard/default")
-    )
-    usage = shard.get("usageDBConfig", {}).get("usageParams", {})
-    return (config.get("scheduler"), shard.get("plugins"), usage.get("halfLifePeriod")) == (
-        {"replicas": 2},
-        {"elastic": {"enabled": False}},
-        "12h",
+    """What the operator wants for the Config and its shard is not what it wants by default."""
+    if not {"Config/kai-config", "SchedulingShard/default"} <= seen.others.keys():
+        return False
+    scheduler, admission = seen.wanted_container("kai-scheduler-default"), seen.wanted_container("admission")
+    found = seen.wanted_configuration("default")
+    return (
+        seen.wanted()["Deployment", "kai-scheduler-default"]["spec"]["replicas"] == 2
+        and {"--leader-elect=true", "--v=4"} <= set(scheduler["args"])
+        and "--gpu-sharing-enabled=true" in admission["args"]
+        and ("Prometheus", "prometheus") in seen.wanted()
+        and "elastic" not in [each.name for each in found.policy.plugins]
+        and k_value(found) == 0.5
+        and found.usage is not None
+        and found.usage.connection == "http://usage-prometheus.kai-scheduler.svc.cluster.local:9090"
+        and found.usage.window.half_life_ns == 12 * HOUR
     )
 
 
+def counts_usage(seen: Seen) -> bool:
+    """A shard is scheduled by usage over time: the file that our scheduler gets, as our scheduler reads it."""
+    if "SchedulingShard/over-time" not in seen.others:
+        return False
+    found = seen.wanted_configuration("over-time")
+    return (
+        found.problems == ()
+        and k_value(found) == 0.5
+        and found.usage is not None
+        and found.usage.client_type == "prometheus"
+        and found.usage.connection == "http://prometheus-operated.kai-scheduler.svc.cluster.local:9090"
+        and (found.usage.window.size_ns, found.usage.window.half_life_ns) == (168 * HOUR, HOUR // 6)
+    )
+
+
+def k_value(found: Configuration) -> float:
+    (plugin,) = (each.plugin for each in found.policy.plugins if isinstance(each.plugin, Proportion))
+    return plugin.k_value
+
+
+HOUR: Final = 3600 * 10**9
 RACK: Final = "example.com/rack"
 ROW: Final = "example.com/row"
 SAME: Final = "same"
 BETTER: Final = "better"
+NOT_THERE: Final = "not there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +231,31 @@ FEATURES: Final = (
         ),
     ),
     Feature("installation", "operator", SAME, is_installed),
+    Feature("time-aware", "timeaware", BETTER, counts_usage),
+    Feature(
+        "preemption-delay",
+        "developer/designs/preemption-delay",
+        SAME,
+        lambda s: (
+            s.waits("delayed-0") == 1
+            and "PreemptionDelayNotElapsed" in s.group_reasons("delayed-0")
+            and s.running("busy-0") == 1
+        ),
+        lambda s: s.running("busy-0") == 1,
+    ),
+    Feature(
+        "nv-fraction",
+        "gpu-sharing/nv-fraction",
+        NOT_THERE,
+        lambda s: s.running("unaccounted-") == 2 and not gpu_groups(s.pods["unaccounted-0"]["metadata"]["labels"]),
+    ),
+    Feature(
+        "background-pods",
+        "background-pods",
+        NOT_THERE,
+        lambda s: s.waits("user-0") == 1 and s.running("background-0") == 1,
+        lambda s: s.running("background-0") == 1,
+    ),
     Feature(
         "topology-spread",
         "topology",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -9,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from pykai.kube import resources
@@ -23,7 +25,8 @@ from tests.lab.operators.operatedcluster import KINDS, example
 from tests.migration.features import FEATURES, RACK, ROW, WORKLOADS, Document, Seen
 
 FOLDER = Path(__file__).parent
-DOC = (Path(__file__).parents[2] / "docs" / "migrate.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+DOC = (ROOT / "docs" / "migrate.md").read_text(encoding="utf-8")
 TIMEOUT_S = 60.0
 NOW = "2026-11-18T12:00:00Z"
 #: the kinds of the files, besides those of other projects
@@ -57,7 +60,7 @@ def machines() -> list[MachineKind]:
         MachineKind(count=8, name="any-{}", gpus=8, labels={"for": "any"}),
         special("single"),
         special("elastic", 2),
-        *(special(purpose) for purpose in ("fairness", "priority", "runtime")),
+        *(special(purpose) for purpose in ("fairness", "priority", "runtime", "delay", "nv-fraction", "background")),
         special("sharing", 2),
         special("elsewhere"),
         MachineKind(count=4, name="topology-{}", gpus=2, labels={"for": "topology"}, levels=rows["topology"]),
@@ -176,10 +179,9 @@ async def test_every_feature_has_its_effect() -> None:
         # Segments use the Topology of that feature.
         for row in topology:
             await check(row.name, row.first, row.holds)
-        await asyncio.gather(
-            *(check(row.name, row.first, row.holds) for row in others),
-            *(check_workload(name, minimum) for name, minimum in WORKLOADS.items()),
-        )
+        await asyncio.gather(*(check(row.name, row.first, row.holds) for row in others))
+        # Their pods run on any node, also on those for one feature.
+        await asyncio.gather(*(check_workload(name, minimum) for name, minimum in WORKLOADS.items()))
         assert failed == {}
 
 
@@ -198,11 +200,51 @@ def test_the_table_of_the_document_is_the_one_that_is_tested() -> None:
     assert {verdict for _, verdict, _ in listed} == {"same", "better", "different", "not there"}
 
 
+def proofs() -> list[str]:
+    return [each for *_, cell in rows("Feature by feature") for each in re.findall(r"`([^`]+)`", cell)]
+
+
+def is_proof(text: str) -> bool:
+    """Whether it names a test that there is, or a file of objects that is applied."""
+    path, _, name = text.partition("::")
+    file = ROOT / path
+    if path.startswith("tests/migration/") and path.endswith(".yaml"):
+        return file.stem in {row.name for row in FEATURES} and not name
+    return file.suffix == ".py" and file.is_file() and name in defined_tests(file)
+
+
+def defined_tests(file: Path) -> set[str]:
+    """The tests of a module."""
+    found = ast.parse(file.read_text(encoding="utf-8")).body
+    functions = [each.name for each in found if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {each for each in functions if each.startswith("test_")}
+
+
 def test_every_proof_exists() -> None:
-    root = Path(__file__).parents[2]
-    named = {path for *_, proof in rows("Feature by feature") for path in re.findall(r"`([\w/.-]+/[\w/.-]+)`", proof)}
-    assert len(named) > len(FEATURES)
-    assert {path for path in named if not (root / path).exists()} == set()
+    assert len(proofs()) > len(FEATURES)
+    assert [each for each in proofs() if not is_proof(each)] == []
+    assert [page for page, *_, cell in rows("Feature by feature") if "`" not in cell] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "docs/spec/not-built-yet.md",
+        "tests/migration/features.py",
+        "tests/migration/gone.yaml",
+        "tests/migration/priority-then.yaml",
+        "tests/services/scheduler/test_binds.py",
+        "tests/services/scheduler/test_binds.py::test_that_is_gone",
+        "tests/services/scheduler/test_gone.py::test_names",
+    ],
+)
+def test_a_page_a_file_or_a_name_that_is_gone_is_no_proof(text: str) -> None:
+    assert not is_proof(text)
+
+
+def test_every_kind_that_is_named_is_tested() -> None:
+    (named,) = (feature for page, feature, *_ in rows("Feature by feature") if "PyTorchJob" in feature)
+    assert {each.lower() for each in re.findall(r"[A-Z]\w+", named)} == WORKLOADS.keys()
 
 
 def test_every_file_belongs_to_a_feature() -> None:
