@@ -1,6 +1,6 @@
 """What the doctor says: nothing of a healthy installation, and one finding for each thing that is broken.
 
-Statements: doctor:unread.
+Statements: doctor:unread, doctor:running.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A leader writes the time of its own clock into its lease.  Standbys do not read it (`pykai.kube.lease`), so a clock that
 is wrong disturbs no election; it shows in what the leader writes elsewhere, and here.  Whether a leader whose lease
 seems old still leads, only its pod can say.
+
+Statements: doctor:running.
 """
 
 from __future__ import annotations

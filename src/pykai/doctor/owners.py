@@ -1,4 +1,7 @@
-"""The Config and the SchedulingShards: what the operator says about them, and whether each shard has its scheduler."""
+"""The Config and the SchedulingShards: what the operator says about them, and whether each shard has its scheduler.
+
+Statements: doctor:running.
+"""
 
 from __future__ import annotations
 
