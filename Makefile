@@ -14,7 +14,7 @@ TEST_WORKERS ?= $(shell expr "$$(getconf _NPROCESSORS_ONLN)" + 1)
 CLUSTER_WORKERS ?= 3
 # The end-to-end specs that `make test-cluster` takes, too: those that need the operator, webhooks or controllers. They
 # stay on one worker, and come first.
-E2E_IN_CI := $(patsubst %,tests/e2e/test_%.py,helm lifecycle operated contract api consolidation)
+E2E_IN_CI := $(patsubst %,tests/e2e/test_%.py,doctor helm lifecycle operated contract api consolidation)
 # More arguments for `make cluster`, as in `make cluster CLUSTER_ARGS="--install everything --folder /tmp/plane"`.
 CLUSTER_ARGS ?=
 # More arguments for `make soak`, as in `make soak SOAK_ARGS="--kills 10 --seed 7"`.
