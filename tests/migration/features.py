@@ -100,7 +100,8 @@ def shares_one_gpu(seen: Seen) -> bool:
 
 
 def one_rack(seen: Seen) -> bool:
-    return seen.running("one-rack-") == 2 and len(set(seen.label_values("one-rack-", RACK))) == 1
+    racks = set(seen.label_values("one-rack-", RACK))
+    return seen.running("one-rack-") == 2 and len(racks) == 1 and racks != {""}
 
 
 def two_racks(seen: Seen) -> bool:

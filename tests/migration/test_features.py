@@ -52,10 +52,7 @@ def special(purpose: str, gpus: int = 1, **more: Any) -> MachineKind:
 
 
 def machines() -> list[MachineKind]:
-    rows = {
-        kind: (TopologyLevelLabels(ROW, 4, f"{kind}-row"), TopologyLevelLabels(RACK, 2, f"{kind}-rack"))
-        for kind in ("topology", "segments")
-    }
+    levels = (TopologyLevelLabels(ROW, 4, "segments-row"), TopologyLevelLabels(RACK, 2, "segments-rack"))
     return [
         MachineKind(count=8, name="any-{}", gpus=8, labels={"for": "any"}),
         special("single"),
@@ -63,8 +60,17 @@ def machines() -> list[MachineKind]:
         *(special(purpose) for purpose in ("fairness", "priority", "runtime", "delay", "nv-fraction", "background")),
         special("sharing", 2),
         special("elsewhere"),
-        MachineKind(count=4, name="topology-{}", gpus=2, labels={"for": "topology"}, levels=rows["topology"]),
-        MachineKind(count=4, name="segments-{}", gpus=2, labels={"for": "segments"}, levels=rows["segments"]),
+        *(
+            # By name, machines of the racks take turns: the first two, which pods get otherwise, are not of one rack.
+            MachineKind(
+                count=2,
+                name=f"topology-{{}}-{rack}",
+                gpus=2,
+                labels={"for": "topology", ROW: "topology-row", RACK: f"rack-{rack}"},
+            )
+            for rack in ("left", "right")
+        ),
+        MachineKind(count=4, name="segments-{}", gpus=2, labels={"for": "segments"}, levels=levels),
         MachineKind(name="mig", gpus=1, mig={"1g.10gb": 7}),
         MachineKind(name="dra", gpus=2, dra=True),
     ]
