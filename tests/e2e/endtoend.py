@@ -12,19 +12,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pykai.api import names
+from pykai.api.timestamp import parse_timestamp
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.credentials import connect
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound, ServerError
 from pykai.kube.resources import Resource
-from pykai.kube.store import Store
+from pykai.kube.store import Change, Store
+from tests.e2e.labshard import LabShard
 
 Document = dict[str, Any]
 
@@ -69,9 +72,14 @@ _OF_A_SPEC = (
 )
 
 
-def seconds(real: int, short: int) -> str:
+def real_or_short(real_s: int, short_s: int) -> int:
     """A time that is a field of an object: as upstream has it with `make e2e`, shorter otherwise."""
-    return f"{real if os.environ.get('KAI_E2E_REAL_TIMES') else short}s"
+    return real_s if os.environ.get("KAI_E2E_REAL_TIMES") else short_s
+
+
+def seconds(real: int, short: int) -> str:
+    """The same as the field has it."""
+    return f"{real_or_short(real, short)}s"
 
 
 def limited(limit: float, quota: float | None = None, weight: float = 1) -> Document:
@@ -117,6 +125,11 @@ def is_ready(pod: Document) -> bool:
     return condition(pod, "Ready")[0] == "True"
 
 
+def created_s(obj: Mapping[str, Any]) -> float:
+    """When an object was created, in seconds since the epoch, without their fraction."""
+    return parse_timestamp(obj["metadata"]["creationTimestamp"]) / 1e9
+
+
 def is_in_force(obj: Mapping[str, Any]) -> bool:
     """operations:E-17: all conditions hold for what is written now."""
     generation = obj["metadata"]["generation"]
@@ -131,7 +144,7 @@ def is_in_force(obj: Mapping[str, Any]) -> bool:
 class EndToEnd:
     """One spec's view of the cluster."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, lab_shard: LabShard) -> None:
         self.client = client
         self.caches = Caches(client)
         self.stores: dict[Resource, Store[Document]] = {
@@ -140,10 +153,18 @@ class EndToEnd:
         self.reserving: Store[Document] = self.caches.store(resources.PODS, dict, namespace=names.RESERVATION_NAMESPACE)
         #: pods and objects of the installation itself
         self.system: Store[Document] = self.caches.store(resources.PODS, dict, namespace=names.DEFAULT_NAMESPACE)
+        #: pod -> when a watch first showed that it was leaving, in seconds since the epoch: never too early
+        self.left_s: dict[str, float] = {}
+        self.stores[resources.PODS].subscribe(self._on_pod)
+        self._lab_shard = lab_shard
         self._numbers = itertools.count()
         self._made: list[tuple[Resource, str]] = []
         #: workloads of other kinds in the namespace of the spec, whose operators would make their pods anew
         self._workloads: list[tuple[Resource, str]] = []
+
+    def _on_pod(self, change: Change[Document]) -> None:
+        if change.new is None or "deletionTimestamp" in change.new["metadata"]:
+            self.left_s.setdefault(change.key.rpartition("/")[2], time.time())
 
     # What a spec creates.
 
@@ -338,6 +359,12 @@ class EndToEnd:
         """All of these are, and say so."""
         await self.settled(pods, scheduled=0)
 
+    async def decided(self, pod: str) -> None:
+        """It is unschedulable; or scheduled, if the machine was so slow that its time has come already."""
+        await self.until(
+            lambda: any(is_scheduled(each) or is_unschedulable(each) for each in self.there([pod])), f"{pod} is decided"
+        )
+
     async def settled(self, pods: Sequence[str], *, scheduled: int) -> None:
         """So many of the pods are scheduled, all others unschedulable."""
 
@@ -370,6 +397,15 @@ class EndToEnd:
         found = self.get(pod)
         return str(((found or {}).get("metadata", {}).get("annotations") or {}).get(names.POD_GROUP_ANNOTATION, ""))
 
+    async def made_group(self, pod: str) -> Document:
+        """The same, once it is there."""
+        await self.until(lambda: bool(self.group_of(pod)), f"{pod} names its group")
+        key, groups = f"{NAMESPACE}/{self.group_of(pod)}", self.stores[resources.POD_GROUPS]
+        await self.until(lambda: key in groups, f"{key} is there", resources.POD_GROUPS)
+        found = groups.get(key)
+        assert found is not None
+        return found
+
     def _listing(self) -> str:
         lines = []
         for pod in self.stores[resources.PODS].values():
@@ -396,8 +432,22 @@ class EndToEnd:
     @asynccontextmanager
     async def sharded(self, **spec: Any) -> AsyncIterator[None]:
         """The default shard with these fields of its spec, in force; afterwards as it was."""
+        if self._lab_shard.exists:
+            with self._lab_shard.written(**spec):
+                yield
+            return
         async with self._changed(resources.SCHEDULING_SHARDS, "default", spec):
             yield
+
+    async def change_shard(self, **spec: Any) -> Document:
+        """Put these fields of the default shard in force, for several specs; what puts them back."""
+        if self._lab_shard.exists:
+            self._lab_shard.write(**spec)
+            return dict.fromkeys(spec)
+        before = (await self.client.get_raw(resources.SCHEDULING_SHARDS, "default"))["spec"]
+        written = await self.client.patch(resources.SCHEDULING_SHARDS, "default", {"spec": spec})
+        await self.in_force(resources.SCHEDULING_SHARDS, written)
+        return {name: before.get(name) for name in spec}
 
     @asynccontextmanager
     async def _changed(
@@ -506,7 +556,7 @@ async def end_to_end(kubeconfig: Path) -> AsyncIterator[EndToEnd]:
     """A spec on the installation behind a kubeconfig."""
     transport = connect(kubeconfig)
     client = Client(transport)
-    e2e = EndToEnd(client)
+    e2e = EndToEnd(client, LabShard(kubeconfig))
     await e2e.caches.start()
     try:
         await e2e.caches.wait_for_sync()

@@ -1,7 +1,7 @@
 """The installation that the specs share: a lab in a thread, or PyKAI installed on a real control plane.
 
 Nodes are those of operations:E-30, with fewer GPUs each: eight machines with four GPUs and one without. Two more have
-eight GPUs that a driver publishes in ResourceSlices, and one has a single such GPU. Three have two NUMA zones, and a
+eight GPUs that a driver publishes in ResourceSlices, and one has a single such GPU. Four have two NUMA zones, and a
 taint that only pods of these specs tolerate.
 """
 
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from pykai.api import names
-from pykai.api.installation import ConfigSpec, PluginSpec, ShardSpec
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
@@ -39,12 +38,11 @@ from pykai.lab.machines.podbehaviour import BehaviourDefaults
 from pykai.lab.operators.families import ALL, definitions, read_families
 from pykai.lab.processes.service import NETWORK_SOCKET
 from pykai.lab.timestamps import to_timestamp
-from pykai.operator.desired.settings import OWN_IMAGES, Settings
-from pykai.operator.desired.shardconfiguration import configuration_text
 from pykai.operator.install import installation
 from tests.cluster.controlplane import API_SERVER, CONTROLLERS, SCHEDULER, ControlPlane, die_with_parent
 from tests.e2e import zones
 from tests.e2e.endtoend import DEVICE_PLUGIN_LABEL, DRA_LABEL, NUMA_LABEL, is_in_force
+from tests.e2e.labshard import LabShard
 from tests.lab.operators.test_families import create_when_served
 from tests.services.podgrouper.grouped import definition
 from tools import kubernetes
@@ -56,7 +54,7 @@ _LABELS = {
     "nvidia.com/gpu.deploy.dcgm-exporter": "true",
 }
 #: policy of the Topology Manager -> its node
-NUMA_NODES = {policy: f"numa-{policy}" for policy in ("single-numa-node", "restricted", "best-effort")}
+NUMA_NODES = {policy: f"numa-{policy}" for policy in ("single-numa-node", "restricted", "best-effort", "none")}
 #: half of the node each
 _ZONE = {"cpu": "16", "memory": "64Gi", names.NVIDIA_GPU: "2"}
 
@@ -130,15 +128,12 @@ async def define(kubeconfig: Path, kinds: Iterable[Mapping[str, Any]]) -> None:
 def lab(folder: Path) -> Iterator[Path]:
     """A lab in a thread of its own; yields the kubeconfig of its administrator."""
     kubeconfig = folder / "kubeconfig"
+    shard = LabShard(kubeconfig)
+    shard.write()
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     stop = asyncio.Event()
-    # What the operator writes is not what a scheduler without a file does (operations:O-12). Zones count from the
-    # start, as there is no shard in which a spec could ask for them.
-    shard = ShardSpec(plugins={"numa": PluginSpec(enabled=True)})
-    configuration = folder / "config.yaml"
-    configuration.write_text(configuration_text(shard, Settings(ConfigSpec(), OWN_IMAGES)), encoding="utf-8")
 
     async def start() -> LabCluster:
         now = to_timestamp(Clock().now().timestamp())
@@ -151,7 +146,7 @@ def lab(folder: Path) -> Iterator[Path]:
                 *machine_objects(MACHINES, now),
             ],
             behaviour=QUICK,
-            scheduler_flags={"scheduler-conf": str(configuration)},
+            scheduler_flags={"scheduler-conf": str(shard.path)},
         )
         cluster = await LabCluster.start(options)
         cluster.server.kubeconfig(kubeconfig)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from pykai.kube.resources import EVENTS
 from tests.e2e.endtoend import Document, EndToEnd, limited, subgroup
 
+#: operations:E-25
+NOT_READY = re.compile(
+    r"Job is not ready for scheduling\. Waiting for \d+ pods( for SubGroup \S+)?, currently \d+ exist, \d+ are gated"
+)
 LEAVES = [subgroup(f"leaf-{number}", 2) for number in range(4)]
 
 
@@ -111,7 +116,7 @@ async def not_ready(e2e: EndToEnd, group: str) -> None:
     def seen() -> bool:
         return any(
             (event["reason"], event["type"], event["involvedObject"]["name"]) == ("NotReady", "Normal", group)
-            and event["message"].startswith("Job is not ready for scheduling. Waiting for ")
+            and NOT_READY.search(event["message"])
             for event in e2e.stores[EVENTS].values()
         )
 

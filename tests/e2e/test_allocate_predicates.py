@@ -83,6 +83,8 @@ async def test_a_pod_with_a_volume(e2e: EndToEnd, queue: str) -> None:
     await e2e.client.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "claim"}, "spec": claim}, NAMESPACE)
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "claim"}}]
     await e2e.scheduled(await e2e.pod(queue, volumes=volumes, mounts=["data"]))
+    found = await e2e.client.get_raw(PERSISTENT_VOLUME_CLAIMS, "claim", NAMESPACE)
+    assert (found["status"]["phase"], found["spec"]["volumeName"]) == ("Bound", "e2e-volume")
 
 
 @pytest.mark.parametrize("tolerated", [False, True])
@@ -103,10 +105,20 @@ async def test_a_pod_without_gpus_goes_where_there_are_none(e2e: EndToEnd, queue
     assert e2e.node_of(pod) in e2e.cpu_nodes()
 
 
-@pytest.mark.parametrize("apart", [False, True])
-async def test_a_pod_that_prefers_company_or_none(e2e: EndToEnd, queue: str, apart: bool) -> None:
+async def test_a_pod_that_prefers_company(e2e: EndToEnd, queue: str) -> None:
+    """Without the preference it would be packed on the fuller node."""
+    near_node, fuller_node, *_ = e2e.gpu_nodes()
+    first = await e2e.pod(queue, gpus=1, labels={"e2e-app": "first"}, **on_node(near_node))
+    await e2e.scheduled(first, await e2e.pod(queue, gpus=2, **on_node(fuller_node)))
+    alone, second = await e2e.pod(queue, gpus=1), await e2e.pod(queue, gpus=1, **near("first", preferred=True))
+    await e2e.scheduled(alone, second)
+    assert [e2e.node_of(alone), e2e.node_of(second)] == [fuller_node, near_node]
+
+
+async def test_a_pod_that_prefers_to_be_apart(e2e: EndToEnd, queue: str) -> None:
+    """Without the preference it would be packed on the same node."""
     first = await e2e.pod(queue, gpus=1, labels={"e2e-app": "first"})
     await e2e.scheduled(first)
-    second = await e2e.pod(queue, gpus=1, **near("first", preferred=True, apart=apart))
+    second = await e2e.pod(queue, gpus=1, **near("first", preferred=True, apart=True))
     await e2e.scheduled(second)
-    assert (e2e.node_of(first) == e2e.node_of(second)) is not apart
+    assert e2e.node_of(first) != e2e.node_of(second)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.kube.resources import POD_GROUPS
 from tests.e2e.endtoend import EndToEnd, limited
 
 
@@ -36,7 +35,5 @@ async def test_a_queue_may_stand_at_any_level(e2e: EndToEnd, levels: int) -> Non
         await e2e.queue(name, **({"parentQueue": queues[index - 1]} if index else {}))
     pod = await e2e.pod(queues[-1], gpus=1)
     await e2e.scheduled(pod)
-    group = e2e.stores[POD_GROUPS].get(f"kai-e2e/{e2e.group_of(pod)}")
-    assert group is not None
-    said = group.get("status", {}).get("schedulingConditions") or ()
+    said = (await e2e.made_group(pod)).get("status", {}).get("schedulingConditions") or ()
     assert not [each for each in said if each["type"] == "UnschedulableOnNodePool"]

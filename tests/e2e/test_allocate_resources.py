@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from pykai.api import names
@@ -37,7 +39,7 @@ async def test_a_pod_that_asks_for_a_fraction(e2e: EndToEnd, queue: str) -> None
 async def test_more_fractions_than_gpus(e2e: EndToEnd, queue: str) -> None:
     """operations:E-26: a label names the GPU of each pod that has one, and of no other."""
     gpus = len(e2e.gpu_nodes()) * e2e.gpus_per_node
-    pods = await e2e.pods(2 * gpus, queue, fraction="0.7")
+    pods = await asyncio.gather(*(e2e.pod(queue, fraction="0.7") for _ in range(2 * gpus)))
     await e2e.settled(pods, scheduled=gpus)
     groups = [
         pod["metadata"]["labels"][names.GPU_GROUP_LABEL]

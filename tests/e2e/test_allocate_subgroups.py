@@ -55,10 +55,14 @@ async def test_two_groups_share_what_there_is(e2e: EndToEnd, queue: str) -> None
         await e2e.settled(both, scheduled=3)
 
 
-async def test_a_second_group_waits_where_the_first_needs_all(e2e: EndToEnd, queue: str) -> None:
-    first = await e2e.gang("first", queue, 6, minimum=6, cpu="100m")
-    await e2e.scheduled(*first)
+async def test_a_second_group_waits_where_the_first_has_all(e2e: EndToEnd, queue: str) -> None:
+    """The first one grows beyond its minimum before the second one starts."""
+    first = await group(e2e, "first", queue, pods=3, minimum=2)
+    await release(e2e, first)
+    both = [*first["left"], *first["right"]]
+    await e2e.until(lambda: scheduled(e2e, both) > 0, "the first group starts")
     second = await group(e2e, "second", queue, pods=3, minimum=2)
     await release(e2e, second)
+    await e2e.scheduled(*both)
     await e2e.unschedulable(*second["left"], *second["right"])
-    assert scheduled(e2e, first) == 6
+    assert scheduled(e2e, both) == 6

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.endtoend import EndToEnd, limited
 from tests.e2e.test_allocate_min_subgroups import not_ready
 
@@ -13,17 +15,11 @@ async def test_the_reason_of_a_group_beyond_the_quota(e2e: EndToEnd) -> None:
     await e2e.group_reason(e2e.group_of(pod), "NonPreemptibleOverQuota")
 
 
-async def test_the_reason_of_a_group_beyond_the_limit(e2e: EndToEnd) -> None:
-    (queue,) = await e2e.family("reasons", of={"queue": {"gpu": limited(0)}})
-    pod = await e2e.pod(queue, gpus=1)
-    await e2e.unschedulable(pod)
-    await e2e.group_reason(e2e.group_of(pod), "OverLimit")
-
-
-async def test_the_reason_of_a_preemptible_group_beyond_the_limit(e2e: EndToEnd) -> None:
-    (queue,) = await e2e.family("reasons", of={"queue": {"gpu": limited(1)}})
-    await e2e.scheduled(await e2e.pod(queue, gpus=1))
-    pod = await e2e.pod(queue, gpus=1, priorityClassName="e2e-middle")
+@pytest.mark.parametrize("priority", ["e2e-middle", "e2e-high-held"])
+async def test_the_reason_of_a_group_beyond_the_limit(e2e: EndToEnd, priority: str) -> None:
+    """Whether it can be preempted or not."""
+    (queue,) = await e2e.family("reasons", of={"queue": {"gpu": limited(0, quota=-1)}})
+    pod = await e2e.pod(queue, gpus=1, priorityClassName=priority)
     await e2e.unschedulable(pod)
     await e2e.group_reason(e2e.group_of(pod), "OverLimit")
 

@@ -11,9 +11,9 @@ from pykai.api import names
 from pykai.kube.resources import DEVICE_CLASSES, PODS, QUEUES, RESOURCE_CLAIMS
 from tests.e2e import claims
 from tests.e2e.claims import claiming, pod_with_claim
-from tests.e2e.endtoend import DEVICE_PLUGIN_LABEL, DRA_LABEL, NAMESPACE, Document, EndToEnd, deserves, template
+from tests.e2e.endtoend import DEVICE_PLUGIN_LABEL, DRA_LABEL, NAMESPACE, Document, EndToEnd, template
 from tests.e2e.test_allocate_predicates import on_node
-from tests.e2e.test_reclaim import queues
+from tests.e2e.test_reclaim import PRIORITY, divided, queues
 
 HOSTNAME = names.HOSTNAME_LABEL
 
@@ -147,8 +147,14 @@ async def preempts_on_one_node(e2e: EndToEnd, queue: str, **wanted: Any) -> None
     wanted |= on_node((await large(e2e))[0])
     low = await e2e.pods(8, queue, priorityClassName="e2e-low", **wanted)
     await e2e.scheduled(*low)
-    await e2e.scheduled(await e2e.pod(queue, priorityClassName="e2e-high", **wanted))
+    await e2e.ready(*low)
+    one_more = await e2e.pod(queue, priorityClassName="e2e-low", **wanted)
+    await e2e.unschedulable(one_more)
+    high = await e2e.pod(queue, priorityClassName="e2e-high", **wanted)
+    await e2e.scheduled(high)
+    await e2e.ready(high)
     assert len(e2e.there(low)) == 7
+    await e2e.unschedulable(one_more)
 
 
 async def test_a_high_priority_takes_the_device_of_a_claim(e2e: EndToEnd, queue: str) -> None:
@@ -196,14 +202,11 @@ async def test_elastic_groups_of_claims_shrink_evenly(e2e: EndToEnd) -> None:
 
 async def test_weights_and_then_a_priority_decide_about_claims(e2e: EndToEnd) -> None:
     node: dict[str, Any] = {"nodeSelector": {HOSTNAME: (await large(e2e))[0]}}
-    first, second = await queues(e2e, 8, 1, 1, weights=(1, 2))
-    third = await e2e.queue("reclaim-q2", parentQueue="reclaim", priority=101, gpu=deserves(0))
+    first, second, third = await queues(e2e, 8, 1, 1, 0, weights=(1, 2, 1), priority=PRIORITY)
     jobs = {}
     for queue in (first, second):
         one = claiming(of_template=await claims.add_template(e2e, queue))
         jobs[queue] = [await e2e.job(queue, **one, **node) for _ in range(10)]
-    await e2e.jobs_scheduled(3, *jobs[first])
-    await e2e.jobs_scheduled(5, *jobs[second])
+    await divided(e2e, {3: jobs[first], 5: jobs[second]})
     await e2e.scheduled(await pod_with_claim(e2e, third, 3, **node))
-    await e2e.jobs_scheduled(2, *jobs[first])
-    await e2e.jobs_scheduled(3, *jobs[second])
+    await divided(e2e, {2: jobs[first], 3: jobs[second]})

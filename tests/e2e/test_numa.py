@@ -17,7 +17,7 @@ from tests.e2e.installation import NUMA_NODES
 from tests.e2e.shards import has_operator, restart_scheduler
 from tests.e2e.test_allocate_predicates import on_node
 
-SINGLE, RESTRICTED, BEST_EFFORT = NUMA_NODES.values()
+SINGLE, RESTRICTED, BEST_EFFORT, NO_POLICY = NUMA_NODES.values()
 ZONE, NODE = 2, 4
 #: a Guaranteed pod whose cores and memory are in no zone's way, and one that needs two zones of both
 SMALL: dict[str, Any] = {"cpu": "500m", "memory": "128Mi"}
@@ -97,8 +97,9 @@ async def test_a_request_beyond_all_zones(e2e: EndToEnd, queue: str) -> None:
     await e2e.unschedulable(await guaranteed(e2e, queue, RESTRICTED, NODE + 1))
 
 
-async def test_a_request_over_two_zones_where_that_is_no_rule(e2e: EndToEnd, queue: str) -> None:
-    await e2e.scheduled(await guaranteed(e2e, queue, BEST_EFFORT, ZONE + 1))
+@pytest.mark.parametrize("node", [BEST_EFFORT, NO_POLICY])
+async def test_a_request_over_two_zones_where_that_is_no_rule(e2e: EndToEnd, queue: str, node: str) -> None:
+    await e2e.scheduled(await guaranteed(e2e, queue, node, ZONE + 1))
 
 
 async def test_a_node_that_says_nothing_about_zones(e2e: EndToEnd, queue: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pykai.api import names
-from pykai.kube.resources import POD_GROUPS
-from tests.e2e.endtoend import NAMESPACE, EndToEnd, deserves, is_scheduled, limited, seconds, subgroup
+from tests.e2e.endtoend import EndToEnd, created_s, deserves, limited, real_or_short, subgroup
+from tests.e2e.shards import all_gpus
 
 ALL = "500m"
+#: of pods that preempt and cannot be preempted
+HELD = {"priorityClassName": "e2e-high-held"}
 
 
 @pytest.fixture
@@ -59,9 +61,7 @@ async def test_a_label_decides_what_can_be_preempted(
         queue, cpu=ALL, priorityClassName=running, labels={names.PREEMPTIBILITY_LABEL: preemptibility}
     )
     await e2e.scheduled(first)
-    group = e2e.stores[POD_GROUPS].get(f"{NAMESPACE}/{e2e.group_of(first)}")
-    assert group is not None
-    assert group["spec"]["preemptibility"] == preemptibility
+    assert (await e2e.made_group(first))["spec"]["preemptibility"] == preemptibility
     second = await e2e.pod(queue, cpu=ALL, priorityClassName="e2e-high-held")
     await (e2e.scheduled(second) if is_preempted else e2e.unschedulable(second))
     assert bool(e2e.there([first])) is not is_preempted
@@ -77,7 +77,7 @@ async def test_elastic_groups_shrink_evenly(e2e: EndToEnd) -> None:
     queue = await gpus(e2e, 4)
     groups = [await e2e.gang(name, queue, 2, gpus=1, priority="e2e-low") for name in ("first", "second")]
     await e2e.scheduled(*groups[0], *groups[1])
-    await e2e.scheduled(await e2e.pod(queue, gpus=2, priorityClassName="e2e-high"))
+    await e2e.scheduled(await e2e.pod(queue, gpus=2, labels=HELD))
     await e2e.until(lambda: [len(e2e.there(pods)) for pods in groups] == [1, 1], "a pod of each group stays")
 
 
@@ -85,7 +85,7 @@ async def test_a_whole_elastic_job_is_preempted(e2e: EndToEnd) -> None:
     queue = await gpus(e2e, 2)
     pods = await e2e.gang("elastic", queue, 2, gpus=1, priority="e2e-low")
     await e2e.scheduled(*pods)
-    await e2e.scheduled(await e2e.pod(queue, gpus=2, priorityClassName="e2e-high"))
+    await e2e.scheduled(await e2e.pod(queue, gpus=2, labels=HELD))
     assert not e2e.there(pods)
 
 
@@ -97,7 +97,7 @@ async def test_pods_of_the_lowest_priority_go_first(e2e: EndToEnd) -> None:
     ]
     await e2e.group("group", queue, 1, priorityClassName="e2e-low")
     await e2e.scheduled(*pods)
-    await e2e.scheduled(await e2e.pod(queue, gpus=2, priorityClassName="e2e-high"))
+    await e2e.scheduled(await e2e.pod(queue, gpus=2, labels=HELD))
     left = [pod["metadata"]["labels"][names.TASK_PRIORITY_LABEL] for pod in e2e.there(pods)]
     assert left == ["1", "1"]
 
@@ -115,19 +115,22 @@ async def test_subgroups_beyond_the_number_that_must_run_are_taken(e2e: EndToEnd
 async def test_a_gang_over_two_nodes_preempts(e2e: EndToEnd) -> None:
     (queue,) = await e2e.family("preempt-distributed", of={"queue": {"gpu": deserves(-1)}})
     whole = e2e.gpus_per_node
-    running = [await e2e.pod(queue, gpus=whole, priorityClassName="e2e-low") for _ in range(len(e2e.gpu_nodes()))]
-    await e2e.scheduled(*running)
-    gang = await e2e.gang("gang", queue, 2, minimum=2, gpus=whole, priority="e2e-high")
+    jobs = [await e2e.job(queue, gpus=1, priorityClassName="e2e-low") for _ in range(all_gpus(e2e))]
+    await e2e.jobs_scheduled(len(jobs), *jobs)
+    gang = await e2e.gang("gang", queue, 2, minimum=2, gpus=whole, priority="e2e-high-held")
     await e2e.scheduled(*gang)
-    assert sum(map(is_scheduled, e2e.there(running))) == len(running) - 2
+    assert len(set(map(e2e.node_of, gang))) == 2
+    await e2e.jobs_scheduled(len(jobs) - 2 * whole, *jobs)
 
 
 async def test_a_preemption_that_is_delayed(e2e: EndToEnd, queue: str) -> None:
+    """queues:Q-321. From the creation of its group on, and not a moment less."""
+    delay_s = real_or_short(90, 3)
     low = await e2e.pod(queue, cpu=ALL, priorityClassName="e2e-low")
     await e2e.scheduled(low)
-    high = await e2e.pod(
-        queue, cpu=ALL, priorityClassName="e2e-high", annotations={"kai.scheduler/preemption-delay": seconds(90, 3)}
-    )
-    await e2e.unschedulable(high)
-    assert e2e.there([low])
+    delay = {names.PREEMPTION_DELAY_ANNOTATION: f"{delay_s}s"}
+    high = await e2e.pod(queue, cpu=ALL, priorityClassName="e2e-high", annotations=delay)
+    due_s = created_s(await e2e.made_group(high)) + delay_s
+    await e2e.decided(high)
     await e2e.scheduled(high)
+    assert e2e.left_s[low] >= due_s

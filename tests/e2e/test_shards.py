@@ -66,7 +66,10 @@ async def test_fairness_on_every_level_or_between_leaves(e2e: EndToEnd) -> None:
 
 @asynccontextmanager
 async def usage_of(kind: str, e2e: EndToEnd, queue: str, folder: Path) -> AsyncIterator[dict[str, Any]]:
-    """The database of a shard: our own records, or a Prometheus that has scraped what a queue has of all GPUs."""
+    """The database of a shard: our own records, or a Prometheus that has scraped what a queue has of all GPUs.
+
+    The shard does not name the Prometheus: the operator takes it from the Config (operations:O-11).
+    """
     interval = seconds(5, 1)
     window = {"windowSize": seconds(30, 6), "halfLifePeriod": seconds(15, 3)}
     params = {**window, "fetchInterval": interval, "windowType": "sliding"}
@@ -86,7 +89,8 @@ async def usage_of(kind: str, e2e: EndToEnd, queue: str, folder: Path) -> AsyncI
             while await asyncio.to_thread(scraped, address, queue) < gpus:
                 await asyncio.sleep(0.2)
         extra = {**capacities, "queryResolution": interval}
-        yield {"clientType": kind, "connectionString": address, "usageParams": {**params, "extraParams": extra}}
+        async with e2e.configured(prometheus={"externalPrometheusUrl": address}):
+            yield {"clientType": kind, "usageParams": {**params, "extraParams": extra}}
 
 
 def scraped(prometheus: str, queue: str) -> float:
@@ -100,11 +104,11 @@ def scraped(prometheus: str, queue: str) -> float:
 @pytest.mark.parametrize("kind", ["builtin", pytest.param("prometheus", marks=pytest.mark.prometheus)])
 async def test_a_queue_that_had_everything_gives_way(e2e: EndToEnd, kind: str, tmp_path: Path) -> None:
     """A weight of 10,000 against 1: without its past the first queue would keep all GPUs."""
-    heavy = await e2e.queue("heavy", gpu=deserves(0, weight=10_000))
-    light = await e2e.queue("light", gpu=deserves(0))
+    shares = {"heavy": {"gpu": deserves(0, weight=10_000)}, "light": {"gpu": deserves(0)}}
+    heavy, light = await e2e.family("timeaware", of=shares, gpu=deserves(-1))
     gpus = all_gpus(e2e)
     async with apart(e2e, "elsewhere"):
-        pods = await e2e.gang("heavy", heavy, gpus, gpus=1)
+        pods = await e2e.gang("heavy", heavy, gpus, gpus=1, priority="e2e-low")
         await e2e.scheduled(*pods)
         await e2e.until(lambda: allocated(e2e, heavy) >= gpus, "the queue shows what it has", QUEUES)
         pod = await e2e.pod(light, gpus=1)

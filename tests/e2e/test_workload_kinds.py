@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from pykai.api import names
 from pykai.kube.resources import POD_GROUPS, PODS
 from tests.cluster.controlplane import die_with_parent
-from tests.e2e.endtoend import NAMESPACE, Document, EndToEnd, is_ready, limited, template
+from tests.e2e.endtoend import NAMESPACE, Document, EndToEnd, created_s, is_ready, limited, template
 from tests.e2e.test_allocate_min_subgroups import not_ready
 from tests.lab.operators.operatedcluster import KINDS
 from tests.lab.operators.test_families import create_when_served
@@ -86,24 +87,38 @@ def replicated(queue: str, name: str, **spec: Any) -> Document:
 
 @pytest.mark.cluster_only
 async def test_pods_of_a_job_set_that_end_in_turn_are_not_stale(e2e: EndToEnd, queue: str) -> None:
-    """The shard calls a gang stale after a second; the third pod comes when the first has ended."""
+    """The shard calls a gang stale after a second; fewer pods than it needs run for longer than that, in the end."""
+    grace_s, alone_s = 1, 4
 
     def in_phase(phase: str) -> list[str]:
         return sorted(pod["metadata"]["name"] for pod in e2e.pods_here() if pod["status"]["phase"] == phase)
 
-    async def end(pod: str) -> None:
-        annotations = {names.RUN_SECONDS_ANNOTATION: "0"}
+    async def end(pod: str, after_s: float = 0) -> None:
+        """End a pod when it has run so long."""
+        annotations = {names.RUN_SECONDS_ANNOTATION: f"{after_s:g}"}
         await e2e.client.patch(PODS, pod, {"metadata": {"annotations": annotations}}, NAMESPACE)
 
-    async with e2e.sharded(args={"default-staleness-grace-period": "1s"}):
+    async def ended(count: int, running: int) -> None:
+        await e2e.until(
+            lambda: (len(in_phase("Succeeded")), len(in_phase("Running"))) == (count, running),
+            f"{count} pods have ended, and {running} run",
+        )
+
+    async with e2e.sharded(args={"default-staleness-grace-period": f"{grace_s}s"}):
         await submit(e2e, "JobSet", queue, {"replicatedJobs": [replicated(queue, "job", parallelism=2, completions=3)]})
-        await e2e.until(lambda: len(in_phase("Running")) == 2, "two pods run")
+        await ended(0, running=2)
         await end(in_phase("Running")[0])
-        await e2e.until(lambda: (len(in_phase("Succeeded")), len(in_phase("Running"))) == (1, 2), "a third pod runs")
-        for pod in in_phase("Running"):
-            await end(pod)
-        await e2e.until(lambda: len(in_phase("Succeeded")) == 3, "all three pods succeed")
+        await ended(1, running=2)
+        await end(in_phase("Running")[0])
+        await ended(2, running=1)
+        began_s, (last,) = time.time(), in_phase("Running")
+        found = e2e.get(last)
+        assert found is not None
+        await end(last, began_s - created_s(found) + alone_s)
+        await ended(3, running=0)
+        assert time.time() - began_s > 2 * grace_s
     assert len(e2e.pods_here()) == 3
+    assert not e2e.left_s
 
 
 @pytest.mark.parametrize(("order", "at_once"), [("InOrder", 1), ("AnyOrder", 2)])
