@@ -24,15 +24,14 @@ from collections.abc import Callable
 PROGRAM_S = 1800.0
 #: between two looks at the counters
 _LOOK_S = 0.005
-_THREADS = "/proc/self/task"
 
 
-def waited_s() -> float:
-    """Seconds that the threads of this process have waited for a processor; those that ended do not count."""
-    total_ns = 0
+def waited_s(process: int | str = "self") -> float:
+    """Seconds that the threads of a process have waited for a processor; those that ended do not count."""
+    total_ns, threads = 0, f"/proc/{process}/task"
     try:
-        for thread in os.listdir(_THREADS):
-            with open(f"{_THREADS}/{thread}/schedstat", "rb", buffering=0) as counters:
+        for thread in os.listdir(threads):
+            with open(f"{threads}/{thread}/schedstat", "rb", buffering=0) as counters:
                 total_ns += int(counters.read(64).split()[1])
     except (OSError, IndexError, ValueError):
         # No such counters, or a thread that ended just now.

@@ -8,8 +8,9 @@ import pytest
 
 from pykai.api import names
 from pykai.kube.resources import DEPLOYMENTS, PODS
-from tests.e2e.endtoend import EndToEnd, is_scheduled
-from tests.e2e.test_operated import SYSTEM, deployment, routed
+from tests.cluster.workingtime import TAKEOVER_S, takeover_clock
+from tests.e2e.endtoend import Document, EndToEnd, is_ready, is_scheduled
+from tests.e2e.test_operated import SCHEDULER, SYSTEM, deployment, routed
 
 pytestmark = pytest.mark.cluster_only
 
@@ -60,21 +61,39 @@ async def test_a_scale_by_hand_is_put_back(e2e: EndToEnd) -> None:
 
 
 async def test_a_leader_that_is_killed_under_load_loses_and_doubles_nothing(e2e: EndToEnd) -> None:
-    """operations:O-39: the next one takes over within the time of the lease."""
+    """operations:O-39: the next one takes over and binds within the time of the lease."""
     (queue,) = await e2e.family("killed")
     jobs = []
     async with e2e.configured(scheduler={"replicas": 2}):
         leader = await routed(e2e)
         for _ in range(KILLS):
+            await e2e.until(lambda: len(ready(e2e)) == 2, "the leader has a standby that is ready", e2e.system)
             jobs += [await e2e.job(queue, pods=4, gpus=1, annotations=gang(4)) for _ in range(2)]
+            clock = takeover_clock(names_of(e2e, SCHEDULER) - {leader})
+            began_s = clock.time()
             await kill(e2e, leader)
-            jobs += [await e2e.job(queue, pods=4, gpus=1, annotations=gang(4)) for _ in range(2)]
+            # Only the next leader can bind these.
+            later = [await e2e.job(queue, pods=4, gpus=1, annotations=gang(4)) for _ in range(2)]
+            await bound(e2e, later)
+            assert clock.time() - began_s <= TAKEOVER_S
+            jobs += later
             leader = await routed(e2e)
         await e2e.jobs_scheduled(4 * len(jobs), *jobs)
     found = e2e.of_job(*jobs)
     assert Counter(pod["metadata"]["labels"]["workload"] for pod in found) == dict.fromkeys(jobs, 4)
+    assert not e2e.left_s, "no pod has a reason to go"
     on_nodes = Counter(pod["spec"]["nodeName"] for pod in found if is_scheduled(pod))
     assert max(on_nodes.values()) <= e2e.gpus_per_node
+
+
+def ready(e2e: EndToEnd) -> list[Document]:
+    """The schedulers that are."""
+    return [pod for pod in e2e.system_pods(SCHEDULER) if is_ready(pod)]
+
+
+async def bound(e2e: EndToEnd, jobs: list[str]) -> None:
+    """Wait until one pod of these Jobs is."""
+    await e2e.until(lambda: any(map(is_scheduled, e2e.of_job(*jobs))), f"a pod of {jobs} is bound")
 
 
 def gang(count: int) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -47,11 +48,11 @@ async def gpu_of(e2e: EndToEnd, pod: str) -> str:
     return f"{found['spec']['nodeName']}/{named['data'][reference['key']]}"
 
 
-async def two(e2e: EndToEnd, queue: str, **fields: object) -> tuple[str, str]:
+async def two(e2e: EndToEnd, queue: str, **fields: Any) -> tuple[str, str]:
     """Two equal pods, one after the other."""
-    first = await e2e.pod(queue, **fields)  # type: ignore[arg-type]
+    first = await e2e.pod(queue, **fields)
     await e2e.ready(first)
-    second = await e2e.pod(queue, **fields)  # type: ignore[arg-type]
+    second = await e2e.pod(queue, **fields)
     await e2e.ready(second)
     return first, second
 
@@ -92,6 +93,7 @@ async def test_workers_take_only_their_kind_of_pod(e2e: EndToEnd, queue: str, wo
             taken, left = (with_gpu, without) if worker == "gpu" else (without, with_gpu)
             await e2e.scheduled(taken)
             await e2e.unschedulable(left)
+            assert e2e.node_of(taken) == node
     finally:
         await e2e.client.patch(NODES, node, {"metadata": {"labels": {label: None}}})
 
