@@ -14,7 +14,9 @@ TEST_WORKERS ?= $(shell expr "$$(getconf _NPROCESSORS_ONLN)" + 1)
 CLUSTER_WORKERS ?= 3
 # The end-to-end specs that `make test-cluster` takes, too: those that need the operator, webhooks or controllers. They
 # stay on one worker, and come first.
-E2E_IN_CI := $(patsubst %,tests/e2e/test_%.py,doctor helm lifecycle operated contract api consolidation)
+E2E_IN_CI := $(patsubst %,tests/e2e/test_%.py, \
+	doctor helm lifecycle operated contract api consolidation shards upgrade) \
+	tests/e2e/test_workload_kinds.py::test_pods_of_a_job_set_that_end_in_turn_are_not_stale
 # More arguments for `make cluster`, as in `make cluster CLUSTER_ARGS="--install everything --folder /tmp/plane"`.
 CLUSTER_ARGS ?=
 # More arguments for `make soak`, as in `make soak SOAK_ARGS="--kills 10 --seed 7"`.
@@ -114,6 +116,8 @@ test-cluster: $(VENV)/ready ## run the tests that need an API server on a real c
 	@if command -v go >/dev/null; then \
 		$(BIN)/python tools/kubernetes.py --all helm >/dev/null && \
 		KAI_HELM="$$($(BIN)/python tools/kubernetes.py helm)" && export KAI_HELM && \
+		{ KAI_PROMETHEUS="$$($(BIN)/python tools/prometheus.py)" && export KAI_PROMETHEUS || \
+		echo "Usage over time is tested with our own records only."; } && \
 		echo "Running the tests on a real control plane" && \
 		$(BIN)/python -m pytest --cluster -n $(CLUSTER_WORKERS) $(E2E_IN_CI) tests/services tests/lab/apiserver tests/kube \
 			tests/webhooks tests/cluster $(PYTEST_ARGS); \
