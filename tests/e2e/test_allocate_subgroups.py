@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.kube.resources import PODS
+from pykai.kube.resources import PODS, QUEUES
 from tests.e2e.endtoend import EndToEnd, is_scheduled, limited, subgroup
 
 
@@ -35,6 +35,11 @@ async def release(e2e: EndToEnd, *groups: dict[str, list[str]]) -> None:
                 await e2e.client.patch(PODS, name, {"spec": {"schedulingGates": None}}, "kai-e2e")
 
 
+async def limit(e2e: EndToEnd, queue: str, millicores: float) -> None:
+    """Set how much of the processors a queue may use."""
+    await e2e.client.patch(QUEUES, queue, {"spec": {"resources": {"cpu": limited(millicores)}}})
+
+
 def scheduled(e2e: EndToEnd, pods: list[str]) -> int:
     return sum(map(is_scheduled, e2e.there(pods)))
 
@@ -47,12 +52,16 @@ async def test_each_subgroup_has_its_minimum(e2e: EndToEnd, queue: str) -> None:
 
 
 async def test_two_groups_share_what_there_is(e2e: EndToEnd, queue: str) -> None:
+    # One cycle has to see all pods, however slowly their gates open: until then the queue has no room.
+    await limit(e2e, queue, 0)
     first = await group(e2e, "first", queue, pods=3, minimum=1)
     second = await group(e2e, "second", queue, pods=3, minimum=1)
     await release(e2e, first, second)
-    for made in (first, second):
-        both = [*made["left"], *made["right"]]
-        await e2e.settled(both, scheduled=3)
+    groups = [[*made["left"], *made["right"]] for made in (first, second)]
+    await e2e.unschedulable(*groups[0], *groups[1])
+    await limit(e2e, queue, 600)
+    for pods in groups:
+        await e2e.settled(pods, scheduled=3)
 
 
 async def test_a_second_group_waits_where_the_first_has_all(e2e: EndToEnd, queue: str) -> None:
