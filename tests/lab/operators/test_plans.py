@@ -229,6 +229,26 @@ def test_a_ray_job_is_submitted_when_its_cluster_is_ready() -> None:
         assert names_of(created(plan(job, owned={RAY_CLUSTERS: [seen]}), JOBS)) == submitters
 
 
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"shutdownAfterJobFinishes": False}, "a RayJob with shutdownAfterJobFinishes set to false is not allowed to"),
+        ({"clusterSelector": {"ray.io/cluster": "mine"}}, "the ClusterSelector mode doesn't support the suspend"),
+    ],
+)
+def test_a_ray_job_that_may_not_be_suspended_fails_for_good(spec: Document, why: str) -> None:
+    job = submitted("rayjob")
+    job["spec"].update(spec)
+    assert plan(job).status["jobDeploymentStatus"] == "Initializing"
+    job["spec"]["suspend"] = True
+    failed = plan(job).status
+    assert failed["jobDeploymentStatus"] == "ValidationFailed"
+    assert why in failed["message"]
+    job["spec"]["suspend"] = False
+    job["status"] = dict(failed)
+    assert plan(job).status == failed
+
+
 def test_memory_that_spark_cannot_read_is_refused() -> None:
     app = submitted("sparkapplication")
     app["spec"]["driver"]["memory"] = "lots"

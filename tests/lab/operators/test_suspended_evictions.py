@@ -9,7 +9,7 @@ import pytest
 
 from pykai.api import names
 from pykai.api.suspension import SUSPEND_PATHS
-from pykai.kube.resources import JOBS, Resource
+from pykai.kube.resources import JOBS, PODS, Resource
 from tests.lab.operators.operatedcluster import KINDS, Document, OperatedCluster, example, operated_cluster
 from tests.lab.operators.test_operators import pytorch_job, runs
 
@@ -131,6 +131,30 @@ async def test_every_kind_with_a_field_for_it_is_suspended_and_resumed(families:
         found = await cluster.until(resource, owner, lambda found: not is_suspended(found))
         assert not marks(found)
         await cluster.until_pods(lambda pods: len(pods) == len(before) and set(pods.values()) == {"Running"})
+
+
+async def test_a_ray_job_that_its_operator_would_fail_loses_its_pods_and_runs_again() -> None:
+    """suspend:obeyed: without `shutdownAfterJobFinishes`, as KubeRay has it by default."""
+    resource = KINDS["RayJob"]
+    async with operated_cluster("ray") as cluster:
+        (document,) = endless(list(example("rayjob")))
+        del document["spec"]["shutdownAfterJobFinishes"]
+        await cluster.apply(suspendable(document))
+        await cluster.until_pods(lambda pods: len(pods) == 4 and set(pods.values()) == {"Running"})
+        first = {pod["metadata"]["uid"] for pod in cluster.stores[PODS].values()}
+        await create_job(cluster, job("urgent", pods=13, gpus=8, priority="build-preemptible"))
+        await cluster.until_pods(
+            lambda pods: sum(phase == "Running" for name, phase in pods.items() if name.startswith("urgent")) == 13
+        )
+        found = cluster.stores[resource].get("default/rayjob")
+        assert found is not None
+        assert not found["spec"].get("suspend")
+        assert found["status"]["jobDeploymentStatus"] == "Running"
+        await cluster.client.delete(JOBS, "urgent", "default")
+        await cluster.until_pods(lambda pods: len(pods) >= 3 and set(pods.values()) == {"Running"})
+        assert not first & {
+            pod["metadata"]["uid"] for pod in cluster.stores[PODS].values() if "gpu" in pod["metadata"]["name"]
+        }
 
 
 async def test_a_workload_that_does_not_wish_it_is_deleted() -> None:

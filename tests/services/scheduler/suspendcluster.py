@@ -78,7 +78,7 @@ class SuspendCluster:
                 "containers": [{"name": "main", "image": "none"}],
             }
         }
-        spec = {"template": template, "parallelism": 2, "completions": 2, "managedBy": "example.com/test"}
+        spec = {"template": template, "parallelism": 2, "completions": 2}
         metadata = {"name": name, **fields.pop("metadata", {})}
         return await self.cluster.create(resource, {"metadata": metadata, "spec": {**spec, **fields}})
 

@@ -103,14 +103,22 @@ async def test_where_a_write_fails_pods_are_deleted(method: str, path: str, answ
     [
         {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}}},
         {"managedBy": "kueue.x-k8s.io/multikueue"},
+        {"managedBy": "example.com/controller"},
     ],
 )
-async def test_an_owner_that_kueue_manages_is_left_alone(job: dict[str, Any]) -> None:
-    """suspend:kueue"""
+async def test_an_owner_that_another_program_manages_is_left_alone(job: dict[str, Any]) -> None:
+    """suspend:kueue, suspend:obeyed"""
     async with suspend_cluster(job=job) as lab, lab.cluster.scheduler():
         await lab.evict()
         await lab.until_deleted()
         assert not lab.patches()
+
+
+async def test_an_owner_that_names_its_own_controller_is_suspended() -> None:
+    """suspend:obeyed"""
+    async with suspend_cluster(job={"managedBy": "kubernetes.io/job-controller"}) as lab, lab.cluster.scheduler():
+        await lab.evict()
+        await lab.until_suspended()
 
 
 async def test_a_group_that_names_another_owner_does_not_reach_the_owner_of_its_pods() -> None:

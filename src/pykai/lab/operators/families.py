@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykai.api.crds import PRESERVED_UNKNOWN, array, integer, text
+from pykai.api.crds import PRESERVED_UNKNOWN, array, boolean, integer, text
 from pykai.api.suggestions import did_you_mean
 from pykai.api.unstructured import JsonObject
 from pykai.kube.resources import Resource
@@ -94,6 +94,9 @@ def _ray_definitions() -> tuple[CustomKind, ...]:
         AGE,
     )
     job = open_schema(
+        suspend=boolean(),
+        shutdownAfterJobFinishes=boolean(),
+        clusterSelector=PRESERVED_UNKNOWN,
         rayClusterSpec=ray_cluster_schema(),
         submitterPodTemplate=PRESERVED_UNKNOWN,
         ttlSecondsAfterFinished=integer(),

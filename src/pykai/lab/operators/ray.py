@@ -1,7 +1,8 @@
 """Ray: clusters of a head and groups of workers, and the jobs and services that bring a cluster of their own.
 
 A RayJob names its RayCluster in its status, creates it, and starts a submitter, a Job, once the cluster is ready; it
-ends as the submitter does. A RayService has a cluster that is pending until it is ready, and then active.
+ends as the submitter does. One that is suspended and may not be gets the status `ValidationFailed`, and nothing happens
+to it any more. A RayService has a cluster that is pending until it is ready, and then active.
 
 Not done: scaling, `clusterSelector`, retries of a RayJob, updates of a RayService.
 
@@ -44,6 +45,8 @@ RAY_CLUSTERS: Final = Resource(GROUP, "v1", "rayclusters", "RayCluster", True)
 RAY_JOBS: Final = Resource(GROUP, "v1", "rayjobs", "RayJob", True)
 RAY_SERVICES: Final = Resource(GROUP, "v1", "rayservices", "RayService", True)
 _HEAD_GROUP: Final = "headgroup"
+#: A status, and the reason for it.
+_VALIDATION_FAILED: Final = "ValidationFailed"
 #: Letters that make the name of a cluster its own.
 _SUFFIX_LENGTH: Final = 5
 
@@ -88,6 +91,7 @@ class RayJobSpec(Wire):
     suspend: bool = False
     ray_cluster_spec: JsonObject = field(default_factory=dict)
     submitter_pod_template: JsonObject | None = None
+    cluster_selector: JsonObject = field(default_factory=dict)
     shutdown_after_job_finishes: bool = False
     ttl_seconds_after_finished: Int64 = 0
 
@@ -189,6 +193,11 @@ def plan_ray_job(job: RayJobWorkload, seen: Observed) -> Step:
     deployment = job.status.get("jobDeploymentStatus", "")
     if deployment in ("Complete", "Failed"):
         return _after_ray_job(job, clusters, seen)
+    if deployment == _VALIDATION_FAILED:
+        return Step(job.status)
+    if error := _validation_error(job.spec):
+        failed = {"jobDeploymentStatus": _VALIDATION_FAILED, "reason": _VALIDATION_FAILED, "message": error}
+        return Step({**job.status, **failed})
     if job.spec.suspend:
         return _suspend_ray_job(job, clusters, submitters)
     name = job.status.get("rayClusterName")
@@ -213,6 +222,15 @@ def plan_ray_job(job: RayJobWorkload, seen: Observed) -> Step:
     if cluster.status.get("state") != "ready":
         return Step(status)
     return Step(status, [Creation(JOBS, submitter_document(job))])
+
+
+def _validation_error(spec: RayJobSpec) -> str:
+    """Why KubeRay calls a RayJob invalid; "" if it does not. Its rules for `suspend` only."""
+    if spec.suspend and not spec.shutdown_after_job_finishes:
+        return "a RayJob with shutdownAfterJobFinishes set to false is not allowed to be suspended"
+    if spec.suspend and spec.cluster_selector:
+        return "the ClusterSelector mode doesn't support the suspend operation"
+    return ""
 
 
 def _after_ray_job(job: RayJobWorkload, clusters: Sequence[RayClusterWorkload], seen: Observed) -> Step:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import PodGroup
-from pykai.api.suspension import PASSED_KINDS, SUSPEND_PATHS
+from pykai.api.suspension import PASSED_KINDS, SUSPEND_PATHS, foreign_manager, is_suspended, why_not_suspendable
 from pykai.kube.client import Client
 from pykai.kube.errors import Conflict, ConnectionLost, KubeError, NotFound
 from pykai.kube.resources import Resource
@@ -33,7 +33,7 @@ class OwnerState(NamedTuple):
     suspended: bool
     #: `kai.scheduler/suspended-by`
     mark: str
-    #: why the scheduler leaves it alone, "" if it need not
+    #: the program that runs, suspends or resumes it in place of its own controller, "" if there is none
     managed_by: str
 
 
@@ -70,8 +70,10 @@ async def find_owner(client: Client, group: PodGroup, pods: Iterable[Pod]) -> Ow
         if group_kind not in SUSPEND_PATHS and group_kind not in PASSED_KINDS:
             break
         content = await _read(client, group.metadata.namespace, owner)
-        if managed_by := _managed_by(content):
+        if managed_by := foreign_manager(group_kind[0], content):
             raise OwnerError(f"{kind} {owner.name} is managed by {managed_by}")
+        if why := why_not_suspendable(*group_kind, content):
+            raise OwnerError(f"{kind} {owner.name} cannot be suspended: {why}")
         is_named = is_named or owner.uid in wanted
         if is_named and group_kind in SUSPEND_PATHS:
             found = _state(owner, content)
@@ -149,20 +151,7 @@ async def _read(client: Client, namespace: str, owner: WorkloadOwner) -> dict[st
 
 def _state(owner: WorkloadOwner, content: Mapping[str, Any]) -> OwnerState:
     meta = content.get("metadata") or {}
-    suspended: Any = content
-    for name in SUSPEND_PATHS[_group_kind(owner)]:
-        suspended = suspended.get(name) if isinstance(suspended, Mapping) else None
     mark = (meta.get("annotations") or {}).get(names.SUSPENDED_BY_ANNOTATION) or ""
-    return OwnerState(owner, str(meta.get("resourceVersion", "")), suspended is True, mark, _managed_by(content))
-
-
-def _managed_by(content: Mapping[str, Any]) -> str:
-    """The program that suspends and resumes an owner itself, "" if there is none (suspend:kueue)."""
-    meta, spec = content.get("metadata") or {}, content.get("spec") or {}
-    if names.KUEUE_QUEUE_LABEL in (meta.get("labels") or {}):
-        return "Kueue"
-    managers = [spec.get("managedBy"), (spec.get("runPolicy") or {}).get("managedBy")]
-    if any(str(each or "").startswith(f"{names.KUEUE_GROUP}/") for each in managers):
-        return "Kueue"
-    owners = [str(each.get("apiVersion", "")) for each in meta.get("ownerReferences") or ()]
-    return "Kueue" if any(each.startswith(f"{names.KUEUE_GROUP}/") for each in owners) else ""
+    group, kind = _group_kind(owner)
+    version = str(meta.get("resourceVersion", ""))
+    return OwnerState(owner, version, is_suspended(group, kind, content), mark, foreign_manager(group, content))
