@@ -46,12 +46,15 @@ class SuspendCluster:
         minimum: int = 2,
         named: str = "",
         job: Raw | None = None,
+        queue: Raw | None = None,
         **pod: Any,
     ) -> None:
-        """Create all of it; `job` are fields of its metadata and spec, `named` another Job that the PodGroup names."""
+        """Create all of it; `job` are fields of its metadata and spec, `queue` more fields of the queue of the Job,
+        `named` another Job that the PodGroup names.
+        """
         lab = self.cluster
         await lab.node("a", gpus=4)
-        await lab.queue("rich", parent="department", quota=0)
+        await lab.queue("rich", parent="department", quota=0, **(queue or {}))
         await lab.queue("poor", parent="department", quota=4)
         self.job = await self.create_owner(JOBS, "train", **(job or {}))
         owner = _reference(await self.create_owner(JOBS, named) if named else self.job)

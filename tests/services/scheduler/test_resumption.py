@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pykai.api import names
-from pykai.kube.resources import JOBS, PODS
+from pykai.kube.resources import JOBS, NODES, PODS
 from tests.services.scheduler.schedulercluster import refusal
 from tests.services.scheduler.suspendcluster import JOB, SuspendCluster, mark_of, suspend_cluster
 
@@ -216,6 +216,22 @@ async def test_a_scheduler_that_takes_over_holds_the_room_of_a_resumed_workload(
             await lab.create_pods()
             await lab.cluster.until_bound("train", 2)
         assert not lab.cluster.placed("late")
+
+
+async def test_a_scheduler_that_takes_over_holds_no_room_for_pods_that_have_theirs() -> None:
+    """suspend:takeover: the last scheduler died before it deleted the record."""
+    async with suspend_cluster(minimum=1) as lab:
+        async with lab.cluster.scheduler():
+            await resumed(lab)
+            await lab.create_pods(1)
+            await lab.cluster.until_bound("train", 1)
+        more = {"status": {"allocatable": {names.NVIDIA_GPU: "6"}, "capacity": {names.NVIDIA_GPU: "6"}}}
+        await lab.client.patch(NODES, "a", more, subresource="status")
+        await lab.cluster.gang("late", pods=1, queue="rich", gpu=2)
+        async with lab.cluster.scheduler():
+            await lab.cluster.until_bound("late", 1)
+            await lab.create_pods(1)
+            await lab.cluster.until_bound("train", 2)
 
 
 async def test_a_record_of_an_owner_that_was_not_suspended_is_deleted() -> None:

@@ -115,8 +115,8 @@ class Dispatcher:
         self._evictions = Evictions(
             pods, groups, requests, binds, statuses, status_events, metrics, deletions, binding, gangs
         )
-        self._wire_suspension(client, intake, status_events, shard, clock, deletions)
         self._ungating = Ungating(client, intake, status_events, metrics, clock, in_flight=in_flight)
+        self._wire_suspension(client, intake, status_events, shard, clock, deletions)
         self._failed_requests = FailedRequests(
             pods, requests, binds, shard, tasks, deletions, failed, backoff, binding, gangs
         )
@@ -137,7 +137,9 @@ class Dispatcher:
         """Put the parts together that suspend evicted workloads and resume them."""
         pods, groups, pods_of_group = intake.pods, intake.groups, intake.pods_of_group
         binds, statuses, tasks = intake.binds, intake.statuses, self._tasks
-        self._workloads = SuspendedWorkloads(self._records, pods_of_group, intake.placeholders, binds, statuses, tasks)
+        self._workloads = SuspendedWorkloads(
+            self._records, pods_of_group, intake.placeholders, binds, statuses, intake.pod_intake, tasks
+        )
         self._suspension = Suspension(
             client,
             groups,
@@ -157,9 +159,11 @@ class Dispatcher:
             pods_of_group,
             binds,
             statuses,
+            intake.pod_intake,
             status_events,
             self._workloads,
             self._suspension,
+            self._ungating,
             self._pod_binding,
             self._gang_binding,
             tasks,

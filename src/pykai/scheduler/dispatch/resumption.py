@@ -1,11 +1,15 @@
 """Resuming suspended workloads: placeholders get nodes, the owner is resumed, its pods take the nodes (suspend:resume).
 
-    plan binds placeholders --> assumed on their nodes --> record, owner resumed --> pods arrive and are held back
+    plan binds placeholders --> assumed on their nodes --> record, owner resumed --> pods come and are hidden
         --> the minimum is there: in one step placeholders go, pods are placed on their nodes by every rule, and bound
 
 Nothing else is served between the last two: both happen while no cycle runs.  Pods above the minimum that come later
 take their places one by one.  At the time limit the places that are left become free, and pods that are there wait as
 all others do.
+
+A pod that has a place is hidden from the tables: its placeholder is charged to the queue already.  So the gate of its
+queue is opened without a look at quota and limit (suspend:gates).  Pods for which no place is left wait as all others
+do, behind the gate too.
 
 The user of a workload always wins: an owner that was resumed, changed or deleted by others ends the suspension.
 """
@@ -14,18 +18,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
-import msgspec
 from msgspec.structs import replace
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.keys import object_key, split_key
 from pykai.api.scheduling import PodGroup
+from pykai.core.model.gates import Gate, read_gate
 from pykai.core.model.groups import build_subgroup_tree
-from pykai.core.report.decisions import Bind, PlannedBind
+from pykai.core.report.decisions import Bind, PlannedBind, Ungate
 from pykai.core.resume import UnfinishedBinds, resume
 from pykai.kube.backoff import Backoff
 from pykai.kube.client import Client
@@ -35,14 +39,17 @@ from pykai.scheduler.dispatch.backgroundtasks import BackgroundTasks
 from pykai.scheduler.dispatch.bindplan import PendingBind, has_minimum
 from pykai.scheduler.dispatch.bindrequests import assumed_request, request_spec
 from pykai.scheduler.dispatch.gangbinding import GangBinding
-from pykai.scheduler.dispatch.gangplans import group_key
+from pykai.scheduler.dispatch.gangplans import group_key, is_bound_and_active
+from pykai.scheduler.dispatch.heldplaces import ReturningPod
 from pykai.scheduler.dispatch.podbinding import PodBinding
 from pykai.scheduler.dispatch.suspendedworkloads import SuspendedWorkload, SuspendedWorkloads, key_of
 from pykai.scheduler.dispatch.suspendrecord import SuspendState, placeholder_key
 from pykai.scheduler.dispatch.suspension import Suspension
+from pykai.scheduler.dispatch.ungating import Ungating
 from pykai.scheduler.dispatch.workloadowner import OwnerError, OwnerGone, read_owner, set_suspended
 from pykai.scheduler.enginequery import EngineQuery
 from pykai.scheduler.intake.bindassumptions import BindAssumptions
+from pykai.scheduler.intake.podintake import PodIntake
 from pykai.scheduler.intake.statusassumptions import StatusAssumptions
 from pykai.scheduler.status.statusevents import NORMAL, WARNING, StatusEvents, is_waiting, now_ns
 
@@ -64,9 +71,11 @@ class Resumption:
         pods_of_group: Callable[[str], Collection[Pod]],
         binds: BindAssumptions,
         statuses: StatusAssumptions,
+        pod_intake: PodIntake,
         status_events: StatusEvents,
         workloads: SuspendedWorkloads,
         suspension: Suspension,
+        ungating: Ungating,
         pod_binding: PodBinding,
         gang_binding: GangBinding,
         tasks: BackgroundTasks,
@@ -78,9 +87,11 @@ class Resumption:
         self._pods_of_group = pods_of_group
         self._binds = binds
         self._statuses = statuses
+        self._pod_intake = pod_intake
         self._status_events = status_events
         self._workloads = workloads
         self._suspension = suspension
+        self._ungating = ungating
         self._pod_binding = pod_binding
         self._gang_binding = gang_binding
         self._tasks = tasks
@@ -112,6 +123,7 @@ class Resumption:
             workload.record = replace(workload.record, state=SuspendState.RESUMING, nodes=nodes, held_until_ns=until_ns)
             # The owner creates all its pods; those without a place wait as pods do.
             self._workloads.drop_placeholders(workload, [name for name in workload.placeholders if name not in nodes])
+            self._workloads.hold_places(workload)
             self._tasks.start(self._resume_owner(workload), f"resuming {workload.describe()}")
 
     def hold(self, workload: SuspendedWorkload, bind: Bind) -> None:
@@ -162,7 +174,7 @@ class Resumption:
             return
         left_s = max(0.0, (workload.record.held_until_ns - now_ns(self._clock)) / 1e9)
         workload.timer = asyncio.get_running_loop().call_later(self._clock.wall_s(left_s), self._on_limit, workload)
-        for pod in self._pods_of_group(workload.group):
+        for pod in sorted(self._pods_of_group(workload.group), key=_by_age):
             self._on_waiting_pod(workload, pod)
 
     def _on_limit(self, workload: SuspendedWorkload) -> None:
@@ -206,9 +218,9 @@ class Resumption:
                 continue
             if workload.state is SuspendState.SUSPENDING:
                 self._suspension.check_left(workload)
-            elif change.key in workload.arrived and (pod is None or pod.metadata.uid != workload.arrived[change.key]):
-                del workload.arrived[change.key]
-                self._statuses.release_gated(change.key)
+            elif change.old is not None and (pod is None or pod.metadata.uid != change.old.metadata.uid):
+                workload.early.discard(change.old.metadata.uid)
+            self._give_back_place(workload, change)
             if pod is not None and group_key(pod) == key:
                 self._on_waiting_pod(workload, pod)
 
@@ -218,22 +230,60 @@ class Resumption:
         if workload is not None and (change.new is None or change.new.metadata.uid != workload.uid):
             self._workloads.end(workload, "its PodGroup is gone")
 
+    def _give_back_place(self, workload: SuspendedWorkload, change: Change[Pod]) -> None:
+        """Free the place of a pod that does not wait for it any more."""
+        returning, pod = workload.places.get(change.key), change.new
+        if returning is not None and (pod is None or pod.metadata.uid != returning.uid or not is_waiting(pod)):
+            workload.places.give_back(change.key)
+            self._pod_intake.show(change.key)
+
     def _on_waiting_pod(self, workload: SuspendedWorkload, pod: Pod) -> None:
-        """Hold a pod that has come back until enough of them are there."""
         uid = pod.metadata.uid
-        if not is_waiting(pod) or pod.spec.scheduling_gates or uid in workload.leaving:
+        if not is_waiting(pod) or uid in workload.leaving:
             return
-        key = key_of(pod)
-        if workload.arrived.get(key) == uid:
-            return
-        if workload.state is SuspendState.SUSPENDED:
-            workload.arrived[key] = uid
+        if workload.state is SuspendState.RESUMING:
+            self._take_place(workload, pod)
+        elif workload.state is SuspendState.SUSPENDED and uid not in workload.early:
+            workload.early.add(uid)
             self._tasks.start(self._check_owner(workload), f"look at {workload.describe()}")
-        elif workload.state is SuspendState.RESUMING and self._has_place_for(workload, pod):
-            workload.arrived[key] = uid
-            self._statuses.assume_gated(key)
+
+    def _take_place(self, workload: SuspendedWorkload, pod: Pod) -> None:
+        """Let a pod that has come back wait for the others, out of sight of the cycles, and open its gate."""
+        key, gate = key_of(pod), read_gate(pod.spec.scheduling_gates)
+        returning = workload.places.get(key)
+        if returning is None:
+            if gate is Gate.FOREIGN or self._binds.is_assumed(key):
+                return
+            returning = workload.places.take(key, pod, alike=gate is Gate.QUEUE)
+            if returning is None:
+                return
+            self._pod_intake.hide(key, pod.metadata.uid)
+            if gate is Gate.QUEUE:
+                self._open_gate(workload, key, returning)
+        if gate is Gate.NONE and not returning.arrived:
+            workload.places.arrive(returning)
             if self._is_complete(workload):
                 self._tasks.start(self._swap(workload), f"pods of {workload.describe()}")
+
+    def _open_gate(self, workload: SuspendedWorkload, key: str, returning: ReturningPod) -> None:
+        """Open the gate of the queue of a pod that has a place, unless it has lost it."""
+        group = self._groups.get(workload.group)
+        if group is None or workload.places.get(key) is not returning:
+            return
+        namespace, name = split_key(key)
+        decision = Ungate(namespace, name, returning.uid, workload.group, group.spec.queue)
+        admitted = self._ungating.assume(decision, now_ns(self._clock))
+        if admitted is not None:
+            self._tasks.start(self._write_gate(workload, returning, decision, admitted), f"gate of {key}")
+
+    async def _write_gate(
+        self, workload: SuspendedWorkload, returning: ReturningPod, decision: Ungate, admitted: str
+    ) -> None:
+        again_s = await self._ungating.open(decision, admitted)
+        if again_s is not None:
+            key = object_key(decision.namespace, decision.pod)
+            wait_s = self._clock.wall_s(again_s)
+            asyncio.get_running_loop().call_later(wait_s, self._open_gate, workload, key, returning)
 
     async def _check_owner(self, workload: SuspendedWorkload) -> None:
         """End the suspension if the owner was resumed by others."""
@@ -247,26 +297,19 @@ class Resumption:
             if workload.state is SuspendState.SUSPENDED and not state.suspended:
                 self._workloads.end(workload, "it was resumed by others")
 
-    def _has_place_for(self, workload: SuspendedWorkload, pod: Pod) -> bool:
-        """Whether a placeholder is left for a pod, besides those for pods that are here already."""
-        left = Counter(map(self._subgroup_of, self._placeholder_pods(workload)))
-        taken = Counter(map(self._subgroup_of, self._arrived_pods(workload)))
-        subgroup = self._subgroup_of(pod)
-        return left[subgroup] > taken[subgroup]
-
     def _is_complete(self, workload: SuspendedWorkload) -> bool:
         """Whether the pods that are here reach the minimum, or are all that are expected."""
-        arrived = self._arrived_pods(workload)
+        arrived = workload.places.arrived
         group = self._groups.get(workload.group)
-        if workload.started or group is None or len(arrived) >= len(workload.placeholders):
+        if workload.started or group is None or arrived.total() >= len(workload.placeholders):
             return True
         root, _ = build_subgroup_tree(group)
-        return has_minimum(root, Counter(map(self._subgroup_of, arrived)))
+        return has_minimum(root, arrived)
 
     async def _swap(self, workload: SuspendedWorkload) -> None:
         """Let pods take the nodes of placeholders, all at once, and bind them."""
         assert self._query_engine is not None, "only a leader resumes"
-        if not workload.arrived:
+        if not workload.places.arrived.total():
             # An earlier swap has taken them.
             return
         unfinished: list[UnfinishedBinds] = []
@@ -300,44 +343,35 @@ class Resumption:
             self._workloads.end(workload, "its pods are back")
 
     def _take_places(self, workload: SuspendedWorkload) -> tuple[PlannedBind, ...]:
-        """Pair arrived pods with placeholders, which leave the tables; pods without one wait as others do."""
-        placeholders = self._placeholder_pods(workload)
+        """Put the pods that are here into the tables, in place of their placeholders."""
         planned: list[PlannedBind] = []
-        for pod in self._arrived_pods(workload):
-            same = [each for each in placeholders if self._subgroup_of(each) == self._subgroup_of(pod)]
-            if same:
-                place = next((each for each in same if _requests(each) == _requests(pod)), same[0])
-                placeholders.remove(place)
-                name = place.metadata.name
-                planned.append(PlannedBind(pod.metadata.name, pod.metadata.uid, workload.placeholders[name]))
-                self._workloads.drop_placeholders(workload, [name])
-        for key in workload.arrived:
-            self._statuses.release_gated(key)
-        workload.arrived.clear()
+        for key, returning in workload.places.pop_arrived():
+            node = workload.placeholders[returning.place]
+            planned.append(PlannedBind(split_key(key)[1], returning.uid, node))
+            self._workloads.drop_placeholders(workload, [returning.place])
+            self._pod_intake.show(key)
         workload.started = True
         return tuple(planned)
 
-    def _arrived_pods(self, workload: SuspendedWorkload) -> Sequence[Pod]:
-        found = [(self._pods.get(key), uid) for key, uid in sorted(workload.arrived.items())]
-        return [pod for pod, uid in found if pod is not None and pod.metadata.uid == uid and is_waiting(pod)]
-
-    def _placeholder_pods(self, workload: SuspendedWorkload) -> list[Pod]:
-        found = (self._workloads.placeholder(workload, name) for name in workload.placeholders)
-        return [pod for pod in found if pod is not None]
-
-    def _subgroup_of(self, pod: Pod) -> str:
-        return pod.metadata.labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP
+    def drop_taken(self, workload: SuspendedWorkload) -> None:
+        """Drop placeholders of an earlier scheduler whose pods have a node already."""
+        self._workloads.hold_places(workload)
+        for pod in self._pods_of_group(workload.group):
+            key = key_of(pod)
+            if is_bound_and_active(pod) or self._binds.is_assumed(key):
+                taken = workload.places.take(key, pod, alike=False)
+                if taken is not None:
+                    self._workloads.drop_placeholders(workload, [taken.place])
 
     def held_binds(self, workload: SuspendedWorkload) -> UnfinishedBinds | None:
         """The places that an earlier scheduler held, for the engine to check."""
         group = self._groups.get(workload.group)
         if group is None:
             return None
-        planned = tuple(PlannedBind(name, name, node) for name, node in workload.record.nodes.items())
+        nodes = workload.record.nodes
+        planned = tuple(PlannedBind(name, name, nodes[name]) for name in workload.placeholders)
         return UnfinishedBinds(workload.group, workload.uid, group.spec.queue, planned)
 
 
-def _requests(pod: Pod) -> bytes:
-    """What pods that may take each other's place have in common."""
-    containers = (*pod.spec.init_containers, *pod.spec.containers)
-    return msgspec.json.encode([pod.spec.node_selector, [each.resources for each in containers]], order="sorted")
+def _by_age(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.creation_timestamp or "", pod.metadata.name

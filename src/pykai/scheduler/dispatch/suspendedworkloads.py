@@ -21,10 +21,12 @@ from msgspec.structs import replace
 from pykai.api.core import Pod
 from pykai.api.keys import object_key, split_key
 from pykai.scheduler.dispatch.backgroundtasks import BackgroundTasks
+from pykai.scheduler.dispatch.heldplaces import HeldPlaces
 from pykai.scheduler.dispatch.records import SUSPENDED_WORKLOAD, HandoverRecords
 from pykai.scheduler.dispatch.suspendrecord import SuspendRecord, SuspendRecordError, SuspendState, placeholder_key
 from pykai.scheduler.intake.bindassumptions import BindAssumptions
 from pykai.scheduler.intake.placeholderpods import PlaceholderPods
+from pykai.scheduler.intake.podintake import PodIntake
 from pykai.scheduler.intake.statusassumptions import StatusAssumptions
 
 log = logging.getLogger(__name__)
@@ -42,8 +44,10 @@ class SuspendedWorkload:
     leaving: set[str] = field(default_factory=set)
     #: names of the placeholders in the tables -> the node that they hold, "" if they wait
     placeholders: dict[str, str] = field(default_factory=dict)
-    #: keys of pods that came back and wait for the others -> uid
-    arrived: dict[str, str] = field(default_factory=dict)
+    #: while it is resumed: the places that are held, and the pods that have come back for them
+    places: HeldPlaces = field(default_factory=HeldPlaces)
+    #: uids of pods that came although it is suspended
+    early: set[str] = field(default_factory=set)
     #: whether pods of it have taken the place of placeholders
     started: bool = False
     #: attempts to resume it that failed
@@ -76,6 +80,7 @@ class SuspendedWorkloads:
         placeholders: PlaceholderPods,
         binds: BindAssumptions,
         statuses: StatusAssumptions,
+        pod_intake: PodIntake,
         tasks: BackgroundTasks,
     ) -> None:
         self._records = records
@@ -83,6 +88,7 @@ class SuspendedWorkloads:
         self._placeholders = placeholders
         self._binds = binds
         self._statuses = statuses
+        self._pod_intake = pod_intake
         self._tasks = tasks
         self._workloads: dict[str, SuspendedWorkload] = {}
         #: uid of a PodGroup -> lock held while its record is written or deleted
@@ -119,7 +125,7 @@ class SuspendedWorkloads:
 
     def let_wait(self, workload: SuspendedWorkload) -> None:
         """Let placeholders of all its pods wait for a node, in place of those that have one."""
-        self.drop_placeholders(workload, list(workload.placeholders))
+        self._clear_places(workload)
         workload.record = replace(workload.record, state=SuspendState.SUSPENDED, nodes={}, held_until_ns=0)
         self.add_placeholders(workload)
 
@@ -130,9 +136,10 @@ class SuspendedWorkloads:
         self._placeholders.add(wanted)
         workload.placeholders.update((pod.metadata.name, "") for pod in wanted)
 
-    def placeholder(self, workload: SuspendedWorkload, name: str) -> Pod | None:
-        """A placeholder as the tables have it."""
-        return self._placeholders.get(placeholder_key(workload.group, name))
+    def hold_places(self, workload: SuspendedWorkload) -> None:
+        """From now on pods that come back may take the places of its placeholders."""
+        found = (self._placeholders.get(placeholder_key(workload.group, name)) for name in workload.placeholders)
+        workload.places = HeldPlaces(pod for pod in found if pod is not None)
 
     def drop_placeholders(self, workload: SuspendedWorkload, dropped: Iterable[str]) -> None:
         """Remove placeholders from the tables, with the nodes that they hold."""
@@ -155,10 +162,14 @@ class SuspendedWorkloads:
     def _clear(self, workload: SuspendedWorkload) -> None:
         if workload.timer is not None:
             workload.timer.cancel()
+        self._clear_places(workload)
+
+    def _clear_places(self, workload: SuspendedWorkload) -> None:
+        """Hold nothing; pods that have come back count as they are."""
         self.drop_placeholders(workload, list(workload.placeholders))
-        for key in workload.arrived:
-            self._statuses.release_gated(key)
-        workload.arrived.clear()
+        places, workload.places = workload.places, HeldPlaces()
+        for key in places:
+            self._pod_intake.show(key)
 
     async def _remove_record(self, workload: SuspendedWorkload) -> None:
         async with self._record_locks.setdefault(workload.uid, asyncio.Lock()):

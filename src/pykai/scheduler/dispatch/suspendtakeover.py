@@ -81,6 +81,7 @@ class SuspendTakeover:
             self._workloads.add(workload)
             if workload.state is SuspendState.RESUMING:
                 self._workloads.add_placeholders(workload, workload.record.nodes.keys())
+                self._resumption.drop_taken(workload)
                 held.append(workload)
             else:
                 self._suspension.await_leaving(workload)
@@ -133,4 +134,8 @@ class SuspendTakeover:
         for workload in held:
             lost = [name for name, node in workload.placeholders.items() if not node]
             self._workloads.drop_placeholders(workload, lost)
-            self._resumption.await_pods(workload)
+            self._workloads.hold_places(workload)
+            if workload.placeholders:
+                self._resumption.await_pods(workload)
+            else:
+                self._workloads.end(workload, "no place is left to hold for its pods")

@@ -28,7 +28,6 @@ from pykai.kube.limits import FairSemaphore
 from pykai.scheduler.dispatch.deletions import MAX_SERVER_FAILURES, retry_delay_s
 from pykai.scheduler.intake.assumptions import AssumptionEvent
 from pykai.scheduler.intake.intake import Intake
-from pykai.scheduler.intake.operations import ApplyObject
 from pykai.scheduler.intake.pendingadmissions import has_queue_gate
 from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.status.statusevents import NORMAL, WARNING, StatusEvents
@@ -62,7 +61,7 @@ class Ungating:
         in_flight: int,
     ) -> None:
         self._client = client
-        self._pods, self._pod_intake, self._queue = intake.pods, intake.pod_intake, intake.queue
+        self._pods, self._pod_intake = intake.pods, intake.pod_intake
         self._admissions = intake.admissions
         self._status_events = status_events
         self._metrics = metrics
@@ -85,13 +84,14 @@ class Ungating:
             return None
         admitted = format_timestamp(now_ns) if decision.queue else ""
         self._admissions.add(key, decision.uid, admitted)
-        self._queue.add_quietly(ApplyObject(self._pod_intake.as_in_tables(pod)))
+        self._pod_intake.apply_quietly(pod)
         return admitted
 
-    async def open(self, decision: Ungate, admitted: str) -> None:
-        """Write it."""
+    async def open(self, decision: Ungate, admitted: str) -> float | None:
+        """Write it; returns after how many seconds to decide again if the gate is still there, else None."""
         key, uid = object_key(decision.namespace, decision.pod), decision.uid
         content = ungating_patch(uid, admitted)
+        again_s: float | None = None
         for failures in range(1, MAX_SERVER_FAILURES + 1):
             try:
                 async with self._slots.slot(decision.namespace):
@@ -104,11 +104,11 @@ class Ungating:
                         brief=True,
                     )
                 self._on_opened(key, decision)
-                return
+                return None
             except NotFound:
                 break
             except Invalid as error:
-                self._pause(key, decision, error)
+                again_s = self._pause(key, decision, error)
                 break
             except KubeError as error:
                 pod = self._pods.get(key)
@@ -116,12 +116,14 @@ class Ungating:
                     break
                 log.info("the gate of pod %s was not removed: %s", key, error)
                 if isinstance(error, Forbidden) and failures >= _MAX_FORBIDDEN:
-                    self._pause(key, decision, error)
+                    again_s = self._pause(key, decision, error)
                     break
             await asyncio.sleep(retry_delay_s(failures))
         else:
             log.warning("the gate of pod %s was not removed; the next cycle decides again", key)
+            again_s = 0.0
         self._give_up(key, uid)
+        return again_s
 
     def _on_opened(self, key: str, decision: Ungate) -> None:
         self._admissions.advance(key, decision.uid, AssumptionEvent.ACCEPTED)
@@ -130,11 +132,11 @@ class Ungating:
             text = f"Pod {key} was admitted to queue {decision.queue}"
             self._status_events.pod_event(key, decision.uid, NORMAL, names.EVENT_ADMITTED, text)
 
-    def _pause(self, key: str, decision: Ungate, error: KubeError) -> None:
-        """Keep the pod out of the cycles for a while."""
+    def _pause(self, key: str, decision: Ungate, error: KubeError) -> float | None:
+        """Keep the pod out of the cycles for a while; for how many seconds, None if it is gone."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.uid != decision.uid:
-            return
+            return None
         delay_s = _REFUSED_BACKOFF.delay_s(self._admissions.pause(key, decision.uid))
         self._pauses[key, decision.uid] = asyncio.get_running_loop().call_later(
             self._clock.wall_s(delay_s), self._resume, key, decision.uid
@@ -142,6 +144,7 @@ class Ungating:
         text = f"The API server refuses to remove the gate of pod {key}; next attempt in {delay_s:g} s: {error}"
         log.info("%s", text)
         self._status_events.pod_event(key, decision.uid, WARNING, names.EVENT_ADMISSION_REFUSED, text)
+        return delay_s
 
     def _resume(self, key: str, uid: str) -> None:
         self._pauses.pop((key, uid), None)

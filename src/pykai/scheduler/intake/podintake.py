@@ -1,10 +1,14 @@
-"""Pods on their way into the tables: sanitised, charged to a stand-in if they lack a PodGroup, with our evictions."""
+"""Pods on their way into the tables: sanitised, charged to a stand-in if they lack a PodGroup, with our evictions.
+
+Pods for which a placeholder stands are hidden: in the tables, demand and room must be there once (suspend:resume).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from pykai.api.core import Namespace, Node, Pod
+from pykai.api.keys import object_key
 from pykai.api.scheduling import PodGroup, Queue
 from pykai.kube.store import Change, Store
 from pykai.scheduler.intake.changes import pod_differs
@@ -39,6 +43,8 @@ class PodIntake:
         self._queue = queue
         self._evictions = evictions
         self._admissions = admissions
+        #: namespace/name of hidden pods -> uid
+        self._hidden: dict[str, str] = {}
 
     def on_change(self, change: Change[Pod]) -> None:
         """Handle a change of a pod."""
@@ -85,8 +91,29 @@ class PodIntake:
         for pod in pods:
             self.apply(pod)
 
+    def hide(self, key: str, uid: str) -> None:
+        """Take a pod out of the tables until `show`; another pod of its name is left alone."""
+        self._hidden[key] = uid
+        self._queue.add(remove_by_key("Pod", key))
+
+    def show(self, key: str) -> None:
+        """Let a hidden pod take part again."""
+        if self._hidden.pop(key, None) is not None and (pod := self._pods.get(key)) is not None:
+            self.apply(pod)
+
+    def _is_hidden(self, pod: Pod) -> bool:
+        meta = pod.metadata
+        return bool(self._hidden) and self._hidden.get(object_key(meta.namespace, meta.name)) == meta.uid
+
+    def apply_quietly(self, pod: Pod) -> None:
+        """Queue what the last plan has changed on a pod, which requests no cycle."""
+        if not self._is_hidden(pod):
+            self._queue.add_quietly(ApplyObject(self.as_in_tables(pod)))
+
     def apply(self, pod: Pod) -> None:
         """Queue the present version of a pod."""
+        if self._is_hidden(pod):
+            return
         sanitised, problems = self._shared_gpus.sanitise(pod)
         if problems or self._problems:
             self._problems.record(f"Pod/{pod.metadata.namespace}/{pod.metadata.name}", problems)
@@ -110,4 +137,4 @@ class PodIntake:
 
     def objects(self) -> Iterator[Pod]:
         """The pods of the tables."""
-        return map(self.as_in_tables, self._pods.values())
+        return (self.as_in_tables(pod) for pod in self._pods.values() if not self._is_hidden(pod))

@@ -7,7 +7,7 @@ from pykai.core.model.status import TaskStatus
 from pykai.kube.store import Store
 from pykai.scheduler.intake.assumptions import AssumptionEvent
 from pykai.scheduler.intake.operationqueue import OperationQueue
-from pykai.scheduler.intake.operations import ApplyObject, AssumeStatus
+from pykai.scheduler.intake.operations import AssumeStatus
 from pykai.scheduler.intake.pendingevictions import PendingEvictions
 from pykai.scheduler.intake.podintake import PodIntake
 
@@ -31,7 +31,7 @@ class StatusAssumptions:
         if pod is not None and pod.metadata.uid == uid:
             self._evictions.add(key, uid, preemptor)
             self._queue.add_quietly(AssumeStatus(key, TaskStatus.RELEASING))
-            self._queue.add_quietly(ApplyObject(self._pod_intake.as_in_tables(pod)))
+            self._pod_intake.apply_quietly(pod)
 
     def eviction_written(self, key: str, uid: str) -> None:
         """The server has accepted the deletion of a pod."""
