@@ -85,6 +85,25 @@ async def test_a_job_is_suspended_for_another_and_resumed_after_it() -> None:
         await cluster.until_event("WorkloadResumed", "Job default/train was resumed: 13 of its pods fit")
 
 
+async def test_workloads_that_come_back_together_get_their_places() -> None:
+    """suspend:resume"""
+    async with operated_cluster("kubeflow") as cluster:
+        for name, pods in (("first", 7), ("second", 6)):
+            await create_job(cluster, suspendable(job(name, pods=pods, gpus=8)))
+        await runs(cluster, 13)
+        await create_job(cluster, job("urgent", pods=13, gpus=8, priority="build-preemptible"))
+        for name in ("first", "second"):
+            await until_suspended(cluster, JOBS, name, suspended=True)
+        await runs(cluster, 13)
+        await cluster.client.delete(JOBS, "urgent", "default")
+        for name in ("first", "second"):
+            await until_suspended(cluster, JOBS, name, suspended=False)
+        await cluster.until_pods(
+            lambda pods: sorted(each.split("-")[0] for each in pods) == ["first"] * 7 + ["second"] * 6
+        )
+        await runs(cluster, 13)
+
+
 async def until_urgent_runs(cluster: OperatedCluster) -> None:
     await cluster.until_pods(lambda pods: "Running" in (pods[name] for name in pods if name.startswith("urgent")))
 
@@ -163,9 +182,7 @@ async def test_a_workload_that_does_not_wish_it_is_deleted() -> None:
         await cluster.apply(pytorch_job("plain", 1, 12, 8))
         await runs(cluster, 13)
         await create_job(cluster, job("urgent", pods=1, gpus=8, priority="build-preemptible"))
-        await cluster.until_pods(
-            lambda pods: any(name.startswith("urgent") and phase == "Running" for name, phase in pods.items())
-        )
+        await until_urgent_runs(cluster)
         found = cluster.stores[PYTORCH].get("default/plain")
         assert found is not None
         assert not found["spec"]["runPolicy"].get("suspend")
@@ -177,9 +194,7 @@ async def test_an_elastic_workload_that_only_shrinks_is_not_suspended() -> None:
         await create_job(cluster, suspendable(job("train", pods=13, gpus=8, minimum=1)))
         await runs(cluster, 13)
         await create_job(cluster, job("urgent", pods=1, gpus=8, priority="build-preemptible"))
-        await cluster.until_pods(
-            lambda pods: any(name.startswith("urgent") and phase == "Running" for name, phase in pods.items())
-        )
+        await until_urgent_runs(cluster)
         found = cluster.stores[JOBS].get("default/train")
         assert found is not None
         assert not found["spec"].get("suspend")

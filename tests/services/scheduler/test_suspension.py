@@ -56,6 +56,8 @@ async def test_a_suspended_workload_waits_without_pods_and_says_why() -> None:
             return found is not None and bool(found.status.scheduling_conditions)
 
         await lab.cluster.groups.wait_until(reasons, 10)
+        labels = dict.fromkeys(("queue_name", "queue_metadata_name", "queue_display_name"), "rich")
+        assert scheduler.metrics.registry.get_sample_value("kai_queue_requested_gpus", labels) == 4
         assert not any("placeholder" in each["involvedObject"]["name"] for each in lab.cluster.events.values())
         assert not any("placeholder" in each.path for each in lab.writes())
         placeholders = [pod for pod in scheduler.intake.objects() if pod.metadata.name.startswith("placeholder:")]

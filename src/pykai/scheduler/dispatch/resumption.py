@@ -97,6 +97,9 @@ class Resumption:
         self._tasks = tasks
         self._clock = clock
         self._query_engine: EngineQuery | None = None
+        #: groups of workloads whose pods may take the room that is held
+        self._complete: dict[str, SuspendedWorkload] = {}
+        self._swapping: asyncio.Task[object] | None = None
 
     def lead(self, query_engine: EngineQuery) -> None:
         """Begin to lead; `query_engine` places pods between two cycles."""
@@ -217,7 +220,7 @@ class Resumption:
             if workload is None:
                 continue
             if workload.state is SuspendState.SUSPENDING:
-                self._suspension.check_left(workload)
+                self._suspension.on_pod_change(workload, change)
             elif change.old is not None and (pod is None or pod.metadata.uid != change.old.metadata.uid):
                 workload.early.discard(change.old.metadata.uid)
             self._give_back_place(workload, change)
@@ -263,7 +266,9 @@ class Resumption:
         if gate is Gate.NONE and not returning.arrived:
             workload.places.arrive(returning)
             if self._is_complete(workload):
-                self._tasks.start(self._swap(workload), f"pods of {workload.describe()}")
+                self._complete[workload.group] = workload
+                if self._swapping is None or self._swapping.done():
+                    self._swapping = self._tasks.start(self._swap_complete(), "pods of resumed workloads")
 
     def _open_gate(self, workload: SuspendedWorkload, key: str, returning: ReturningPod) -> None:
         """Open the gate of the queue of a pod that has a place, unless it has lost it."""
@@ -306,41 +311,49 @@ class Resumption:
         root, _ = build_subgroup_tree(group)
         return has_minimum(root, arrived)
 
-    async def _swap(self, workload: SuspendedWorkload) -> None:
-        """Let pods take the nodes of placeholders, all at once, and bind them."""
+    async def _swap_complete(self) -> None:
+        """Let pods take the nodes of placeholders, those of all workloads that are complete by then in one query."""
+        while self._complete:
+            await self._swap()
+
+    async def _swap(self) -> None:
         assert self._query_engine is not None, "only a leader resumes"
-        if not workload.places.arrived.total():
-            # An earlier swap has taken them.
-            return
+        workloads: list[SuspendedWorkload] = []
         unfinished: list[UnfinishedBinds] = []
 
         def take_places() -> None:
-            group = self._groups.get(workload.group)
-            planned = self._take_places(workload) if self._workloads.is_current(workload) else ()
-            if planned and group is not None:
-                unfinished.append(UnfinishedBinds(workload.group, workload.uid, group.spec.queue, planned))
+            workloads.extend(self._complete.values())
+            self._complete.clear()
+            for workload in workloads:
+                group = self._groups.get(workload.group)
+                planned = self._take_places(workload) if self._workloads.is_current(workload) else ()
+                if planned and group is not None:
+                    unfinished.append(UnfinishedBinds(workload.group, workload.uid, group.spec.queue, planned))
 
         try:
             resumed, seen_generation = await self._query_engine(partial(resume, unfinished=unfinished), take_places)
         except Exception:
-            # Its pods must not be held back for ever: the cycles place them.
-            log.exception("the pods of %s cannot take the room that was held for them", workload.describe())
-            self._workloads.end(workload, "its pods could not be placed")
+            # Their pods must not be held back for ever: the cycles place them.
+            log.exception("pods of resumed workloads cannot take the room that was held for them")
+            for workload in (*workloads, *self._complete.values()):
+                self._workloads.end(workload, "its pods could not be placed")
+            self._complete.clear()
             return
         # No await until the binds are assumed: a cycle would give their room away.
-        entries: list[PendingBind] = []
+        entries: dict[str, list[PendingBind]] = {}
         for bind in resumed.binds:
             entry = self._pod_binding.make_pending_bind(bind)
             if entry is not None:
                 self._binds.assume(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
-                entries.append(entry)
+                entries.setdefault(bind.group, []).append(entry)
         for key, why in resumed.refused.items():
             log.info("pod %s does not get the place that was held for it: %s", key, why)
-        expected = sum(len(each.planned) for each in unfinished)
-        if expected:
-            self._gang_binding.start_binds(workload.group, entries, seen_generation, lost=len(entries) < expected)
-        if not workload.placeholders:
-            self._workloads.end(workload, "its pods are back")
+        for each in unfinished:
+            found = entries.get(each.group, [])
+            self._gang_binding.start_binds(each.group, found, seen_generation, lost=len(found) < len(each.planned))
+        for workload in workloads:
+            if not workload.placeholders:
+                self._workloads.end(workload, "its pods are back")
 
     def _take_places(self, workload: SuspendedWorkload) -> tuple[PlannedBind, ...]:
         """Put the pods that are here into the tables, in place of their placeholders."""

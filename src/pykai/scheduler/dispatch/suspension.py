@@ -26,7 +26,7 @@ from pykai.core.report.decisions import Evict
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import KubeError
-from pykai.kube.store import Store
+from pykai.kube.store import Change, Store
 from pykai.scheduler.dispatch.backgroundtasks import BackgroundTasks
 from pykai.scheduler.dispatch.deletions import Deletions
 from pykai.scheduler.dispatch.evictions import Evictions
@@ -160,17 +160,26 @@ class Suspension:
         workload.timer = asyncio.get_running_loop().call_later(
             self._clock.wall_s(_LEAVE_LIMIT_S), self._delete_left, workload
         )
-        self.check_left(workload)
+        workload.leaving = {pod.metadata.uid for pod in self._workloads.pods_left(workload) if not has_ended(pod)}
+        self._check_left(workload)
 
-    def check_left(self, workload: SuspendedWorkload) -> None:
+    def on_pod_change(self, workload: SuspendedWorkload, change: Change[Pod]) -> None:
+        """Handle a change of a pod of a workload that is being suspended."""
+        old, pod = change.old, change.new
+        if old is not None and (pod is None or pod.metadata.uid != old.metadata.uid or has_ended(pod)):
+            workload.leaving.discard(old.metadata.uid)
+            self._check_left(workload)
+
+    def _check_left(self, workload: SuspendedWorkload) -> None:
         """Let placeholders wait once the last pod is gone."""
-        if workload.state is not SuspendState.SUSPENDING or not self._workloads.is_current(workload):
-            return
-        if any(not has_ended(pod) for pod in self._workloads.pods_left(workload)):
+        if (
+            workload.leaving
+            or workload.state is not SuspendState.SUSPENDING
+            or not self._workloads.is_current(workload)
+        ):
             return
         if workload.timer is not None:
             workload.timer.cancel()
-        workload.leaving.clear()
         workload.record = replace(workload.record, leaving=())
         self._workloads.let_wait(workload)
 
