@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pykai.kube.client import Client
 from pykai.kube.resources import EVENTS, JOBS, POD_GROUPS, PODS, Resource
 from pykai.kube.store import Store
 from pykai.lab.cluster import LabCluster, LabOptions
-from pykai.lab.operators.families import read_families
+from pykai.lab.operators.families import FAMILIES, read_families
 from pykai.lab.operators.jobset import JOB_SETS
 from pykai.lab.operators.kubeflow import TRAINING_KINDS
 from pykai.lab.operators.leaderworkerset import LEADER_WORKER_SETS
@@ -47,6 +48,13 @@ KINDS: dict[str, Resource] = {
         SPARK_APPLICATIONS,
     )
 }
+_ALL_KINDS = {kind.resource.kind: kind.resource for family in FAMILIES.values() for kind in family.kinds}
+
+
+def resource_of(document: Document) -> Resource:
+    """The kind of an object, in the version that it has."""
+    group, _, version = document["apiVersion"].rpartition("/")
+    return replace(_ALL_KINDS[document["kind"]], group=group, version=version)
 
 
 class OperatedCluster:
@@ -64,7 +72,7 @@ class OperatedCluster:
 
     async def apply(self, *documents: Document) -> None:
         for document in documents:
-            await self.client.create(KINDS[document["kind"]], document, "default")
+            await self.client.create(resource_of(document), document, "default")
 
     async def until(self, resource: Resource, name: str, holds: Callable[[Document], bool]) -> Document:
         store, key = self.stores[resource], f"default/{name}"

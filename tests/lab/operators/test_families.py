@@ -19,7 +19,7 @@ from pykai.kube.runtime import Runtime
 from pykai.lab.operators.families import ALL, FAMILIES, read_families
 from pykai.lab.operators.service import DefinitionInstaller, from_flags
 from pykai.podgrouper.kinds.table import WORKLOAD_KINDS
-from tests.lab.operators.operatedcluster import EXAMPLES, KINDS, example
+from tests.lab.operators.operatedcluster import EXAMPLES, example, resource_of
 from tests.servers import api_server
 
 
@@ -35,8 +35,8 @@ def test_families_are_chosen_by_name_and_bring_those_that_they_need() -> None:
 
 
 def test_an_unknown_family_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(ValueError, match=r"there is no family of kinds 'rai'; did you mean ray\? expected kubeflow, "):
-        read_families("kubeflow,rai")
+    with pytest.raises(ValueError, match=r"there is no family of kinds 'rray'; did you mean ray\? expected kubeflow, "):
+        read_families("kubeflow,rray")
 
 
 def test_an_unknown_family_ends_the_command_before_anything_starts() -> None:
@@ -82,7 +82,7 @@ async def test_the_definitions_are_accepted_and_so_is_every_example() -> None:
             await established(client, each["metadata"]["name"])
         for path in sorted(EXAMPLES.glob("*.yaml")):
             for document in example(path.stem):
-                resource = KINDS[document["kind"]]
+                resource = resource_of(document)
                 await create_when_served(client, resource, document)
                 stored = await client.get_raw(resource, document["metadata"]["name"], "default")
                 assert stored["spec"] == document["spec"], path.stem
