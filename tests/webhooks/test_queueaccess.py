@@ -138,15 +138,23 @@ def test_pods_of_other_schedulers_are_not_checked() -> None:
     assert not asyncio.run(handlers()[VALIDATE_PODS.path](request)).refusal
 
 
-def test_the_label_of_the_queue_can_be_another() -> None:
-    """access:admission: `--queue-label-key`, as for the scheduler."""
+@pytest.mark.parametrize(
+    ("labels", "refused"),
+    [
+        ({"team": "vision"}, True),
+        ({names.QUEUE_LABEL: "vision"}, False),
+        ({names.PROJECT_LABEL: "vision", "pool": "large"}, False),
+        ({names.PROJECT_LABEL: "vision", names.NODE_POOL_LABEL: "large"}, True),
+    ],
+)
+def test_labels_of_queues_and_node_pools_can_be_others(labels: dict[str, str], refused: bool) -> None:
+    """access:admission: `--queue-label-key` and `--nodepool-label-key`, as for the scheduler."""
     runtime = runtime_of_nothing()
-    server, *_ = make_admission(runtime, read_options({"queue-label-key": "team"}))
+    server, *_ = make_admission(runtime, read_options({"queue-label-key": "team", "nodepool-label-key": "pool"}))
     assert isinstance(server, AdmissionServer)
     queues = runtime.caches.store(QUEUES, Queue)
     queues.assume(Queue(metadata=ObjectMeta(name="vision", annotations=LISTS["vision"])))
     queues.synced.set()
     validate = server._handlers[VALIDATE_PODS.path]
-    for label, refused in (("team", True), (names.QUEUE_LABEL, False)):
-        request = ReviewRequest("u", "CREATE", "b", "p", object=a_pod(labels={label: "vision"}))
-        assert bool(asyncio.run(validate(request)).refusal) == refused
+    request = ReviewRequest("u", "CREATE", "b", "p", object=a_pod(labels=labels))
+    assert bool(asyncio.run(validate(request)).refusal) == refused

@@ -16,7 +16,7 @@ from pykai.webhooks import podgroups, queues, table, topologies
 from pykai.webhooks.admission import is_privileged, is_service, random_letters
 from pykai.webhooks.gpusharing import DEFAULT_RULES, AdmissionDenied, SharingRules
 from pykai.webhooks.pods import EPHEMERAL_CONTAINERS, is_for_scheduler, mutate_pod, pod_problem
-from pykai.webhooks.queueaccess import QueueAccessCheck, queue_of_group, queue_of_pod
+from pykai.webhooks.queueaccess import QueueAccessCheck, queue_of_group
 from pykai.webhooks.queuegating import GatingRules, add_gate
 from pykai.webhooks.queuelookups import QueueLookups
 from pykai.webhooks.reviews import ALLOWED, UNAVAILABLE, ReviewAnswer, ReviewRequest, answer_of
@@ -59,7 +59,7 @@ def pod_handlers(
         problem = pod_problem(request.object, request.old_object, privileged=privileged, rules=rules)
         if not problem and access is not None and is_for_scheduler(request.object, rules):
             objects = (request.object, request.old_object or {})
-            queue, old_queue = (queue_of_pod(each, access.queue_label) for each in objects)
+            queue, old_queue = map(access.queue_of_pod, objects)
             problem = await access.problem(request.namespace, queue, old_queue)
         return ReviewAnswer(problem)
 

@@ -113,6 +113,12 @@ FLAGS: Final[tuple[Flag, ...]] = (
         read_text,
         "label of a pod that names its queue, as for the scheduler (not in KAI Scheduler)",
     ),
+    Flag(
+        "nodepool-label-key",
+        names.NODE_POOL_LABEL,
+        read_text,
+        "label of a pod that names its node pool, as for the scheduler (not in KAI Scheduler)",
+    ),
     Flag("webhook-addr", "9443", _webhook_port, "port of the webhooks"),
     METRICS_ADDRESS,
     HEALTH_ADDRESS,
@@ -178,6 +184,7 @@ class AdmissionOptions:
     children_refused: bool
     queues_gated: bool
     queue_label: str
+    node_pool_label: str
 
 
 def read_options(given: Mapping[str, object]) -> AdmissionOptions:
@@ -196,6 +203,7 @@ def read_options(given: Mapping[str, object]) -> AdmissionOptions:
         values["refuse-queues-with-children"],
         values["queue-admission-gating"],
         values["queue-label-key"],
+        values["nodepool-label-key"],
     )
 
 
@@ -208,7 +216,7 @@ def make_admission(
     gating = None
     if options.queues_gated:
         gating = GatingRules(lookups.is_gated, options.rules.scheduler_name, options.queue_label)
-    access = QueueAccessCheck(runtime, options.queue_label)
+    access = QueueAccessCheck(runtime, options.queue_label, options.node_pool_label)
     handlers = {
         **pod_handlers(options.rules, access, gating=gating),
         **object_handlers(TopologyLookups(runtime), access),

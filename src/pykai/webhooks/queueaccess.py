@@ -29,7 +29,9 @@ from pykai.webhooks.fields import object_at, texts_at
 _SYNC_LIMIT_S: Final = 2.0
 
 
-def queue_of_pod(pod: Mapping[str, Any], queue_label: str = names.QUEUE_LABEL) -> str:
+def queue_of_pod(
+    pod: Mapping[str, Any], queue_label: str = names.QUEUE_LABEL, node_pool_label: str = names.NODE_POOL_LABEL
+) -> str:
     """The queue that a pod names itself; "" if only its owners can tell (workloads:DF-5)."""
     metadata = object_at(pod, "metadata")
     labels = texts_at(metadata, "labels")
@@ -39,7 +41,7 @@ def queue_of_pod(pod: Mapping[str, Any], queue_label: str = names.QUEUE_LABEL) -
     project = labels.get(names.PROJECT_LABEL, "")
     if not project or metadata.get("ownerReferences"):
         return ""
-    pool = labels.get(names.NODE_POOL_LABEL)
+    pool = labels.get(node_pool_label)
     return project if pool is None else f"{project}-{pool}"
 
 
@@ -52,12 +54,17 @@ def queue_of_group(group: Mapping[str, Any]) -> str:
 class QueueAccessCheck:
     """Reads queues, and namespaces where a list selects them."""
 
-    def __init__(self, runtime: Runtime, queue_label: str = names.QUEUE_LABEL) -> None:
-        #: the label of a pod that names its queue
-        self.queue_label = queue_label
+    def __init__(
+        self, runtime: Runtime, queue_label: str = names.QUEUE_LABEL, node_pool_label: str = names.NODE_POOL_LABEL
+    ) -> None:
+        self._labels = queue_label, node_pool_label
         self._caches = runtime.caches
         self._queues = runtime.caches.store(QUEUES, Queue)
         self._namespaces: Store[Namespace] | None = None
+
+    def queue_of_pod(self, pod: Mapping[str, Any]) -> str:
+        """The queue that a pod names itself, by the labels of this installation."""
+        return queue_of_pod(pod, *self._labels)
 
     async def problem(self, namespace: str, queue: str, old_queue: str = "") -> str:
         """Why a namespace may not use a queue that an object names from now on; "" if it may."""
