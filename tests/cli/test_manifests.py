@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -97,6 +99,25 @@ def test_the_names_of_registrations_services_and_the_secret_are_kais() -> None:
         "queue-validation.kai.scheduler": ("admission", "/validate-scheduling-run-ai-v2-queue"),
         "podgroup-validation.kai.scheduler": ("admission", "/validate-scheduling-run-ai-v2alpha2-podgroup"),
     }
+
+
+def test_everything_is_in_the_namespace_that_is_named() -> None:
+    """operations:O-28, O-29."""
+    for flags in ((), ("--admission", "service"), ("--suspend-role",), ("--monitoring",), ("--policies-only",)):
+        text = printed("--namespace", "gpu-platform", *flags)
+        assert "gpu-platform" in text
+        listed = list(yaml.safe_load_all(text))
+        used = {each["metadata"].get("namespace") for each in listed}
+        used |= {subject["namespace"] for each in listed for subject in each.get("subjects", ())}
+        assert "kai-scheduler" not in used
+        assert ("Namespace", "kai-scheduler") not in [(each["kind"], each["metadata"]["name"]) for each in listed]
+        assert not re.search(r"serviceaccounts:kai-scheduler|kai-scheduler\.svc|- kai-scheduler$", text, re.MULTILINE)
+    (binding,) = (each for each in listed_suspend_role() if each["kind"] == "ClusterRoleBinding")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "scheduler", "namespace": "gpu-platform"}]
+
+
+def listed_suspend_role() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(printed("--suspend-role", "--namespace", "gpu-platform")))
 
 
 def test_a_webhook_waits_for_seconds_and_is_about_nothing_else() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from pykai.api.names import DEFAULT_NAMESPACE
 from pykai.webhooks.metrics import AdmissionMetrics
 from pykai.webhooks.options import FLAGS
 from pykai.webhooks.table import ADMISSION_SERVICE, WEBHOOKS
@@ -22,7 +23,7 @@ def test_every_flag_is_listed_with_its_default() -> None:
 
 def test_every_webhook_is_listed() -> None:
     for webhook in WEBHOOKS:
-        cells = (webhook.configuration, webhook.name, ADMISSION_SERVICE, webhook.path)
+        cells = (webhook.configuration, webhook.name_in(DEFAULT_NAMESPACE), ADMISSION_SERVICE, webhook.path)
         assert f"| {' | '.join(f'`{cell}`' for cell in cells)} |" in DOC
 
 

@@ -25,11 +25,12 @@ from pykai.operator.desired.state import registration
 from pykai.operator.install import installation
 from pykai.operator.installing.release import Release, release_objects
 from pykai.operator.webhooks import admission_objects
+from pykai.services.rights import DEFAULT_PLACES, Places
+from pykai.webhooks.table import service_hosts
 from tests.operator.installations import IMAGES, shard, states
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 NAMESPACE = names.DEFAULT_NAMESPACE
-HOST = f"admission.{NAMESPACE}.svc"
 Document = dict[str, Any]
 Labels = Mapping[str, str]
 NO_LABELS: Labels = {}
@@ -42,21 +43,21 @@ def authority() -> CertificateAuthority:
 
 def issued(*hosts: str, days: float = 90, by: CertificateAuthority | None = None) -> CertificatePair:
     lifetime, begin = timedelta(days=days + 1), NOW - timedelta(days=1)
-    return (by or authority()).issue(hosts or (HOST,), lifetime=lifetime, now=begin)
+    return (by or authority()).issue(hosts or service_hosts(NAMESPACE), lifetime=lifetime, now=begin)
 
 
 @cache
-def _served_by_default() -> CertificatePair:
-    return issued()
+def _served_in(namespace: str) -> CertificatePair:
+    return issued(*service_hosts(namespace))
 
 
 def encoded(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def operator() -> Document:
+def operator(namespace: str) -> Document:
     """The Deployment of the operator, as the chart has it."""
-    found = release_objects(Release({"global": {"registry": IMAGES.repository, "tag": IMAGES.tag}}))
+    found = release_objects(Release({"global": {"registry": IMAGES.repository, "tag": IMAGES.tag}}, namespace))
     (made,) = (each for each in found if each["kind"] == "Deployment")
     return {**made, "status": {"availableReplicas": 1}}
 
@@ -64,15 +65,21 @@ def operator() -> Document:
 class InstalledCluster:
     """Objects by kind and name; `facts` decodes them as the doctor does."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Places = DEFAULT_PLACES) -> None:
+        self._namespace = places.services
         self.ahead: timedelta | None = timedelta()
         self.unread: dict[Resource, Unread] = {}
         self.unserved: set[Resource] = set()
         self._objects: dict[tuple[str, str, str], Document] = {}
-        self.add(*installation())
+        self.add(*installation(places=places))
         self.add({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
-        self.configure({})
-        self.add(self.owner("SchedulingShard", "default", {}), operator())
+        config = {
+            "namespace": places.services,
+            "binder": {"resourceReservation": {"namespace": places.reservations}},
+            "nodeScaleAdjuster": {"args": {"nodeScaleNamespace": places.scaling}},
+        }
+        self.configure({} if places == DEFAULT_PLACES else config)
+        self.add(self.owner("SchedulingShard", "default", {}), operator(places.services))
         self.add(self.node("n1"), {"kind": "RuntimeClass", "metadata": {"name": "nvidia"}})
         for name in (names.SCHEDULER_NAME, names.BINDER_LEASE):
             self.add(self.lease(name))
@@ -109,7 +116,7 @@ class InstalledCluster:
         for each in (*self.of_kind("MutatingWebhookConfiguration"), *self.of_kind("ValidatingWebhookConfiguration")):
             for webhook in each["webhooks"]:
                 webhook["clientConfig"]["caBundle"] = encoded(authority().pem)
-        self.serve(_served_by_default())
+        self.serve(_served_in(self._namespace))
         self.add(self.endpoints("admission"))
 
     def add(self, *documents: Document) -> None:
@@ -133,13 +140,13 @@ class InstalledCluster:
         secret["data"] = {"tls.crt": encoded(pair.certificate), "tls.key": encoded(pair.key)}
 
     def endpoints(self, service: str, *, ready: bool = True) -> Document:
-        metadata = {"name": service, "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": service}}
+        metadata = {"name": service, "namespace": self._namespace, "labels": {"kubernetes.io/service-name": service}}
         return {"kind": "EndpointSlice", "metadata": metadata, "endpoints": [{"conditions": {"ready": ready}}]}
 
     def lease(self, name: str, *, renewed_s_ago: float = 2, holder: str = "pod-a_1") -> Document:
         renewed = format_timestamp(int((NOW.timestamp() - renewed_s_ago) * 1e9))
         spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
-        return {"kind": "Lease", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+        return {"kind": "Lease", "metadata": {"name": name, "namespace": self._namespace}, "spec": spec}
 
     def node(self, name: str, gpus: int = 8, labels: Labels = NO_LABELS) -> Document:
         """A GPU node; `labels` come on top, empty ones are left out."""
@@ -167,7 +174,7 @@ class InstalledCluster:
     def facts(self) -> Facts:
         """What the doctor sees."""
         objects = {each.resource: tuple(self._decoded(each)) for each in sources()}
-        return Facts(NAMESPACE, NOW, self.ahead, "v1.35.0", objects, self.unread, frozenset(self.unserved))
+        return Facts(self._namespace, NOW, self.ahead, "v1.35.0", objects, self.unread, frozenset(self.unserved))
 
     def _decoded(self, source: Source[Any]) -> Iterable[Any]:
         for each in self.of_kind(source.resource.kind):

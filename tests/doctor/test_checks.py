@@ -15,7 +15,7 @@ from pykai.doctor.facts import CLUSTER_ROLES, CONFIGS, ENDPOINTS, QUEUES, Unread
 from pykai.doctor.findings import Severity
 from pykai.doctor.table import CHECKS, worst
 from pykai.kube.certificates import CertificateAuthority
-from pykai.services.rights import BINDER
+from pykai.services.rights import BINDER, Places
 from tests.doctor.installedcluster import EXPECTED, NAMESPACE, NOW, InstalledCluster, encoded, issued
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
@@ -338,6 +338,18 @@ def test_a_healthy_installation_has_nothing_to_fix() -> None:
     found = InstalledCluster().findings()
     assert {each.code for each in found} == EXPECTED
     assert worst(found) is INFO
+
+
+def test_an_installation_may_be_in_other_namespaces() -> None:
+    """operations:OD-11: rights are looked for there, and what to do names the namespace."""
+    cluster = InstalledCluster(Places("gpu-platform", "reserved", "scaling"))
+    assert {each.code for each in cluster.findings()} == EXPECTED
+    cluster.remove("RoleBinding", "kai-node-scale-adjuster")
+    cluster.remove("ValidatingWebhookConfiguration", "validating-kai-admission")
+    found = cluster.codes()
+    assert found["right-missing"].fix == "kai manifests --namespace gpu-platform | kubectl apply -f -"
+    register = "kai manifests --admission service --namespace gpu-platform | kubectl apply -f -"
+    assert found["webhook-missing"].fix == register
 
 
 @pytest.mark.parametrize(("code", "severity", "figure", "broken"), BROKEN)

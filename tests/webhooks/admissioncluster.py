@@ -9,7 +9,7 @@ The API server reaches it on loopback, with a certificate that the service has m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -68,11 +68,11 @@ _FLAGS: Mapping[str, str] = {
 class Admission:
     """The service, and the API server that asks it."""
 
-    def __init__(self, server: Server, flags: Mapping[str, str], wire: Transport | None = None) -> None:
-        self._flags = flags
+    def __init__(self, server: Server, flags: Mapping[str, str], wire: Transport) -> None:
         self.api_server = server
+        self.namespace = flags.get("namespace", names.DEFAULT_NAMESPACE)
         self.admin = Client(server.transport())
-        client = Client(wire or server.transport("admission"))
+        client = Client(wire)
         self.runtime = Runtime(client, Caches(client), Clock())
         self.services = make_admission(self.runtime, read_options({**_FLAGS, **flags}))
         (self.server,) = (each for each in self.services if isinstance(each, AdmissionServer))
@@ -102,12 +102,12 @@ class Admission:
 
     async def secret(self) -> Document:
         """The Secret with the certificate."""
-        return await self.admin.get_raw(SECRETS, TLS_SECRET, names.DEFAULT_NAMESPACE)
+        return await self.admin.get_raw(SECRETS, TLS_SECRET, self.namespace)
 
     async def another_certificate(self, served: str) -> str:
         """Wait until the Secret has a certificate that is not this one."""
         field = f"metadata.name={TLS_SECRET}"
-        store = self.runtime.caches.store(SECRETS, dict, namespace=names.DEFAULT_NAMESPACE, field_selector=field)
+        store = self.runtime.caches.store(SECRETS, dict, namespace=self.namespace, field_selector=field)
 
         def certificates() -> list[str]:
             found = [(each.get("data") or {}).get("tls.crt", "") for each in store.values()]
@@ -116,14 +116,19 @@ class Admission:
         await store.wait_until(lambda _: bool(certificates()), 120)
         return certificates()[0]
 
-    async def register(self) -> None:
-        """Register the webhooks, and wait until the API server asks all of them."""
-        for each in admission_objects(Registration(address=f"https://127.0.0.1:{self.server.port}")):
+    async def register(self, objects: Iterable[Document]) -> None:
+        """Register the webhooks of these objects, and wait until the API server asks all of them."""
+        for each in objects:
             if "webhooks" in each:
                 kind = MUTATING_WEBHOOKS if each["kind"].startswith("Mutating") else VALIDATING_WEBHOOKS
-                await self.admin.create(kind, each)
+                await self.admin.create(kind, {**each, "webhooks": [self._reachable(one) for one in each["webhooks"]]})
         for resource, document, namespace in REFUSED:
             await self._until_refused(resource, document, namespace)
+
+    def _reachable(self, webhook: Document) -> Document:
+        """On loopback: no pods are behind its Service."""
+        path = webhook["clientConfig"]["service"]["path"]
+        return {**webhook, "clientConfig": {"url": f"https://127.0.0.1:{self.server.port}{path}"}}
 
     async def _until_refused(self, resource: Resource, document: Mapping[str, Any], namespace: str) -> None:
         answer = ""
@@ -145,17 +150,21 @@ class Admission:
 
 
 @asynccontextmanager
-async def admitted(server: Server, *, wire: Transport | None = None, **flags: str) -> AsyncIterator[Admission]:
-    """The service with these flags (`-` is written `_`), asked by the API server; `wire` is how it talks to it."""
-    admin = Client(server.transport())
-    await ensure_namespace(admin, names.DEFAULT_NAMESPACE)
-    for each in admission_objects(Registration(address="https://127.0.0.1:1")):
+async def admitted(
+    server: Server, *, wire: Transport | None = None, registered: Sequence[Document] | None = None, **flags: str
+) -> AsyncIterator[Admission]:
+    """The service with these flags (`-` is written `_`), asked by the API server; `wire` is how it talks to it, and
+    `registered` has the Secret and the registrations, which are those of `kai manifests` otherwise."""
+    given = {name.replace("_", "-"): value for name, value in flags.items()}
+    admission = Admission(server, given, wire or server.transport("admission"))
+    objects = admission_objects(Registration(admission.namespace)) if registered is None else registered
+    await ensure_namespace(admission.admin, admission.namespace)
+    for each in objects:
         if each["kind"] == "Secret":
-            await admin.create(SECRETS, each, names.DEFAULT_NAMESPACE)
-    admission = Admission(server, {name.replace("_", "-"): value for name, value in flags.items()}, wire)
+            await admission.admin.create(SECRETS, each, admission.namespace)
     await admission.start()
     try:
-        await admission.register()
+        await admission.register(objects)
         yield admission
     finally:
         await admission.end()

@@ -6,14 +6,14 @@ import asyncio
 import base64
 import logging
 import ssl
-from typing import Any
 
 import pytest
 
 from pykai.api import names
 from pykai.kube.clock import Clock
 from pykai.kube.resources import SECRETS, VALIDATING_WEBHOOKS
-from pykai.webhooks.rotator import _OUR_WEBHOOKS, bundle_patch
+from pykai.operator.webhooks import Registration, webhook_configurations
+from pykai.webhooks.rotator import bundle_patch
 from pykai.webhooks.table import TLS_SECRET
 from tests import servers
 from tests.servers import api_server
@@ -47,7 +47,7 @@ async def test_replicas_serve_the_same_certificate_and_one_rotates_it(caplog: py
     """operations:6."""
     caplog.set_level(logging.DEBUG)
     async with api_server(Clock()) as server, admitted(server, leader_elect="true") as first:
-        second = Admission(server, {"leader-elect": "true"})
+        second = Admission(server, {"leader-elect": "true"}, server.transport("admission"))
         await second.start()
         try:
             before = (await first.secret())["data"]
@@ -90,17 +90,19 @@ async def test_what_others_add_to_a_registration_stays() -> None:
         assert hook["objectSelector"]["matchExpressions"][0]["key"] == "cloud"
 
 
-def test_a_registration_that_has_the_authorities_is_left_alone() -> None:
-    """operations:O-30: only webhooks of ours that lack them are written."""
-    ours, others = next(iter(_OUR_WEBHOOKS)), "scan.example.com"
-
-    def registration(name: str, bundle: str) -> dict[str, Any]:
-        return {"webhooks": [{"name": "first"}, {"name": name, "clientConfig": {"caBundle": bundle}}]}
-
-    assert list(bundle_patch(registration(ours, "new"), "new")) == []
-    assert list(bundle_patch(registration(others, "old"), "new")) == []
-    (patch,) = bundle_patch(registration(ours, "old"), "new")
-    assert patch == {"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "new"}
+@pytest.mark.parametrize("namespace", ["kai-scheduler", "gpu-platform"])
+def test_a_registration_that_has_the_authorities_is_left_alone(namespace: str) -> None:
+    """operations:O-30; install:places: only webhooks of ours that lack them are written."""
+    for registration in webhook_configurations(Registration(namespace, authority=b"old")):
+        scan = {"name": "scan.example.com", "clientConfig": {"caBundle": "old"}}
+        registration["webhooks"].insert(0, scan)
+        count = len(registration["webhooks"])
+        patches = list(bundle_patch(registration, "new", namespace))
+        paths = [f"/webhooks/{index}/clientConfig/caBundle" for index in range(1, count)]
+        assert patches == [{"op": "add", "path": path, "value": "new"} for path in paths]
+        for webhook in registration["webhooks"]:
+            webhook["clientConfig"]["caBundle"] = "new"
+        assert list(bundle_patch(registration, "new", namespace)) == []
 
 
 async def test_a_secret_that_is_emptied_is_filled_again() -> None:

@@ -229,7 +229,7 @@ def test_a_patch_names_what_changed() -> None:
     ],
 )
 def test_privileged_users(user: str, groups: tuple[str, ...], may: bool) -> None:
-    assert is_privileged(user, groups) is may
+    assert is_privileged(user, groups, "kai-scheduler") is may
 
 
 @asynccontextmanager

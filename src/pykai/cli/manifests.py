@@ -29,6 +29,12 @@ from pykai.api.guardedfields import DEFAULT_GUARD_SETTINGS, GuardSettings
     default=names.SCHEDULER_NAME,
     help="Whose pods the admission service is asked about, and the policies.",
 )
+@click.option(
+    "--namespace",
+    default=names.DEFAULT_NAMESPACE,
+    show_default=True,
+    help="Where the services run (--namespace there).",
+)
 @click.option("--no-policies", is_flag=True, help="Leave out the ValidatingAdmissionPolicies.")
 @click.option("--policies-only", is_flag=True, help="Only the ValidatingAdmissionPolicies and their bindings.")
 @click.option("--monitoring", is_flag=True, help="Only alert rules for Prometheus and dashboards for Grafana.")
@@ -47,6 +53,7 @@ def manifests(
     admission: str,
     admission_ca: Path | None,
     scheduler_name: str,
+    namespace: str,
     no_policies: bool,
     policies_only: bool,
     monitoring: bool,
@@ -61,6 +68,7 @@ def manifests(
     from pykai.operator.monitoring.files import monitoring_objects
     from pykai.operator.policies import admission_policies
     from pykai.operator.webhooks import Registration, admission_objects
+    from pykai.services.rights import Places
 
     class Plain(yaml.SafeDumper):
         """Without anchors, which readers of manifests do not expect."""
@@ -73,19 +81,20 @@ def manifests(
             "--crds-only, --admission, --policies-only, --no-policies, --monitoring and --suspend-role "
             "exclude each other"
         )
-    settings = GuardSettings(scheduler_name=scheduler_name, closed_namespaces=closed_namespaces)
+    settings = GuardSettings(scheduler_name, namespace, closed_namespaces=closed_namespaces)
     if admission:
         objects = admission_objects(
-            Registration(scheduler_name=scheduler_name, address=_https(admission), authority=_authority(admission_ca))
+            Registration(namespace, scheduler_name, _https(admission), _authority(admission_ca))
         )
     elif monitoring:
-        objects = monitoring_objects()
+        objects = monitoring_objects(namespace)
     elif suspend_role:
-        objects = optional_role("suspend")
+        objects = optional_role("suspend", namespace)
     elif policies_only:
         objects = admission_policies(settings)
     else:
-        objects = custom_resource_definitions() if crds_only else installation(None if no_policies else settings)
+        policies = None if no_policies else settings
+        objects = custom_resource_definitions() if crds_only else installation(policies, Places(namespace))
         if not crds_only:
             # Deleting what is printed must not take every Queue and PodGroup along.
             objects = [each for each in objects if each["kind"] != "CustomResourceDefinition"]

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pykai.api import names
 from pykai.doctor.components import components
 from pykai.doctor.documents import RoleBinding, Rule
 from pykai.doctor.facts import ACCOUNTS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Facts
@@ -19,7 +18,6 @@ from pykai.operator.roles import role_name
 from pykai.services.rights import RoleRule
 from pykai.services.table import installed_services
 
-_INSTALL: Final = "kai manifests | kubectl apply -f -"
 _ALL: Final = "*"
 
 
@@ -55,13 +53,14 @@ def missing_accounts(facts: Facts) -> Iterator[Finding]:
         if each.metadata.namespace == facts.namespace and account and (facts.namespace, account) not in there:
             where = f"ServiceAccount {facts.namespace}/{account}"
             what = f"The account of {each.kind} {each.metadata.name} does not exist, so it starts no pods."
-            yield Finding(Severity.ERROR, "account-missing", where, what, _INSTALL)
+            yield Finding(Severity.ERROR, "account-missing", where, what, facts.manifests())
 
 
 def missing_rights(facts: Facts) -> Iterator[Finding]:
     """Rights that a service uses and its account does not have; only of accounts that exist."""
     there = {each.metadata.name for each in facts.all(ACCOUNTS) if each.metadata.namespace == facts.namespace}
     # KAI Scheduler's components have accounts of the same names, and need other rights.
+    places = facts.settings.places._replace(services=facts.namespace)
     theirs = {each.account for each in components(facts) if not each.service}
     for service in installed_services():
         if service.account not in there - theirs:
@@ -72,21 +71,13 @@ def missing_rights(facts: Facts) -> Iterator[Finding]:
             for rule in service.rules
             for resource in rule.resources
             for verb in rule.verbs
-            if not granted.allows(rule, resource, verb, _moved(rule.namespace, facts))
+            if not granted.allows(rule, resource, verb, places.of(rule.namespace))
         ]
         if lacking:
             where = f"ClusterRole {role_name(service.account)}"
             what = f"The account {service.account} may not: {listed(dict.fromkeys(lacking))}."
-            yield Finding(Severity.ERROR, "right-missing", where, what, _INSTALL, counted(len(lacking), "right"))
-
-
-def _moved(namespace: str, facts: Facts) -> str:
-    """The namespace of a rule where the installation is in others than the default ones."""
-    moved = {
-        names.DEFAULT_NAMESPACE: facts.namespace,
-        names.RESERVATION_NAMESPACE: facts.settings.reservation_namespace,
-    }
-    return moved.get(namespace, namespace)
+            figure = counted(len(lacking), "right")
+            yield Finding(Severity.ERROR, "right-missing", where, what, facts.manifests(), figure)
 
 
 def _granted(facts: Facts, account: str) -> _Granted:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
+from pykai.api import names
 from pykai.api.core import Namespace, Node
 from pykai.api.installation import Config, SchedulingShard
 from pykai.api.meta import ObjectMeta
@@ -126,6 +127,11 @@ class Facts:
     def serves(self, source: Source[T]) -> bool:
         """Whether the API server knows the kind."""
         return source.resource not in self.unserved
+
+    def manifests(self, *flags: str) -> str:
+        """The command that installs what this installation needs."""
+        place = () if self.namespace == names.DEFAULT_NAMESPACE else ("--namespace", self.namespace)
+        return " ".join(("kai manifests", *flags, *place, "| kubectl apply -f -"))
 
     @property
     def cluster_time(self) -> datetime:

@@ -27,7 +27,6 @@ _OUR_GROUPS: Final = frozenset({names.SCHEDULING_GROUP, names.KAI_GROUP})
 _PREFIXES: Final = ("kai-queue-validation-", "kai-podgroup-validation-", "mutating-kai-", "validating-kai-")
 #: a certificate that ends within this time should have been replaced weeks ago
 _SOON: Final = timedelta(days=7)
-_REGISTER: Final = "kai manifests --admission service | kubectl apply -f -"
 
 
 def _registrations(facts: Facts) -> Iterator[tuple[str, WebhookRegistration]]:
@@ -50,7 +49,8 @@ def unregistered(facts: Facts) -> Iterator[Finding]:
     if missing:
         what = "Not registered: pods that share GPUs do not run, and queues and groups are not checked."
         figure = f"{len(missing)} missing"
-        yield Finding(Severity.WARNING, "webhook-missing", listed(missing), what, _REGISTER, figure)
+        fix = facts.manifests("--admission", "service")
+        yield Finding(Severity.WARNING, "webhook-missing", listed(missing), what, fix, figure)
 
 
 def unanswered(facts: Facts) -> Iterator[Finding]:

@@ -15,33 +15,34 @@ from pykai.api.crds import custom_resource_definitions
 from pykai.api.guardedfields import DEFAULT_GUARD_SETTINGS, GuardSettings
 from pykai.operator.policies import admission_policies
 from pykai.operator.roles import role_name, role_rules, rules_by_namespace
-from pykai.services.rights import RESERVATION_POD, RoleRule
+from pykai.services.rights import DEFAULT_PLACES, RESERVATION_POD, Places, RoleRule
 from pykai.services.table import installed_services
 
 #: name -> value (workloads:PR-1)
 # KAI's classes (queues:Q-84).
 PRIORITY_CLASSES = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
-NAMESPACES = (names.DEFAULT_NAMESPACE, names.RESERVATION_NAMESPACE, names.SCALE_ADJUST_NAMESPACE)
 
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def installation(settings: GuardSettings | None = DEFAULT_GUARD_SETTINGS) -> list[dict[str, Any]]:
+def installation(
+    settings: GuardSettings | None = DEFAULT_GUARD_SETTINGS, places: Places = DEFAULT_PLACES
+) -> list[dict[str, Any]]:
     """All objects: definitions, namespaces, accounts and roles, admission policies, priority classes, default queues.
 
-    Without settings there are no policies.
+    Without settings there are no policies; those that are given name the same places.
     """
     return [
         *custom_resource_definitions(),
-        *(_object("v1", "Namespace", name) for name in NAMESPACES),
-        *_accounts(),
+        *(_object("v1", "Namespace", name) for name in places),
+        *_accounts(places),
         *(admission_policies(settings) if settings is not None else ()),
         *_priority_classes(),
         *_default_queues(),
     ]
 
 
-def optional_role(feature: str) -> list[dict[str, Any]]:
+def optional_role(feature: str, namespace: str = names.DEFAULT_NAMESPACE) -> list[dict[str, Any]]:
     """The role that a service needs for one of its features, and its binding; not part of the installation."""
     return [
         each
@@ -51,14 +52,14 @@ def optional_role(feature: str) -> list[dict[str, Any]]:
             f"{role_name(service.account)}-{feature}",
             "",
             service.optional_roles[feature](),
-            (service.account, names.DEFAULT_NAMESPACE),
+            (service.account, namespace),
         )
     ]
 
 
 def role_objects() -> list[dict[str, Any]]:
     """The roles of all services and of reservation pods, and their bindings."""
-    return [each for each in _accounts() if each["kind"] != "ServiceAccount"]
+    return [each for each in _accounts(DEFAULT_PLACES) if each["kind"] != "ServiceAccount"]
 
 
 def _object(api_version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> dict[str, Any]:
@@ -66,17 +67,17 @@ def _object(api_version: str, kind: str, name: str, namespace: str = "", **field
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
 
 
-def _accounts() -> Iterator[dict[str, Any]]:
+def _accounts(places: Places) -> Iterator[dict[str, Any]]:
     for service in installed_services():
         account = service.account
-        yield _object("v1", "ServiceAccount", account, names.DEFAULT_NAMESPACE)
+        yield _object("v1", "ServiceAccount", account, places.services)
         for namespace, table in rules_by_namespace(service).items():
-            yield from role_and_binding(role_name(account), namespace, table, (account, names.DEFAULT_NAMESPACE))
-    name, namespace = names.RESERVATION_APP, names.RESERVATION_NAMESPACE
+            yield from role_and_binding(role_name(account), places.of(namespace), table, (account, places.services))
+    name, namespace = names.RESERVATION_APP, places.reservations
     yield _object("v1", "ServiceAccount", name, namespace)
     yield from role_and_binding(name, namespace, RESERVATION_POD, (name, namespace))
     # Scaling pods only end; they need no rights.
-    yield _object("v1", "ServiceAccount", names.SCALING_POD_APP, names.SCALE_ADJUST_NAMESPACE)
+    yield _object("v1", "ServiceAccount", names.SCALING_POD_APP, places.scaling)
 
 
 def role_and_binding(

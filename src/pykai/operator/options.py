@@ -17,6 +17,7 @@ from pykai.kube.flags import (
     read_text,
     settle_seconds,
 )
+from pykai.services.rights import Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,9 @@ class OperatorOptions:
 
     #: where components run
     namespace: str = names.DEFAULT_NAMESPACE
+    #: ours: where the roles of the installation let it keep accounts of pods that reserve GPUs and of scaling pods
+    reservation_namespace: str = names.RESERVATION_NAMESPACE
+    scaling_namespace: str = names.SCALE_ADJUST_NAMESPACE
     #: where images are, and their tag, unless a Config says otherwise (operations:O-5)
     image_repository: str = ""
     image_tag: str = "latest"
@@ -33,9 +37,28 @@ class OperatorOptions:
     #: ours: wall seconds until a kind that the cluster lacked is looked for again
     absent_pause_s: float = 5.0
 
+    @property
+    def places(self) -> Places:
+        """The namespaces in which it has rights."""
+        return Places(self.namespace, self.reservation_namespace, self.scaling_namespace)
+
 
 FLAGS: Final[tuple[Flag, ...]] = (
     replace(NAMESPACE, meaning="where components run, and the lease is", field="namespace"),
+    Flag(
+        "resource-reservation-namespace",
+        names.RESERVATION_NAMESPACE,
+        read_text,
+        "where it has the right to keep the account of pods that reserve GPUs (not in KAI)",
+        field="reservation_namespace",
+    ),
+    Flag(
+        "scale-adjust-namespace",
+        names.SCALE_ADJUST_NAMESPACE,
+        read_text,
+        "where it has the right to keep the account of scaling pods (not in KAI)",
+        field="scaling_namespace",
+    ),
     Flag(
         "image-repository",
         "",

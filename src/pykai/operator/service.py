@@ -26,7 +26,6 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from pykai.api import names
 from pykai.api.decode import DecodeError, decode_as
 from pykai.api.installation import Config, SchedulingShard
 from pykai.api.keys import object_key
@@ -56,7 +55,7 @@ from pykai.operator.applying.prometheusprobe import PrometheusProbe, probe_targe
 from pykai.operator.desired.facts import ClusterFacts
 from pykai.operator.desired.settings import ImageDefaults, Settings
 from pykai.operator.desired.shards import lease_name
-from pykai.operator.desired.state import CONFIG_NAME, OwnerState, desired_state
+from pykai.operator.desired.state import CONFIG_NAME, OwnerState, desired_state, misplaced
 from pykai.operator.options import FLAGS, OperatorOptions
 from pykai.webhooks.table import TLS_SECRET
 
@@ -127,7 +126,7 @@ class Operator(ReconcilingService):
         if not kind.resource.namespaced:
             return ("",)
         if kind.is_elsewhere:
-            return (self._options.namespace, names.RESERVATION_NAMESPACE, names.SCALE_ADJUST_NAMESPACE)
+            return tuple(dict.fromkeys(self._options.places))
         return (self._options.namespace,)
 
     def _watch(self, runtime: Runtime, resource: Resource, **selection: Any) -> Store[Document]:
@@ -166,19 +165,14 @@ class Operator(ReconcilingService):
         except DecodeError as error:
             self._note("config", f"Config kai-config is not carried out: {error}")
             return None
-        namespace = config.spec.namespace or names.DEFAULT_NAMESPACE
-        if namespace != self._options.namespace:
-            text = (
-                f"spec.namespace: {namespace!r}: this operator deploys to {self._options.namespace!r}, where it runs;"
-                " install the chart there"
-            )
+        settings = Settings(config.spec, self._images)
+        if text := misplaced(settings, self._options.places):
             await self._report(resources.CONFIGS, found, Progress(errors=[text]))
             self._warn(resources.CONFIGS, found, text)
             return None
         self._note("config", "")
         await self._check_conversion()
         shards = list(self._read_shards())
-        settings = Settings(config.spec, self._images)
         self._probe.watch(probe_target(settings.prometheus))
         facts = self._facts(settings, shards, config.metadata.uid)
         states = desired_state(config, shards, facts, self._images)
@@ -198,8 +192,8 @@ class Operator(ReconcilingService):
                 self._warn(resources.SCHEDULING_SHARDS, found, str(error))
 
     def _facts(self, settings: Settings, shards: list[SchedulingShard], config_uid: str) -> ClusterFacts:
-        account = self._live["ServiceAccount", names.RESERVATION_NAMESPACE].get(
-            object_key(settings.reservation_namespace, settings.reservation_account)
+        account = self._live["ServiceAccount", self._options.reservation_namespace].get(
+            object_key(self._options.reservation_namespace, settings.reservation_account)
         )
         pods = {str(pod["metadata"]["name"]): pod for pod in self._pods.values()}
         leaders = {}

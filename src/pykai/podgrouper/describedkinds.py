@@ -49,7 +49,7 @@ class DescribedKinds:
             self._config_maps = runtime.caches.store(
                 resources.CONFIG_MAPS,
                 TextConfigMap,
-                namespace=names.DEFAULT_NAMESPACE,
+                namespace=options.namespace,
                 field_selector=f"metadata.name={options.workload_kinds_configmap_name}",
             )
         self._karta_groupers = KartaGroupers(self._report_karta)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pykai.api import names
@@ -45,6 +45,8 @@ class PodGrouperOptions:
     #: ours: declarations of workload kinds, and the ConfigMap that holds some
     workload_kinds_file: str = ""
     workload_kinds_configmap_name: str = ""
+    #: where the services run, and that ConfigMap is
+    namespace: str = names.DEFAULT_NAMESPACE
     #: ours: watch all pods that are not Failed, as a scheduler in the same process does, and so share its cache
     shared_cache: bool = False
     #: ours: move a group to the queue its workload names now, while none of its pods has a node
@@ -133,7 +135,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
     BURST,
     max_concurrent_reconciles(50, "pods worked on at a time (10 in KAI Scheduler)"),
     LEADER_ELECT,
-    NAMESPACE,
+    replace(NAMESPACE, meaning="where the lease is, and the ConfigMap of workload kinds", field="namespace"),
     METRICS_ADDRESS,
     HEALTH_ADDRESS,
     SHARED_CACHE,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pykai.api import names
 from pykai.api.suspension import PASSED_KINDS, SUSPEND_PATHS
@@ -41,6 +41,20 @@ class RoleRule(NamedTuple):
     #: the objects it is about; empty: all
     names: tuple[str, ...] = ()
 
+
+class Places(NamedTuple):
+    """The namespaces of an installation; rules name the default ones (install:places)."""
+
+    services: str = names.DEFAULT_NAMESPACE
+    reservations: str = names.RESERVATION_NAMESPACE
+    scaling: str = names.SCALE_ADJUST_NAMESPACE
+
+    def of(self, namespace: str) -> str:
+        """Where this installation has what a rule names."""
+        return dict(zip(DEFAULT_PLACES, self, strict=True)).get(namespace, namespace)
+
+
+DEFAULT_PLACES: Final = Places()
 
 #: gives rules that follow from another table
 RuleSource = Callable[[], Iterable[RoleRule]]
@@ -75,7 +89,7 @@ SCHEDULER: tuple[RoleRule, ...] = (
     RoleRule(_CORE, ("pods/status",), ("patch",)),
     RoleRule(_CORE, ("pods/binding",), ("create",)),
     RoleRule(_CORE, ("nodes", "namespaces", "configmaps", "persistentvolumes", "persistentvolumeclaims"), LIST_WATCH),
-    # Records of gangs, of failed binds and of usage; with another --namespace it needs this Role there.
+    # Records of gangs, of failed binds and of usage.
     RoleRule(_CORE, ("configmaps",), ("create", "delete", "patch"), names.DEFAULT_NAMESPACE),
     _EVENTS,
     _LEASES,

@@ -51,15 +51,15 @@ ADMINISTRATORS = frozenset({"kubernetes-admin", "admin"})
 ADMINISTRATOR_GROUPS = frozenset({"system:masters"})
 
 
-def is_privileged(user: str, groups: Collection[str] = (), namespace: str = names.DEFAULT_NAMESPACE) -> bool:
-    """Whether a user may write what belongs to the scheduler's services: these, and administrators."""
+def is_privileged(user: str, groups: Collection[str], namespace: str) -> bool:
+    """Whether a user may write what belongs to the services of a namespace: these, and administrators."""
     if user in ADMINISTRATORS or not ADMINISTRATOR_GROUPS.isdisjoint(groups):
         return True
     return is_service(user, namespace)
 
 
-def is_service(user: str, namespace: str = names.DEFAULT_NAMESPACE) -> bool:
-    """Whether a user is one of the scheduler's services."""
+def is_service(user: str, namespace: str) -> bool:
+    """Whether a user is one of the scheduler's services, which run in this namespace."""
     return user.startswith(f"system:serviceaccount:{namespace}:")
 
 
@@ -96,7 +96,7 @@ def pod_validator(rules: SharingRules = DEFAULT_RULES) -> Callable[[AdmissionAtt
     def validator(attributes: AdmissionAttributes) -> None:
         if attributes.operation not in ("CREATE", "UPDATE") or not _is_pod(attributes) or attributes.object is None:
             return
-        privileged = is_privileged(attributes.user, attributes.groups)
+        privileged = is_privileged(attributes.user, attributes.groups, names.DEFAULT_NAMESPACE)
         problem = pod_problem(attributes.object, attributes.old_object, privileged=privileged, rules=rules)
         if problem:
             raise _forbidden(problem)

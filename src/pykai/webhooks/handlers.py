@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
+from pykai.api import names
 from pykai.kube.errors import KubeError
 from pykai.webhooks import podgroups, queues, table, topologies
 from pykai.webhooks.admission import is_privileged, is_service, random_letters
@@ -36,9 +37,10 @@ def pod_handlers(
     *,
     random: Callable[[int], str] = random_letters,
     gating: GatingRules | None = None,
+    services_namespace: str = names.DEFAULT_NAMESPACE,
 ) -> ReviewHandlers:
     """Mutation and validation of pods (gpu:A-1); without `gating` no pod gets the gate of its queue, without `access`
-    no queue that a pod names is checked."""
+    no queue that a pod names is checked.  Services may write what is theirs (install:places)."""
 
     async def mutate(request: ReviewRequest) -> ReviewAnswer:
         old = request.old_object if request.subresource == EPHEMERAL_CONTAINERS else None
@@ -55,7 +57,7 @@ def pod_handlers(
     async def validate(request: ReviewRequest) -> ReviewAnswer:
         if request.object is None:
             return ALLOWED
-        privileged = is_privileged(request.user, request.groups)
+        privileged = is_privileged(request.user, request.groups, services_namespace)
         problem = pod_problem(request.object, request.old_object, privileged=privileged, rules=rules)
         if not problem and access is not None and is_for_scheduler(request.object, rules):
             objects = (request.object, request.old_object or {})
@@ -66,7 +68,12 @@ def pod_handlers(
     return {table.MUTATE_PODS.path: mutate, table.VALIDATE_PODS.path: validate}
 
 
-def object_handlers(lookups: TopologyLookups, access: QueueAccessCheck | None = None) -> ReviewHandlers:
+def object_handlers(
+    lookups: TopologyLookups,
+    access: QueueAccessCheck | None = None,
+    *,
+    services_namespace: str = names.DEFAULT_NAMESPACE,
+) -> ReviewHandlers:
     """Validation of PodGroups and Topologies; `access` checks the queue that a PodGroup names."""
 
     async def validate_group(request: ReviewRequest) -> ReviewAnswer:
@@ -76,7 +83,7 @@ def object_handlers(lookups: TopologyLookups, access: QueueAccessCheck | None = 
         if access is not None:
             queue, old_queue = queue_of_group(request.object), queue_of_group(request.old_object or {})
             problem = await access.problem(request.namespace, queue, old_queue)
-            result = result.with_finding(problem, is_error=not is_service(request.user))
+            result = result.with_finding(problem, is_error=not is_service(request.user, services_namespace))
         return answer_of(result)
 
     async def validate_topology(request: ReviewRequest) -> ReviewAnswer:

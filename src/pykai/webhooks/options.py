@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -123,7 +123,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
     METRICS_ADDRESS,
     HEALTH_ADDRESS,
     LEADER_ELECT,
-    NAMESPACE,
+    replace(NAMESPACE, meaning="where the services run, and the lease and the certificate are"),
     QPS,
     BURST,
     Flag("rate-limiter-base-delay", "1", read_text, "first pause after a failure, seconds", no_effect=True),
@@ -175,6 +175,8 @@ class AdmissionOptions:
     """What can be set about this service."""
 
     rules: SharingRules
+    #: where the services run
+    namespace: str
     certificates: RotatorOptions
     #: None: the certificate is in a Secret
     folder: Path | None
@@ -195,6 +197,7 @@ def read_options(given: Mapping[str, object]) -> AdmissionOptions:
     folder = Path(values["cert-dir"])
     return AdmissionOptions(
         _rules(given_values),
+        values["namespace"],
         set_fields(certificates, _ROTATOR_FLAGS, given_values),
         folder if "cert-dir" in given_values or (folder / "tls.crt").exists() else None,
         None if "host" not in given_values and "KUBERNETES_SERVICE_HOST" in os.environ else values["host"],
@@ -218,8 +221,8 @@ def make_admission(
         gating = GatingRules(lookups.is_gated, options.rules.scheduler_name, options.queue_label)
     access = QueueAccessCheck(runtime, options.queue_label, options.node_pool_label)
     handlers = {
-        **pod_handlers(options.rules, access, gating=gating),
-        **object_handlers(TopologyLookups(runtime), access),
+        **pod_handlers(options.rules, access, gating=gating, services_namespace=options.namespace),
+        **object_handlers(TopologyLookups(runtime), access, services_namespace=options.namespace),
         **queue_handlers(lookups, quotas_checked=options.quotas_checked, children_refused=options.children_refused),
     }
     certificate: ServingCertificate

@@ -50,7 +50,6 @@ LEASE: Final = "ojptxr84.kai.scheduler"
 #: wall seconds between rounds in which nothing has changed
 _ROUND_S: Final = 600.0
 _RETRY_S: Final = 5.0
-_OUR_WEBHOOKS: Final = frozenset(webhook.name for webhook in table.WEBHOOKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +187,7 @@ class CertificateRotator:
         wanted = base64.b64encode(bundle).decode()
         written = False
         for each in registrations:
-            patch = list(bundle_patch(each, wanted))
+            patch = list(bundle_patch(each, wanted, self._options.namespace))
             if not patch:
                 continue
             metadata = object_at(each, "metadata")
@@ -209,11 +208,12 @@ class CertificateRotator:
             waiting.cancel()
 
 
-def bundle_patch(registration: Mapping[str, Any], bundle: str) -> Iterator[dict[str, Any]]:
-    """What gives the webhooks of ours in a registration the bundle; nothing if they have it."""
+def bundle_patch(registration: Mapping[str, Any], bundle: str, namespace: str) -> Iterator[dict[str, Any]]:
+    """What gives the webhooks of the services of a namespace the bundle; nothing if they have it (install:places)."""
+    ours = {webhook.name_in(namespace) for webhook in table.WEBHOOKS}
     for index, webhook in enumerate(dicts_at(registration, "webhooks")):
         client = object_at(webhook, "clientConfig")
-        if webhook.get("name") in _OUR_WEBHOOKS and client.get("caBundle") != bundle:
+        if webhook.get("name") in ours and client.get("caBundle") != bundle:
             yield {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
 
 

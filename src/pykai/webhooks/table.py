@@ -28,7 +28,6 @@ ADMISSION_SERVICE: Final = "admission"
 #: where the certificate of the server is
 TLS_SECRET: Final = "kai-admission-webhook-tls-secret"
 
-_ADMISSION_HOST: Final = f"{ADMISSION_SERVICE}.{names.DEFAULT_NAMESPACE}.svc"
 #: an update that leaves labels, annotations and containers alone needs no check
 _POD_CHANGED: Final = "request.operation == 'CREATE' || " + " || ".join(
     f"object.{field}.orValue({none}) != oldObject.{field}.orValue({none})"
@@ -49,7 +48,8 @@ _QUEUE_CHANGED: Final = (
 class WebhookDefinition:
     """One webhook."""
 
-    name: str
+    #: its name, with `{host}` for that of the Service
+    name_form: str
     path: str
     #: kind and name of the object that registers it; several webhooks may share one
     registered_as: Resource
@@ -64,8 +64,8 @@ class WebhookDefinition:
     timeout_s: int = 5
 
     def name_in(self, namespace: str) -> str:
-        """Its name where the services run in another namespace."""
-        return self.name.replace(_ADMISSION_HOST, f"{ADMISSION_SERVICE}.{namespace}.svc")
+        """Its name where the services run in a namespace."""
+        return self.name_form.format(host=_host(namespace))
 
     @property
     def is_for_pods(self) -> bool:
@@ -79,7 +79,7 @@ class WebhookDefinition:
 
 
 MUTATE_PODS: Final = WebhookDefinition(
-    _ADMISSION_HOST,
+    "{host}",
     "/mutate--v1-pod",
     MUTATING_WEBHOOKS,
     "mutating-kai-admission",
@@ -88,7 +88,7 @@ MUTATE_PODS: Final = WebhookDefinition(
     EPHEMERAL_CONTAINERS,
 )
 VALIDATE_PODS: Final = WebhookDefinition(
-    _ADMISSION_HOST,
+    "{host}",
     "/validate--v1-pod",
     VALIDATING_WEBHOOKS,
     "validating-kai-admission",
@@ -98,7 +98,7 @@ VALIDATE_PODS: Final = WebhookDefinition(
     _POD_CHANGED,
 )
 VALIDATE_TOPOLOGIES: Final = WebhookDefinition(
-    f"topology.{_ADMISSION_HOST}",
+    "topology.{host}",
     "/validate-kai-scheduler-v1alpha1-topology",
     VALIDATING_WEBHOOKS,
     "validating-kai-admission",
@@ -138,4 +138,8 @@ def configuration_names(kind: Resource) -> tuple[str, ...]:
 
 def service_hosts(namespace: str = names.DEFAULT_NAMESPACE) -> tuple[str, ...]:
     """The names by which API servers call the webhooks; a certificate must have all of them."""
-    return (f"{ADMISSION_SERVICE}.{namespace}.svc",)
+    return (_host(namespace),)
+
+
+def _host(namespace: str) -> str:
+    return f"{ADMISSION_SERVICE}.{namespace}.svc"

@@ -280,6 +280,12 @@ def test_roles_are_those_of_the_table_in_the_namespaces_of_the_values() -> None:
             assert binding["subjects"] == [
                 {"kind": "ServiceAccount", "name": service.account, "namespace": "elsewhere"}
             ]
+    (operator,) = found["Deployment", "kai-operator"]["spec"]["template"]["spec"]["containers"]
+    assert {
+        "--namespace=elsewhere",
+        "--resource-reservation-namespace=reserved",
+        f"--scale-adjust-namespace={names.SCALE_ADJUST_NAMESPACE}",
+    } <= set(operator["args"])
     # Without autoscaling, too: the operator watches accounts there, and works once it may.
     assert ("Namespace", names.SCALE_ADJUST_NAMESPACE) in rendered()
     assert ("Role", f"{names.SCALE_ADJUST_NAMESPACE}/kai-kai-operator") in rendered()

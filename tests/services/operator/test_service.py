@@ -14,6 +14,7 @@ from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.kube.transport import Request, Response, Transport
+from tests.servers import ensure_namespace
 from tests.services.operator.installed import (
     COMPONENTS,
     NS,
@@ -371,6 +372,34 @@ async def test_another_namespace_is_refused(place: ServiceCluster) -> None:
         assert status == "False"
         assert text.startswith("spec.namespace: 'elsewhere': this operator deploys to 'kai-scheduler'")
     assert not await is_there(place, resources.DEPLOYMENTS, "binder")
+
+
+async def test_accounts_are_kept_in_the_namespaces_of_the_flags(place: ServiceCluster) -> None:
+    """operations:OD-11: a Config with others is refused, as roles are in these."""
+    for namespace in ("reserved", "scaling"):
+        await ensure_namespace(place.client, namespace)
+    admin = "system:serviceaccount:default:operator"
+    there = operator(reservation_namespace="reserved", scaling_namespace="scaling")
+    await config(place, binder={"resourceReservation": {"namespace": "reserved"}})
+    async with place.running(there, transport=place.server.transport(admin)) as service:
+        await settled(place, service)
+        assert (await conditions(place))["Deployed"] == (
+            "False",
+            "spec.nodeScaleAdjuster.args.nodeScaleNamespace: 'kai-scale-adjust': the roles of this installation are in"
+            " 'scaling'; set nodescaleadjuster.scalingPodNamespace of the chart instead",
+        )
+        await change(place, "nodeScaleAdjuster.args.nodeScaleNamespace", "scaling")
+        await settled(place, service)
+        assert (await conditions(place))["Deployed"][0] == "True"
+        assert await is_there(place, resources.SERVICE_ACCOUNTS, "kai-resource-reservation", "reserved")
+        assert await is_there(place, resources.SERVICE_ACCOUNTS, "kai-scale-adjust", "scaling")
+        await change(place, "binder.resourceReservation.namespace", "kai-resource-reservation")
+        await settled(place, service)
+        assert (await conditions(place))["Deployed"][1].startswith("spec.binder.resourceReservation.namespace: ")
+        # Nothing of a component that is not deployed is there.
+        await change(place, "binder.service.enabled", False)
+        await settled(place, service)
+        assert (await conditions(place))["Deployed"][0] == "True"
 
 
 async def test_network_policies_come_and_go(place: ServiceCluster) -> None:

@@ -39,13 +39,14 @@ from pykai.operator.chart.language import (
 from pykai.operator.desired.objects import METRICS_NAME, OPERATOR
 from pykai.operator.install import PRIORITY_CLASSES, role_objects
 from pykai.operator.policies import admission_policies
+from pykai.services.rights import DEFAULT_PLACES
 
 _RESERVATION: Final = "global.resourceReservation"
 #: the namespaces in which services have rights, and who says how they are called
 _NAMESPACES: Final[Mapping[str, Node]] = {
-    names.DEFAULT_NAMESPACE: ReleaseNamespace(),
-    names.RESERVATION_NAMESPACE: Value(f"{_RESERVATION}.namespace"),
-    names.SCALE_ADJUST_NAMESPACE: Value("nodescaleadjuster.scalingPodNamespace"),
+    DEFAULT_PLACES.services: ReleaseNamespace(),
+    DEFAULT_PLACES.reservations: Value(f"{_RESERVATION}.namespace"),
+    DEFAULT_PLACES.scaling: Value("nodescaleadjuster.scalingPodNamespace"),
 }
 #: stands in policies where a value belongs
 _PLACES: Final[Mapping[str, Node]] = {
@@ -145,6 +146,8 @@ def _operator_container() -> dict[str, Node]:
             flag("qps", Value("operator.qps")),
             flag("burst", Value("operator.burst")),
             flag("namespace", ReleaseNamespace()),
+            flag("resource-reservation-namespace", Value(f"{_RESERVATION}.namespace")),
+            flag("scale-adjust-namespace", Value("nodescaleadjuster.scalingPodNamespace")),
         ],
         "env": [
             {"name": "WATCH_NAMESPACE", "value": ReleaseNamespace()},

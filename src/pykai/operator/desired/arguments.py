@@ -141,7 +141,7 @@ def binder(settings: Settings, facts: ClusterFacts) -> list[str]:
         f"--resource-reservation-service-account={settings.reservation_account}",
         f"--resource-reservation-app-label={settings.reservation_app}",
         f"--resource-reservation-pod-image={settings.image(reservation.image)}",
-        f"--scale-adjust-namespace={scale_adjust_namespace(settings)}",
+        f"--scale-adjust-namespace={settings.scaling_namespace}",
         f"--health-probe-bind-address=:{health}",
         f"--metrics-bind-address=:{metrics}",
         "--plugins",
@@ -222,19 +222,13 @@ def node_scale_adjuster(settings: Settings, _: ClusterFacts) -> list[str]:
     args = part(settings.node_scale_adjuster.args, NodeScaleAdjusterArgs)
     return [
         f"--scaling-pod-image={settings.image(args.scaling_pod_image)}",
-        f"--scale-adjust-namespace={scale_adjust_namespace(settings)}",
+        f"--scale-adjust-namespace={settings.scaling_namespace}",
         f"--scheduler-name={settings.scheduler_name}",
         f"--scaling-pod-service-account={scaling_account(settings)}",
         *_given("gpu-memory-to-fraction-ratio", args.gpu_memory_to_fraction_ratio),
         *_common(settings, settings.node_scale_adjuster),
         *_addresses(),
     ]
-
-
-def scale_adjust_namespace(settings: Settings) -> str:
-    """Where scaling pods are."""
-    args = part(settings.node_scale_adjuster.args, NodeScaleAdjusterArgs)
-    return default(args.node_scale_namespace, names.SCALE_ADJUST_NAMESPACE)
 
 
 def scaling_account(settings: Settings) -> str:

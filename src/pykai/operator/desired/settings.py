@@ -16,6 +16,7 @@ from pykai.api.installation import (
     ConfigSpec,
     GlobalSpec,
     ImageSpec,
+    NodeScaleAdjusterArgs,
     NodeScaleAdjusterSpec,
     NumaPlacementExporterSpec,
     PodGroupControllerSpec,
@@ -29,6 +30,7 @@ from pykai.api.installation import (
     VerticalAutoscaling,
 )
 from pykai.api.meta import Wire
+from pykai.services.rights import Places
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Wire)
@@ -133,6 +135,17 @@ class Settings:
     def reservation_app(self) -> str:
         """Their label app."""
         return default(self.reservation.app_label, names.RESERVATION_APP)
+
+    @property
+    def scaling_namespace(self) -> str:
+        """Where scaling pods are."""
+        args = part(self.node_scale_adjuster.args, NodeScaleAdjusterArgs)
+        return default(args.node_scale_namespace, names.SCALE_ADJUST_NAMESPACE)
+
+    @property
+    def places(self) -> Places:
+        """All namespaces of the installation."""
+        return Places(self.namespace, self.reservation_namespace, self.scaling_namespace)
 
     @property
     def admission(self) -> AdmissionSpec:

@@ -16,7 +16,6 @@ from pykai.operator.desired.arguments import (
     admission_ports,
     binder_ports,
     queue_metrics,
-    scale_adjust_namespace,
     scaling_account,
 )
 from pykai.operator.desired.components import COMPONENTS, Component
@@ -38,6 +37,7 @@ from pykai.operator.desired.refusals import LeftOut, Refused
 from pykai.operator.desired.settings import OWN_IMAGES, ImageDefaults, Settings, default, part
 from pykai.operator.desired.shards import SCHEDULER_ACCOUNT, shard_objects
 from pykai.operator.webhooks import Registration, tls_secret, webhook_configurations
+from pykai.services.rights import Places
 
 CONFIG_NAME: Final = "kai-config"
 _VALIDATING: Final = "validating-kai-admission"
@@ -196,6 +196,39 @@ def _check_names(settings: Settings) -> None:
             raise Refused(f"spec.{path}", text)
 
 
+def misplaced(settings: Settings, places: Places) -> str:
+    """Why a Config cannot be carried out by an operator with roles in these namespaces; empty if it can.
+
+    Rights come from the chart, or `kai manifests`, which were given the namespaces too (install:places).
+    """
+    if settings.namespace != places.services:
+        return (
+            f"spec.namespace: {settings.namespace!r}: this operator deploys to {places.services!r}, where it runs;"
+            " install the chart there"
+        )
+    binder, adjuster = settings.binder, settings.node_scale_adjuster
+    for component, path, given, known, value in (
+        (
+            binder,
+            "binder.resourceReservation.namespace",
+            settings.reservation_namespace,
+            places.reservations,
+            "global.resourceReservation.namespace",
+        ),
+        (
+            adjuster,
+            "nodeScaleAdjuster.args.nodeScaleNamespace",
+            settings.scaling_namespace,
+            places.scaling,
+            "nodescaleadjuster.scalingPodNamespace",
+        ),
+    ):
+        if given != known and settings.is_enabled(component):
+            text = f"the roles of this installation are in {known!r}; set {value} of the chart instead"
+            return f"spec.{path}: {given!r}: {text}"
+    return ""
+
+
 def registration(settings: Settings) -> Registration:
     """How the webhooks are registered (operations:O-27 to O-29)."""
     admission, everywhere = settings.admission, settings.everywhere
@@ -230,7 +263,7 @@ def _pod_group_controller(settings: Settings, _: ClusterFacts) -> list[Object]:
 def _node_scale_adjuster(settings: Settings, _: ClusterFacts) -> list[Object]:
     return [
         metrics_service("node-scale-adjuster", settings),
-        account(scaling_account(settings), scale_adjust_namespace(settings)),
+        account(scaling_account(settings), settings.scaling_namespace),
     ]
 
 
