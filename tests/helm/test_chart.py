@@ -66,12 +66,11 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def printed(tmp_path: Path, paths: dict[str, Any], *arguments: str) -> list[Document]:
+def printed(tmp_path: Path, paths: dict[str, Any], namespace: str) -> list[Document]:
     """What `helm template` renders."""
     file = tmp_path / "values.yaml"
     file.write_text(json.dumps(_given(paths)))
-    given = ("template", "kai-scheduler", str(CHART), "--namespace", "kai-scheduler", "-f", str(file), *arguments)
-    done = helm(*given)
+    done = helm("template", "kai-scheduler", str(CHART), "--namespace", namespace, "-f", str(file))
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 
@@ -82,22 +81,24 @@ def by_key(objects: list[Document]) -> dict[tuple[str, str, str], Document]:
     return dict(zip(keys, objects, strict=True))
 
 
-@pytest.mark.parametrize("name", MATRIX)
-def test_helm_renders_what_we_install(tmp_path: Path, name: str) -> None:
-    """operations:10, OC-19."""
+@pytest.mark.parametrize(
+    ("name", "namespace"), [*((each, "kai-scheduler") for each in MATRIX), ("all switches turned", "gpu-platform")]
+)
+def test_helm_renders_what_we_install(tmp_path: Path, name: str, namespace: str) -> None:
+    """operations:10, OC-19; install:places."""
     paths = MATRIX[name]
-    found = by_key(printed(tmp_path, paths))
+    found = by_key(printed(tmp_path, paths, namespace))
     hooks = {key for key, each in found.items() if "helm.sh/hook" in each["metadata"].get("annotations", {})}
-    ours = by_key(release_objects(Release(_given(paths)))[1:])
-    manifest = found.get(("ConfigMap", "kai-scheduler", "kai-config-manifest"))
+    ours = by_key(release_objects(Release(_given(paths), namespace))[1:])
+    manifest = found.get(("ConfigMap", namespace, "kai-config-manifest"))
     if manifest is not None:
         found["Config", "", "kai-config"] = json.loads(manifest["data"]["kai-config.json"])
     assert {key: each for key, each in found.items() if key not in hooks} == ours
-    own = rendered(paths)
-    for kind, namespace, hook in hooks:
-        wanted = own[kind, f"{namespace}/{hook}"]
+    own = rendered(paths, namespace=namespace)
+    for kind, place, hook in hooks:
+        wanted = own[kind, f"{place}/{hook}"]
         if kind != "ConfigMap":
-            assert found[kind, namespace, hook] == wanted
+            assert found[kind, place, hook] == wanted
     assert len(hooks) == len({each[0:2] for each in own if "/" in each[1] and _is_hook(own[each])})
 
 

@@ -69,6 +69,13 @@ spec:
     {{- if .Values.podgrouper.queueLabelKey }}
     queueLabelKey: {{ .Values.podgrouper.queueLabelKey | toJson }}
     {{- end }}
+    {{- if .Values.global.queueAdmissionGating.enabled }}
+    queueAdmissionGating:
+      enabled: true
+      {{- if .Values.global.queueAdmissionGating.reservationTimeout }}
+      reservationTimeout: {{ .Values.global.queueAdmissionGating.reservationTimeout | toJson }}
+      {{- end }}
+    {{- end }}
     {{- if .Values.networkPolicies.enabled }}
     networkPolicies: true
     {{- end }}

@@ -11,11 +11,11 @@ from pykai.api.decode import decode_as
 from pykai.api.installation import Config, SchedulingShard
 from pykai.operator.chart.language import RELEASE_NAME_ANNOTATION, TemplateFailure
 from pykai.operator.desired.facts import ClusterFacts
-from pykai.operator.install import installation
+from pykai.operator.install import installation, optional_role
 from pykai.operator.monitoring.files import monitoring_objects
 from pykai.services.table import installed_services
 from tests.operator.chart.charts import config_in_hook, images, rendered, rendered_config
-from tests.operator.installations import Objects, nested, objects, states
+from tests.operator.installations import Objects, args_of, nested, objects, states
 
 RESERVATION = names.RESERVATION_NAMESPACE
 QUEUES = (names.DEFAULT_PARENT_QUEUE, names.DEFAULT_QUEUE)
@@ -289,6 +289,29 @@ def test_roles_are_those_of_the_table_in_the_namespaces_of_the_values() -> None:
     # Without autoscaling, too: the operator watches accounts there, and works once it may.
     assert ("Namespace", names.SCALE_ADJUST_NAMESPACE) in rendered()
     assert ("Role", f"{names.SCALE_ADJUST_NAMESPACE}/kai-kai-operator") in rendered()
+
+
+def test_the_schedulers_may_suspend_workloads_where_asked() -> None:
+    """suspend:rights."""
+    name = "kai-scheduler-suspend"
+    assert ("ClusterRole", name) not in rendered()
+    found = rendered({"scheduler.suspendRole": True}, namespace="elsewhere")
+    assert [found["ClusterRole", name], found["ClusterRoleBinding", name]] == optional_role("suspend", "elsewhere")
+    (subject,) = found["ClusterRoleBinding", name]["subjects"]
+    assert subject == {"kind": "ServiceAccount", "name": "scheduler", "namespace": "elsewhere"}
+
+
+def test_pods_over_quota_are_gated_where_asked() -> None:
+    """queues:Q-405."""
+    on, timeout = "global.queueAdmissionGating.enabled", "global.queueAdmissionGating.reservationTimeout"
+    assert "queueAdmissionGating" not in rendered_config({timeout: "5m"})["global"]
+    assert rendered_config({on: True})["global"]["queueAdmissionGating"] == {"enabled": True}
+    given = rendered_config({on: True, timeout: "5m"})
+    assert given["global"]["queueAdmissionGating"] == {"enabled": True, "reservationTimeout": "5m"}
+    made = objects(given)
+    for deployment in ("admission", "kai-scheduler-default"):
+        assert "--queue-admission-gating=true" in args_of(made, deployment)
+    assert "--queue-admission-reservation-timeout=5m" in args_of(made, "kai-scheduler-default")
 
 
 def test_policies_are_about_the_namespaces_of_the_values() -> None:

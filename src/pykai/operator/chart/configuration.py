@@ -80,6 +80,7 @@ def _switched(component: str, *, has_budget: bool = False) -> dict[str, Node]:
 
 def _everywhere() -> dict[str, Node]:
     """`spec.global`."""
+    gating = "global.queueAdmissionGating"
     return {
         "replicaCount": Value("operator.replicaCount"),
         **{
@@ -101,6 +102,10 @@ def _everywhere() -> dict[str, Node]:
         },
         "additionalImagePullSecrets": when_set("global.imagePullSecrets", NamesIn("global.imagePullSecrets")),
         "queueLabelKey": when_set("podgrouper.queueLabelKey"),
+        "queueAdmissionGating": Choice(
+            IsSet(Value(f"{gating}.enabled")),
+            {"enabled": True, "reservationTimeout": when_set(f"{gating}.reservationTimeout")},
+        ),
         "networkPolicies": Choice(IsSet(Value("networkPolicies.enabled")), True),
         # operations:OD-14
         "openshift": Choice(IS_OPENSHIFT, True),

@@ -37,7 +37,7 @@ from pykai.operator.chart.language import (
     when_set,
 )
 from pykai.operator.desired.objects import METRICS_NAME, OPERATOR
-from pykai.operator.install import PRIORITY_CLASSES, role_objects
+from pykai.operator.install import PRIORITY_CLASSES, optional_role, role_objects
 from pykai.operator.policies import admission_policies
 from pykai.services.rights import DEFAULT_PLACES
 
@@ -48,6 +48,8 @@ _NAMESPACES: Final[Mapping[str, Node]] = {
     DEFAULT_PLACES.reservations: Value(f"{_RESERVATION}.namespace"),
     DEFAULT_PLACES.scaling: Value("nodescaleadjuster.scalingPodNamespace"),
 }
+#: the feature of a service -> the value that asks for its role
+_OPTIONAL_ROLES: Final = {"suspend": "scheduler.suspendRole"}
 #: stands in policies where a value belongs
 _PLACES: Final[Mapping[str, Node]] = {
     "@namespace@": ReleaseNamespace(),
@@ -179,8 +181,13 @@ def _probe(path: str, delay_s: int, period_s: int) -> dict[str, Any]:
 
 
 def roles() -> list[Node]:
-    """The roles of all services and their bindings."""
-    return [in_namespaces(each) for each in role_objects()]
+    """The roles of all services and their bindings, and those for features as far as they are wanted."""
+    optional = [
+        Choice(IsSet(Value(value)), in_namespaces(each))
+        for feature, value in _OPTIONAL_ROLES.items()
+        for each in optional_role(feature)
+    ]
+    return [*(in_namespaces(each) for each in role_objects()), *optional]
 
 
 def in_namespaces(obj: Mapping[str, Any]) -> dict[str, Node]:

@@ -158,6 +158,20 @@ _GLOBAL: Final = (
     ChartValue(
         "global.nodePoolLabelKey", Kind.TEXT, "", f"Label that names a node pool; empty: {names.NODE_POOL_LABEL}."
     ),
+    ChartValue(
+        "global.queueAdmissionGating.enabled",
+        Kind.SWITCH,
+        False,
+        "Hold pods over quota behind a gate, in queues that ask for it.",
+        is_ours=True,
+    ),
+    ChartValue(
+        "global.queueAdmissionGating.reservationTimeout",
+        Kind.TEXT,
+        UNSET,
+        "How long an admitted pod that waits for a node is charged to its queue; 10m otherwise.",
+        is_ours=True,
+    ),
     ChartValue("global.jsonLog", Kind.SWITCH, False, "Log as JSON."),
     ChartValue("global.vpa.enabled", Kind.SWITCH, False, "Make VerticalPodAutoscalers."),
     ChartValue(
@@ -228,6 +242,13 @@ _SERVICES: Final = (
     ),
     ChartValue("scheduler.ports.metricsPort", Kind.PORT, 8080, "Port of the schedulers' metrics."),
     ChartValue("scheduler.args", Kind.TEXTS, {}, "Flags of the scheduler of the default shard, by name."),
+    ChartValue(
+        "scheduler.suspendRole",
+        Kind.SWITCH,
+        False,
+        "Give the schedulers the right to suspend evicted workloads that ask for it, instead of deleting their pods.",
+        is_ours=True,
+    ),
     ChartValue("scheduler.goMemLimitRatio", Kind.NUMBER, 0.9, "Accepted, without effect: a setting of the Go runtime."),
     ChartValue("scheduler.goMemLimit", Kind.QUANTITY, UNSET, "Accepted, without effect: a setting of the Go runtime."),
     ChartValue("scheduler.plugins", Kind.DOCUMENT, {}, "Plugins of the default shard, over the defaults."),
