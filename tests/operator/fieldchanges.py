@@ -131,6 +131,8 @@ def _change(path: str, type_: Any) -> tuple[str, Any]:
         return path, given
     if path.endswith("service.enabled"):
         return path, False
+    if path.endswith("service.args{}"):
+        return path.removesuffix("{}"), {"v": "5"}
     if path.endswith("{}"):
         return path.removesuffix("{}"), {"cpu" if "resources" in path.lower() else "key": "value"}
     if typing.get_origin(type_) is dict:

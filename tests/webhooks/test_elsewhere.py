@@ -28,8 +28,8 @@ GROUP = {"metadata": {"labels": {names.GPU_GROUP_LABEL: "g"}}}
 
 
 def roles(namespace: str) -> list[Document]:
-    """Accounts and roles of an installation; a cluster has one, so bindings of a second are called otherwise."""
-    kinds = ("Namespace", "ServiceAccount", "ClusterRoleBinding", "Role", "RoleBinding")
+    """What gives accounts of an installation their rights; a cluster has one, so a second has other names."""
+    kinds = ("ClusterRoleBinding", "Role", "RoleBinding")
     made = [each for each in installation(None, Places(namespace)) if each["kind"] in kinds]
     for each in made:
         if each["kind"] == "ClusterRoleBinding":

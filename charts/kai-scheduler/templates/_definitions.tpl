@@ -99,6 +99,9 @@ spec:
       podDisruptionBudget:
         enabled: {{ .Values.podgrouper.podDisruptionBudget.enabled | toJson }}
         maxUnavailable: {{ .Values.podgrouper.podDisruptionBudget.maxUnavailable | toJson }}
+      {{- if .Values.podgrouper.args }}
+      args: {{ .Values.podgrouper.args | toJson }}
+      {{- end }}
     args:
       genericKartaFallback: {{ .Values.podgrouper.genericKartaFallback | toJson }}
   podGroupController:
@@ -115,6 +118,9 @@ spec:
       {{- if .Values.podgroupcontroller.affinity }}
       affinity: {{ .Values.podgroupcontroller.affinity | toJson }}
       {{- end }}
+      {{- if .Values.podgroupcontroller.args }}
+      args: {{ .Values.podgroupcontroller.args | toJson }}
+      {{- end }}
   binder:
     service:
       enabled: {{ .Values.binder.enabled | toJson }}
@@ -128,6 +134,9 @@ spec:
       {{- end }}
       {{- if .Values.binder.affinity }}
       affinity: {{ .Values.binder.affinity | toJson }}
+      {{- end }}
+      {{- if .Values.binder.args }}
+      args: {{ .Values.binder.args | toJson }}
       {{- end }}
     metricsPort: {{ .Values.binder.ports.metricsPort | toJson }}
     {{- if hasKey .Values.binder "cdiEnabled" }}
@@ -190,6 +199,9 @@ spec:
       {{- if .Values.queuecontroller.affinity }}
       affinity: {{ .Values.queuecontroller.affinity | toJson }}
       {{- end }}
+      {{- if .Values.queuecontroller.args }}
+      args: {{ .Values.queuecontroller.args | toJson }}
+      {{- end }}
   admission:
     service:
       enabled: {{ .Values.admission.enabled | toJson }}
@@ -207,6 +219,9 @@ spec:
       podDisruptionBudget:
         enabled: {{ .Values.admission.podDisruptionBudget.enabled | toJson }}
         maxUnavailable: {{ .Values.admission.podDisruptionBudget.maxUnavailable | toJson }}
+      {{- if .Values.admission.args }}
+      args: {{ .Values.admission.args | toJson }}
+      {{- end }}
     gpuSharing: {{ .Values.global.gpuSharing | toJson }}
     blockNvidiaVisibleDevices: {{ .Values.global.blockNvidiaVisibleDevices | toJson }}
     queueLabelSelector: false
@@ -234,6 +249,9 @@ spec:
       {{- end }}
       {{- if .Values.nodescaleadjuster.affinity }}
       affinity: {{ .Values.nodescaleadjuster.affinity | toJson }}
+      {{- end }}
+      {{- if .Values.nodescaleadjuster.args }}
+      args: {{ .Values.nodescaleadjuster.args | toJson }}
       {{- end }}
     args:
       nodeScaleNamespace: {{ .Values.nodescaleadjuster.scalingPodNamespace | toJson }}
@@ -267,6 +285,9 @@ spec:
       {{- end }}
       {{- if .Values.numaPlacementExporter.affinity }}
       affinity: {{ .Values.numaPlacementExporter.affinity | toJson }}
+      {{- end }}
+      {{- if .Values.numaPlacementExporter.args }}
+      args: {{ .Values.numaPlacementExporter.args | toJson }}
       {{- end }}
     {{- if .Values.numaPlacementExporter.nodeSelector }}
     nodeSelector: {{ .Values.numaPlacementExporter.nodeSelector | toJson }}

@@ -70,6 +70,9 @@ class ServiceSpec(Wire):
     k8s_client_config: Annotated[ClientConfig | None, says("Limits of its API client.")] = None
     affinity: Annotated[Document | None, says("Affinity of its pods.")] = None
     pod_disruption_budget: Annotated[DisruptionBudgetSpec | None, says("Budget of its pods.")] = None
+    args: Annotated[
+        dict[str, str] | None, says("Flags of its program that follow from no other field, by name. Not in KAI.")
+    ] = None
 
 
 class QueueAdmissionGating(Wire):

@@ -228,9 +228,9 @@ class Operator(ReconcilingService):
         owner = owners.get(state.name)
         if owner is None or owner["metadata"].get("uid") != state.uid:
             return ""
-        left_out = None if state.kind is resources.CONFIGS else [str(each) for each in state.left_out]
-        for each in left_out or ():
-            self._warn(state.kind, owner, each, reason="UnknownArgument")
+        left_out = [str(each) for each in state.left_out]
+        for each in state.left_out:
+            self._warn(state.kind, owner, str(each), reason=each.reason)
         if state.refusal:
             self._warn(state.kind, owner, state.refusal)
             await self._report(state.kind, owner, Progress(errors=[state.refusal], left_out=left_out))

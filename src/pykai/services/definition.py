@@ -68,6 +68,13 @@ class ServiceDefinition:
         """Its table of flags."""
         return cast("tuple[Flag, ...]", _load(self.flags_location))
 
+    def all_flags(self) -> dict[str, Flag]:
+        """By name, with those that `kai run` reads for every service."""
+        # Imported here, as flags are: listing services costs nothing.
+        from pykai.kube.flags import COMMON_FLAGS
+
+        return {flag.name: flag for flag in (*COMMON_FLAGS, *self.flags())}
+
     def make(self, runtime: Runtime, given: Mapping[str, str], registry: CollectorRegistry) -> Sequence[Service]:
         """The service as its flags ask for; raises `OptionError`."""
         factory = cast("ServiceFactory", _load(self.factory_location))

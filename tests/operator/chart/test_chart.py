@@ -15,7 +15,7 @@ from pykai.operator.install import installation, optional_role
 from pykai.operator.monitoring.files import monitoring_objects
 from pykai.services.table import installed_services
 from tests.operator.chart.charts import config_in_hook, images, rendered, rendered_config
-from tests.operator.installations import Objects, args_of, nested, objects, states
+from tests.operator.installations import Objects, args_of, main, nested, objects, states
 
 RESERVATION = names.RESERVATION_NAMESPACE
 QUEUES = (names.DEFAULT_PARENT_QUEUE, names.DEFAULT_QUEUE)
@@ -312,6 +312,27 @@ def test_pods_over_quota_are_gated_where_asked() -> None:
     for deployment in ("admission", "kai-scheduler-default"):
         assert "--queue-admission-gating=true" in args_of(made, deployment)
     assert "--queue-admission-reservation-timeout=5m" in args_of(made, "kai-scheduler-default")
+
+
+@pytest.mark.parametrize(
+    ("value", "deployment"),
+    [
+        ("podgrouper", "pod-grouper"),
+        ("podgroupcontroller", "podgroup-controller"),
+        ("binder", "binder"),
+        ("queuecontroller", "queue-controller"),
+        ("admission", "admission"),
+        ("nodescaleadjuster", "node-scale-adjuster"),
+        ("numaPlacementExporter", "numa-placement-exporter"),
+    ],
+)
+def test_flags_of_a_component_are_on_its_command_line(value: str, deployment: str) -> None:
+    """install:args."""
+    switches = {"numaPlacementExporter.enabled": True, "global.clusterAutoscaling": True}
+    found = objects(rendered_config({f"{value}.args": {"v": "5"}}, switches))
+    kind = "DaemonSet" if deployment.startswith("numa") else "Deployment"
+    assert main(found, deployment, kind)["args"][-1] == "--v=5"
+    assert str(found).count("--v=5") == 1
 
 
 def test_policies_are_about_the_namespaces_of_the_values() -> None:

@@ -364,6 +364,25 @@ async def test_e19_arguments_that_are_no_flags_are_named_and_left_out(place: Ser
         assert await place.wait_for_warning("default", "UnknownArgument") == text
 
 
+async def test_arguments_of_a_component_that_have_no_effect_are_named(place: ServiceCluster) -> None:
+    """install:args."""
+    await config(place, podGrouper={"service": {"args": {"follow-queue": "true", "nonsense": "1", "qps": "7"}}})
+    async with place.running(operator()) as service:
+        await settled(place, service)
+        unknown = "spec.podGrouper.service.args.nonsense: pod-grouper has no flag --nonsense"
+        taken = "spec.podGrouper.service.args.qps: --qps follows from other fields of the Config, which hold"
+        found = await conditions(place)
+        assert found["ArgsValid"] == ("False", f"{unknown}\n{taken}")
+        assert found["Deployed"][0] == "True"
+        assert await place.wait_for_warning("kai-config", "UnknownArgument") == unknown
+        assert await place.wait_for_warning("kai-config", "OverriddenArgument") == taken
+        assert (await args(place, "pod-grouper"))[-1] == "--follow-queue=true"
+        for flag in ("nonsense", "qps"):
+            await change(place, f"podGrouper.service.args.{flag}", None)
+        await settled(place, service)
+        assert (await conditions(place))["ArgsValid"][0] == "True"
+
+
 async def test_another_namespace_is_refused(place: ServiceCluster) -> None:
     await config(place, namespace="elsewhere")
     async with place.running(operator()) as service:

@@ -12,6 +12,8 @@ DEPLOYED, AVAILABLE, FULFILLED = "Deployed", "Available", "DependenciesFulfilled
 READY, RECONCILING = "Ready", "Reconciling"
 ARGS_VALID: Final = "ArgsValid"
 PROMETHEUS_CONNECTED: Final = "PrometheusConnected"
+#: not there where they would say nothing
+_PASSING: Final = (ARGS_VALID, PROMETHEUS_CONNECTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Progress:
     unavailable: Sequence[str] = ()
     #: operand -> what it needs
     missing: Mapping[str, str] | None = None
-    #: fields without effect; None where there are no such fields
+    #: arguments without effect; None where they were not looked at
     left_out: Sequence[str] | None = None
     #: why an external Prometheus does not answer, "" if it does; None where there is none
     unconnected: str | None = None
@@ -64,7 +66,7 @@ def conditions(progress: Progress, generation: int) -> list[Condition]:
 def _args_valid(left_out: Sequence[str]) -> Condition:
     if left_out:
         return _condition(ARGS_VALID, False, "unknown_args", "\n".join(left_out))
-    return _condition(ARGS_VALID, True, "args_valid", "All arguments are flags of the scheduler")
+    return _condition(ARGS_VALID, True, "args_valid", "All arguments are flags that may be given")
 
 
 # operations:OD-8
@@ -89,10 +91,10 @@ def merged(
 ) -> list[Condition] | None:
     """The conditions to write; None where nothing changes. Those of others stay, times change with the status.
 
-    `is_end`: they are all of ours, and a Prometheus that is not checked any more has none.
+    `is_end`: they are all of ours, and what was not looked at has none: a Prometheus, arguments.
     """
     by_type = {str(each.get("type")): each for each in found}
-    written = {key: each for key, each in by_type.items() if not is_end or key != PROMETHEUS_CONNECTED}
+    written = {key: each for key, each in by_type.items() if not is_end or key not in _PASSING}
     for each in made:
         before = by_type.get(each["type"])
         is_same = before is not None and before.get("status") == each["status"]

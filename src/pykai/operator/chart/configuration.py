@@ -58,7 +58,7 @@ def _image(image: str) -> dict[str, Node]:
     }
 
 
-def _service(component: str, enabled: Node, *, has_budget: bool = False) -> dict[str, Node]:
+def _service(component: str, enabled: Node, *, has_budget: bool = False, has_args: bool = True) -> dict[str, Node]:
     budget = {
         "podDisruptionBudget": {
             "enabled": Value(f"{component}.podDisruptionBudget.enabled"),
@@ -71,11 +71,12 @@ def _service(component: str, enabled: Node, *, has_budget: bool = False) -> dict
         "resources": when_set(f"{component}.resources"),
         "affinity": when_set(f"{component}.affinity"),
         **(budget if has_budget else {}),
+        **({"args": when_set(f"{component}.args")} if has_args else {}),
     }
 
 
-def _switched(component: str, *, has_budget: bool = False) -> dict[str, Node]:
-    return _service(component, Value(f"{component}.enabled"), has_budget=has_budget)
+def _switched(component: str, *, has_budget: bool = False, has_args: bool = True) -> dict[str, Node]:
+    return _service(component, Value(f"{component}.enabled"), has_budget=has_budget, has_args=has_args)
 
 
 def _everywhere() -> dict[str, Node]:
@@ -188,7 +189,8 @@ def config() -> Node:
             "podGroupController": {"service": _switched("podgroupcontroller")},
             "binder": _binder(),
             "scheduler": {
-                "service": _switched("scheduler", has_budget=True),
+                # scheduler.args are those of the default shard.
+                "service": _switched("scheduler", has_budget=True, has_args=False),
                 "schedulerService": {"port": Value("scheduler.ports.metricsPort")},
             },
             "queueController": {"service": _switched("queuecontroller")},

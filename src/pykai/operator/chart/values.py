@@ -98,12 +98,20 @@ def _budget(component: str) -> Iterator[ChartValue]:
     yield ChartValue(f"{path}.maxUnavailable", Kind.COUNT, 1, "Pods that may be missing.")
 
 
+def _flags(name: str, title: str) -> ChartValue:
+    meaning = f"Flags of {title} that no other value sets, by name."
+    return ChartValue(f"{name}.args", Kind.TEXTS, {}, meaning, is_ours=True)
+
+
 def _component(name: str, title: str, *, has_budget: bool = False, has_switch: bool = True) -> Iterator[ChartValue]:
     if has_switch:
         yield ChartValue(f"{name}.enabled", Kind.SWITCH, True, f"Deploy {title}.")
     yield from _image(name)
     yield ChartValue(f"{name}.resources", Kind.DOCUMENT, UNSET, "Resources of the container; the operator's otherwise.")
     yield ChartValue(f"{name}.affinity", Kind.DOCUMENT, {}, "Affinity of the pods, beside global.affinity.")
+    # Those of the schedulers are for the default shard, as in KAI.
+    if name != "scheduler":
+        yield _flags(name, title)
     if has_budget:
         yield from _budget(name)
 
@@ -259,6 +267,7 @@ _SERVICES: Final = (
     ChartValue("defaultShard.enabled", Kind.SWITCH, True, "Make the SchedulingShard `default`."),
     ChartValue("numaPlacementExporter.enabled", Kind.SWITCH, UNSET, "Deploy it; when a shard uses NUMA otherwise."),
     *_image("numaPlacementExporter"),
+    _flags("numaPlacementExporter", "the exporter"),
     ChartValue("numaPlacementExporter.nodeSelector", Kind.TEXTS, {}, "Nodes it runs on."),
     ChartValue("numaPlacementExporter.tolerations", Kind.DOCUMENTS, [], "Its tolerations."),
     ChartValue("numaPlacementExporter.affinity", Kind.DOCUMENT, {}, "Affinity of its pods."),

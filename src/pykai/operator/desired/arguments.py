@@ -22,17 +22,16 @@ from pykai.api.installation import (
     SchedulerSpec,
     SchedulingShard,
     ServicePortSpec,
-    ShardSpec,
     WebhookPorts,
 )
-from pykai.api.suggestions import did_you_mean
 from pykai.operator.desired.facts import ClusterFacts
-from pykai.operator.desired.refusals import LeftOut, Refused
+from pykai.operator.desired.givenflags import GivenFlags, given_flags
+from pykai.operator.desired.refusals import LeftOut
 from pykai.operator.desired.settings import Settings, as_document, default, part
-from pykai.services.table import SERVICES
 
 CONFIGURATION_FOLDER: Final = "/etc/config"
 CONFIGURATION_KEY: Final = "config.yaml"
+SCHEDULER_ARGS: Final = "spec.scheduler.service.args"
 _QPS, _BURST = 20, 100
 _METRICS, _HEALTH = 8080, 8081
 _VOLUME_TIMEOUT: Final = "120"
@@ -243,10 +242,13 @@ def shard_name(settings: Settings, shard: SchedulingShard) -> str:
 
 
 def scheduler(settings: Settings, shard: SchedulingShard) -> tuple[list[str], list[LeftOut]]:
-    """The command line of a shard's scheduler, and which of its `args` are left out (operations:O-13, OD-3)."""
+    """The command line of a shard's scheduler, and which of its `args` are left out (operations:O-13; install:args)."""
     spec: SchedulerSpec = settings.scheduler
     gates = gating(settings)
-    given, left_out = _shard_args(shard.spec)
+    # Those of the Config are judged with it; here a value that cannot be read holds the shard back too.
+    common = given_flags("scheduler", settings.service_of(spec).args, f"kai-config: {SCHEDULER_ARGS}")
+    own = given_flags("scheduler", shard.spec.args, "spec.args", title="the scheduler")
+    given = GivenFlags(dict(sorted({**common.values, **own.values}.items())), own.left_out)
     return [
         f"--scheduler-conf={CONFIGURATION_FOLDER}/{CONFIGURATION_KEY}",
         f"--scheduler-name={settings.scheduler_name}",
@@ -261,28 +263,10 @@ def scheduler(settings: Settings, shard: SchedulingShard) -> tuple[list[str], li
         *_switch("queue-admission-gating", gates.enabled or None),
         *_given("queue-admission-reservation-timeout", gates.reservation_timeout),
         f"--scheduler-configmap={shard_name(settings, shard)}",
-        *given,
+        *given.arguments(),
         *_switch("leader-elect", settings.replicas_of(spec) > 1 or None),
         *(["--log-json"] if settings.everywhere.json_log else []),
-    ], left_out
-
-
-# operations:E-19
-def _shard_args(shard: ShardSpec) -> tuple[list[str], list[LeftOut]]:
-    flags = {flag.name: flag for flag in SERVICES["scheduler"].flags()}
-    args, left_out = [], []
-    for name, value in sorted((shard.args or {}).items()):
-        path = f"spec.args.{name}"
-        flag = flags.get(name)
-        if flag is None:
-            left_out.append(LeftOut(path, f"the scheduler has no flag --{name}{did_you_mean(name, flags)}"))
-            continue
-        try:
-            flag.read(value)
-        except ValueError as error:
-            raise Refused(path, f"{value!r}: {error}") from None
-        args.append(f"--{name}={value}")
-    return args, left_out
+    ], given.left_out
 
 
 def _common(settings: Settings, spec: ComponentSpec, client: ClientConfig | None = None) -> list[str]:

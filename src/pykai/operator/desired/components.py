@@ -28,6 +28,8 @@ class Component:
     operand: str
     #: `kai run NAME`
     service: str
+    #: its field of a Config
+    config_field: str
     spec: Callable[[Settings], ComponentSpec]
     arguments: Callable[[Settings, ClusterFacts], list[str]]
     #: the old pod ends before the new one starts
@@ -42,6 +44,7 @@ COMPONENTS: Final = (
         "pod-grouper",
         "PodGrouper",
         "podgrouper",
+        "podGrouper",
         lambda settings: settings.pod_grouper,
         arguments.pod_grouper,
         has_budget=True,
@@ -50,6 +53,7 @@ COMPONENTS: Final = (
         "podgroup-controller",
         "PodGroupController",
         "podgroups",
+        "podGroupController",
         lambda settings: settings.pod_group_controller,
         arguments.pod_group_controller,
     ),
@@ -57,12 +61,14 @@ COMPONENTS: Final = (
         "queue-controller",
         "QueueController",
         "queues",
+        "queueController",
         lambda settings: settings.queue_controller,
         arguments.queue_controller,
     ),
     Component(
         "binder",
         "Binder",
+        "binder",
         "binder",
         lambda settings: settings.binder,
         arguments.binder,
@@ -72,6 +78,7 @@ COMPONENTS: Final = (
     Component(
         "admission",
         "KAIAdmission",
+        "admission",
         "admission",
         lambda settings: settings.admission,
         arguments.admission,
@@ -83,6 +90,7 @@ COMPONENTS: Final = (
         "node-scale-adjuster",
         "NodeScaleAdjuster",
         "nodescale",
+        "nodeScaleAdjuster",
         lambda settings: settings.node_scale_adjuster,
         arguments.node_scale_adjuster,
     ),

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pykai.api.installation import SchedulingShard
+from pykai.operator.desired.givenflags import given_flags
 from pykai.operator.desired.objects import (
     METRICS_PORT,
     Object,
@@ -19,10 +20,12 @@ from pykai.operator.desired.objects import (
     network_policy,
     pod_fields,
 )
+from pykai.operator.desired.refusals import LeftOut
 from pykai.operator.desired.settings import Settings, default, requirements
 
 OPERAND: Final = "NumaPlacementExporter"
 NAME: Final = "numa-placement-exporter"
+_FIELD: Final = "spec.numaPlacementExporter"
 _POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
 _SYSFS_MOUNT: Final = "/host/sys"
 _NODE_SELECTOR: Final = {"feature.node.kubernetes.io/memory-numa": "true"}
@@ -41,23 +44,28 @@ def is_wanted(settings: Settings, shards: Iterable[SchedulingShard]) -> bool:
     return any(plugin is not None and plugin.enabled for plugin in plugins)
 
 
-def numa_objects(settings: Settings) -> list[Object]:
-    """Its account, Service and DaemonSet; it reads the kubelet's socket and runs as root."""
+def numa_objects(settings: Settings) -> tuple[list[Object], list[LeftOut]]:
+    """Its account, Service and DaemonSet, and which of its flags are left out; raises `Refused`.
+
+    It reads the kubelet's socket and runs as root.
+    """
     spec = settings.numa_exporter
     given = settings.service_of(spec)
     folder = default(spec.pod_resources_host_path, _POD_RESOURCES)
+    computed = [
+        f"--podresources-socket={default(spec.pod_resources_socket, f'{folder}/kubelet.sock')}",
+        f"--sysfs-root={_SYSFS_MOUNT}",
+        f"--poll-interval={default(spec.poll_interval, '1s')}",
+        f"--drift-resync-interval={default(spec.drift_resync_interval, '60s')}",
+        f"--metrics-bind-address=:{METRICS_PORT}",
+    ]
+    flags = given_flags("numa-exporter", given.args, f"{_FIELD}.service.args", title=NAME, computed=computed)
     main: dict[str, Any] = {
         "name": NAME,
         "image": settings.image(given.image),
         "imagePullPolicy": settings.pull_policy(given.image),
         "command": ["kai", "run", "numa-exporter"],
-        "args": [
-            f"--podresources-socket={default(spec.pod_resources_socket, f'{folder}/kubelet.sock')}",
-            f"--sysfs-root={_SYSFS_MOUNT}",
-            f"--poll-interval={default(spec.poll_interval, '1s')}",
-            f"--drift-resync-interval={default(spec.drift_resync_interval, '60s')}",
-            f"--metrics-bind-address=:{METRICS_PORT}",
-        ],
+        "args": [*computed, *flags.arguments()],
         "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
         "resources": dict(requirements(given.resources, _RESOURCES)),
         "securityContext": {
@@ -99,7 +107,7 @@ def numa_objects(settings: Settings) -> list[Object]:
         metrics_service(NAME, settings),
         workload,
         *network_policy(NAME, settings, (METRICS_PORT,)),
-    ]
+    ], flags.left_out
 
 
 def _pod_fields(settings: Settings) -> Object:

@@ -17,6 +17,8 @@ class LeftOut(NamedTuple):
 
     path: str
     text: str
+    #: of the event that says so
+    reason: str = "UnknownArgument"
 
     def __str__(self) -> str:
         return f"{self.path}: {self.text}"

@@ -13,6 +13,7 @@ from pykai.api.installation import Config, SchedulingShard, WebhookSwitch
 from pykai.kube.resources import CONFIGS, SCHEDULING_SHARDS, Resource
 from pykai.operator.desired import numaexporter, prometheus
 from pykai.operator.desired.arguments import (
+    SCHEDULER_ARGS,
     admission_ports,
     binder_ports,
     queue_metrics,
@@ -20,6 +21,7 @@ from pykai.operator.desired.arguments import (
 )
 from pykai.operator.desired.components import COMPONENTS, Component
 from pykai.operator.desired.facts import ClusterFacts
+from pykai.operator.desired.givenflags import given_flags
 from pykai.operator.desired.objects import (
     METRICS_PORT,
     Object,
@@ -77,22 +79,27 @@ def _config_state(
     config: Config, settings: Settings, shards: Sequence[SchedulingShard], facts: ClusterFacts
 ) -> OwnerState:
     name, uid = config.metadata.name, config.metadata.uid
+    operands: dict[str, list[Object]] = {}
+    left_out: list[LeftOut] = []
     try:
         _check_names(settings)
+        for component in COMPONENTS:
+            operands[component.operand], unused = _component(component, settings, facts)
+            left_out += unused
+        left_out += given_flags("scheduler", settings.service_of(settings.scheduler).args, SCHEDULER_ARGS).left_out
+        exporter, unused = numaexporter.numa_objects(settings)
+        left_out += unused
     except Refused as error:
-        return OwnerState(CONFIGS, name, uid, refusal=str(error))
-    operands: dict[str, list[Object]] = {}
-    for component in COMPONENTS:
-        operands[component.operand] = _component(component, settings, facts)
+        return OwnerState(CONFIGS, name, uid, refusal=str(error), left_out=tuple(left_out))
     operands["SchedulerForConfig"] = (
         [account(SCHEDULER_ACCOUNT, settings.namespace)] if settings.is_enabled(settings.scheduler) else []
     )
     wants_numa = numaexporter.is_wanted(settings, shards)
     operands[prometheus.OPERAND], lacks = prometheus.prometheus_objects(settings, facts, has_numa_exporter=wants_numa)
-    operands[numaexporter.OPERAND] = numaexporter.numa_objects(settings) if wants_numa else []
+    operands[numaexporter.OPERAND] = exporter if wants_numa else []
     _add_owner(operands, CONFIGS, name, uid)
     missing = {prometheus.OPERAND: prometheus.DEPENDENCY} if lacks else {}
-    return OwnerState(CONFIGS, name, uid, operands, missing)
+    return OwnerState(CONFIGS, name, uid, operands, missing, left_out=tuple(left_out))
 
 
 def _shard_state(shard: SchedulingShard, settings: Settings, facts: ClusterFacts) -> OwnerState:
@@ -106,16 +113,22 @@ def _shard_state(shard: SchedulingShard, settings: Settings, facts: ClusterFacts
     return OwnerState(SCHEDULING_SHARDS, name, uid, operands, left_out=tuple(left_out))
 
 
-def _component(component: Component, settings: Settings, facts: ClusterFacts) -> list[Object]:
+def _component(component: Component, settings: Settings, facts: ClusterFacts) -> tuple[list[Object], list[LeftOut]]:
+    """Its objects, and which of its flags are left out; raises `Refused`."""
     spec = component.spec(settings)
+    computed = component.arguments(settings, facts)
+    path = f"spec.{component.config_field}.service.args"
+    given = given_flags(
+        component.service, settings.service_of(spec).args, path, title=component.name, computed=computed
+    )
     if not settings.is_enabled(spec):
-        return []
+        return [], given.left_out
     main = container(
         component.name,
         settings,
         spec,
         command=("kai", "run", component.service),
-        arguments=component.arguments(settings, facts),
+        arguments=[*computed, *given.arguments()],
         health_port=component.health_port(settings),
         resources=component.resources,
     )
@@ -126,7 +139,7 @@ def _component(component: Component, settings: Settings, facts: ClusterFacts) ->
         *(disruption_budget(component.name, settings, spec) if component.has_budget else ()),
         *autoscaler(component.name, settings, spec, available=facts.has_autoscalers),
         *network_policy(component.name, settings, _served_ports(component, settings)),
-    ]
+    ], given.left_out
 
 
 def _served_ports(component: Component, settings: Settings) -> list[int]:
