@@ -8,10 +8,10 @@ from pykai.kube.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_SLIC
 from tests.lab.simulatedcluster import SimulatedCluster, simulated_cluster
 
 
-async def reservation(w: SimulatedCluster, group: str, node: str) -> None:
+async def reservation(w: SimulatedCluster, group: str, node: str, namespace: str = names.RESERVATION_NAMESPACE) -> None:
     await w.pod(
         reservation_name(node, group),
-        namespace=names.RESERVATION_NAMESPACE,
+        namespace=namespace,
         node=node,
         gpus=1,
         restart="Always",
@@ -19,8 +19,10 @@ async def reservation(w: SimulatedCluster, group: str, node: str) -> None:
     )
 
 
-async def reserved(w: SimulatedCluster, group: str, node: str = "n1") -> str:
-    key = f"{names.RESERVATION_NAMESPACE}/{reservation_name(node, group)}"
+async def reserved(
+    w: SimulatedCluster, group: str, node: str = "n1", namespace: str = names.RESERVATION_NAMESPACE
+) -> str:
+    key = f"{namespace}/{reservation_name(node, group)}"
     found = await w.wait_for_pod(key, lambda p: names.RESERVED_GPU_ANNOTATION in p.metadata.annotations)
     return found.metadata.annotations[names.RESERVED_GPU_ANNOTATION]
 
@@ -45,6 +47,15 @@ async def test_reservation_pods_learn_which_gpu_they_hold() -> None:
         await reservation(w, "r3", "n1")
         assert await reserved(w, "r3") == first
         assert await reserved(w, "r2") == second
+
+
+async def test_an_installation_may_keep_its_reservations_elsewhere() -> None:
+    """install:places; sim:RP-2."""
+    async with simulated_cluster() as w:
+        await w.create(NAMESPACES, {"metadata": {"name": "reserved"}})
+        await w.node("n1", gpus=1)
+        await reservation(w, "r1", "n1", "reserved")
+        assert await reserved(w, "r1", namespace="reserved")
 
 
 async def test_a_pod_of_the_reservation_namespace_that_reserves_nothing_gets_no_index() -> None:

@@ -22,10 +22,8 @@ import math
 from dataclasses import dataclass
 
 from pykai.api import names
-from pykai.api.sharing import ReservationRule
+from pykai.api.sharing import reservation_name
 from pykai.api.workloads import MachinePod
-
-_RULE = ReservationRule()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +89,18 @@ def declared_annotations(pod: MachinePod) -> tuple[str | None, ...]:
 
 
 def is_reservation(pod: MachinePod) -> bool:
-    """Whether the pod holds a GPU for pods that share it."""
+    """Whether the pod holds a GPU for pods that share it, in whichever namespace an installation keeps them.
+
+    Nothing is granted by it: the binder believes what a pod says of its GPU in its own namespace only.
+    """
     meta = pod.metadata
-    return bool(_RULE.group_held_by(meta.namespace, meta.name, meta.labels, pod.spec.node_name))
+    group = meta.labels.get(names.GPU_GROUP_LABEL, "")
+    return bool(group and pod.spec.node_name) and meta.name == reservation_name(pod.spec.node_name, group)
 
 
 def _is_scaling_pod(pod: MachinePod) -> bool:
     """Whether the pod asks for a node on behalf of another (gpu:SA-8)."""
-    metadata = pod.metadata
-    in_namespace = metadata.namespace == names.SCALE_ADJUST_NAMESPACE
-    return in_namespace and metadata.labels.get(names.APP_LABEL) == names.SCALING_POD_APP
+    return pod.metadata.labels.get(names.APP_LABEL) == names.SCALING_POD_APP
 
 
 _BEHAVIOUR_ANNOTATIONS = (
