@@ -19,8 +19,14 @@ from tests.webhooks.test_server import runtime_of_nothing
 def a_writer(*, scheduled: bool | None = None) -> PodGroupWriter:
     runtime = runtime_of_nothing()
     groups = runtime.caches.store(POD_GROUPS, PodGroup)
-    has_scheduled_pods = None if scheduled is None else lambda key: scheduled
-    return PodGroupWriter(runtime.client, groups, GroupingSettings(), has_scheduled_pods=has_scheduled_pods)
+    return PodGroupWriter(
+        runtime.client,
+        groups,
+        GroupingSettings(),
+        follow_queue=scheduled is not None,
+        held=lambda key: {"default": 1} if scheduled else {},
+        classes=dict,
+    )
 
 
 @pytest.mark.parametrize(("scheduled", "queue"), [(None, None), (True, None), (False, "q2")])

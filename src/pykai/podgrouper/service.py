@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -35,6 +36,7 @@ from pykai.kube.cachesync import wait_for_sync
 from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.events import InvolvedObject
 from pykai.kube.flags import read_options
+from pykai.kube.heldpods import has_node, subgroup_of
 from pykai.kube.reconcilingservice import ReconcilingService
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
@@ -61,6 +63,7 @@ from pykai.podgrouper.options import FLAGS, PodGrouperOptions, selector_pairs
 from pykai.podgrouper.origins import KUEUE_POD_GROUP, MissingGang, origin_of, waiting_siblings_key
 from pykai.podgrouper.ownerreader import OwnerReader
 from pykai.podgrouper.owners import JobProgress, ObjectMetadataOnly, controller_reference, controller_uid
+from pykai.podgrouper.protection import refuse_protected_join
 from pykai.podgrouper.unknownkinds import UnknownKindReporter
 from pykai.podgrouper.writes import pod_patch
 
@@ -146,8 +149,14 @@ class PodGrouper(ReconcilingService):
             runtime.client,
             self._groups,
             self._settings,
-            has_scheduled_pods=self._has_scheduled_pods if options.follow_queue else None,
+            follow_queue=options.follow_queue,
+            held=self._held_in,
+            classes=self._classes_by_name,
         )
+        #: group -> what it was, of those that were deleted while pods of them had a node
+        self._deleted: dict[str, PodGroup] = {}
+        #: groups that get what their workload says once no pod of them has a node (protect:grouper)
+        self._kept: set[str] = set()
         self._failures: dict[str, int] = {}
         #: group -> the reported problems of its workload
         self._reported_problems: dict[str, str] = {}
@@ -172,6 +181,8 @@ class PodGrouper(ReconcilingService):
     def _pod_changed(self, change: Change[Pod]) -> None:
         self._oldest_pods.observe(change)
         old, new = change.old, change.new
+        if old is not None and has_node(old) and (new is None or not has_node(new)):
+            self._pod_left(group_key(old))
         if new is None:
             self._failures.pop(change.key, None)
         elif self._needs_grouping(new) and not (old is not None and self._is_unchanged(old, new)):
@@ -180,6 +191,17 @@ class PodGrouper(ReconcilingService):
             # The minimum of the group follows what is left to do; one pod is enough to write it.
             for pod in islice(self._pods.by_index(BY_ORIGIN, key), 1):
                 self._reconciler.enqueue(object_key(pod.metadata.namespace, pod.metadata.name))
+
+    def _pod_left(self, group: str) -> None:
+        """A pod has given its node back: the last one lets the group become what its workload says."""
+        if not (group in self._kept or group in self._deleted) or self._held_in(group):
+            return
+        self._kept.discard(group)
+        self._deleted.pop(group, None)
+        for pod in self._pods.by_index(_BY_GROUP, group):
+            if self._needs_grouping(pod):
+                self._reconciler.enqueue(object_key(pod.metadata.namespace, pod.metadata.name))
+                return
 
     def _needs_grouping(self, pod: Pod) -> bool:
         return needs_grouping(pod, self._options.scheduler_name, self._settings) and self._in_namespace(
@@ -253,6 +275,9 @@ class PodGrouper(ReconcilingService):
         if new is None:
             self._oldest_pods.forget(change.key)
             self._reported_problems.pop(change.key, None)
+            self._kept.discard(change.key)
+            if self._held_in(change.key):
+                self._deleted[change.key] = old
         for pod in self._pods.by_index(_BY_GROUP, change.key):
             if self._needs_grouping(pod):
                 after_s = _RECREATE_DELAY_S if new is None else 0.0
@@ -333,8 +358,7 @@ class PodGrouper(ReconcilingService):
             self._owners.forget(owners)
             raise
         meta = await self._as_oldest_pod(meta, pod)
-        await self._writer.apply(meta)
-        self._report_problems(meta, pod)
+        meta = await self._apply(meta, pod)
         self._unknown_kinds.observe(pod, owners, meta, self._tables())
         patch = pod_patch(pod, meta)
         if patch is not None:
@@ -347,6 +371,30 @@ class PodGrouper(ReconcilingService):
             return self._no_subgroup_delay_s(pod)
         unwatched = any(not self._owners.is_watched(owner.api_version, owner.kind) for owner in owners)
         return self._owners.memory_s if unwatched else None
+
+    async def _apply(self, meta: Metadata, pod: Pod) -> Metadata:
+        """Write the group, and report what is wrong with it; gives what was written."""
+        key, current = object_key(meta.namespace, meta.name), group_key(pod)
+        old = self._groups.get(current) or self._deleted.get(current)
+        group = self._groups.get(key)
+        joining = [meta.pod_sub_group or names.DEFAULT_SUBGROUP] if current != key and has_node(pod) else []
+        if group is not None:
+            refuse_protected_join(old, group, meta, Counter(joining), self._classes_by_name())
+        written = await self._writer.apply(meta, joining, old)
+        self._deleted.pop(key, None)
+        if written is meta:
+            self._kept.discard(key)
+        else:
+            self._kept.add(key)
+        self._report_problems(written, pod)
+        return written
+
+    def _held_in(self, group: str) -> Counter[str]:
+        """Subgroup -> pods of a group that have a node."""
+        return Counter(subgroup_of(pod.metadata) for pod in self._pods.by_index(_BY_GROUP, group) if has_node(pod))
+
+    def _classes_by_name(self) -> dict[str, PriorityClass]:
+        return {each.metadata.name: each for each in self._classes.values()}
 
     def _no_subgroup_delay_s(self, pod: Pod) -> float:
         """When to group a pod without subgroup again: the scheduler refuses it until its workload changes.
@@ -367,7 +415,8 @@ class PodGrouper(ReconcilingService):
             self._reported_problems.pop(key, None)
             return
         text = ". ".join(str(problem) for problem in meta.problems)
-        if self._reported_problems.get(key) == text or pod.spec.node_name:
+        # Of other problems its user was told when the pod came.
+        if self._reported_problems.get(key) == text or (pod.spec.node_name and key not in self._kept):
             return
         self._reported_problems[key] = text
         existing = self._groups.get(key)
@@ -423,9 +472,6 @@ class PodGrouper(ReconcilingService):
             min_available=meta.min_available,
             min_sub_group=meta.min_sub_group,
         )
-
-    def _has_scheduled_pods(self, group: str) -> bool:
-        return any(pod.spec.node_name for pod in self._pods.by_index(_BY_GROUP, group))
 
     async def _read_into(self, which: ObjectName, readers: Lookups) -> None:
         try:

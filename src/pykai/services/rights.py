@@ -138,6 +138,8 @@ POD_GROUPER: tuple[RoleRule | RuleSource, ...] = (
     # Gangs of Kubernetes, with --workload-api.
     RoleRule(names.PRIORITY_GROUP, ("workloads",), LIST_WATCH),
     RoleRule(_SCHEDULING, ("podgroups",), (*LIST_WATCH, "create", "get", "patch")),
+    # Pods that are about to get a node.
+    RoleRule(_SCHEDULING, ("bindrequests",), ("list",)),
 )
 
 #: since Kubernetes 1.36 a gang is a PodGroup, which may name a level of a Topology
@@ -166,6 +168,7 @@ QUEUE_CONTROLLER: tuple[RoleRule, ...] = (
 #: Secret and registrations are created by `kai manifests`: a right to create cannot be limited to a name.
 ADMISSION: tuple[RoleRule, ...] = (
     RoleRule(_CORE, ("pods",), ("list",)),
+    _CLASSES,
     # Watched once a queue selects namespaces by their labels.
     RoleRule(_CORE, ("namespaces",), LIST_WATCH),
     RoleRule(_CORE, ("secrets",), (*LIST_WATCH, "get", "update"), names.DEFAULT_NAMESPACE, (webhooks.TLS_SECRET,)),
@@ -176,6 +179,8 @@ ADMISSION: tuple[RoleRule, ...] = (
     ),
     RoleRule(_SCHEDULING, ("queues",), LIST_WATCH),
     RoleRule(_SCHEDULING, ("podgroups",), (*LIST_WATCH, "get")),
+    # Pods that are about to get a node.
+    RoleRule(_SCHEDULING, ("bindrequests",), ("list",)),
 )
 
 NODE_SCALE_ADJUSTER: tuple[RoleRule, ...] = (

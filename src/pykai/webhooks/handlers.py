@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from pykai.webhooks import podgroups, queues, table, topologies
 from pykai.webhooks.admission import is_privileged, is_service, random_letters
 from pykai.webhooks.gpusharing import DEFAULT_RULES, AdmissionDenied, SharingRules
 from pykai.webhooks.pods import EPHEMERAL_CONTAINERS, is_for_scheduler, mutate_pod, pod_problem
+from pykai.webhooks.protection import ProtectionCheck
 from pykai.webhooks.queueaccess import QueueAccessCheck, queue_of_group
 from pykai.webhooks.queuegating import GatingRules, add_gate
 from pykai.webhooks.queuelookups import QueueLookups
@@ -29,6 +31,8 @@ ReviewHandlers = Mapping[str, ReviewHandler]
 
 #: seconds for the pods of a queue that is deleted, less than an API server waits
 _READ_LIMIT_S: Final = table.VALIDATE_QUEUES.timeout_s - 2
+#: the same for the pods of a PodGroup
+_PROTECTION_LIMIT_S: Final = table.VALIDATE_POD_GROUPS.timeout_s - 1
 
 
 def pod_handlers(
@@ -37,10 +41,14 @@ def pod_handlers(
     *,
     random: Callable[[int], str] = random_letters,
     gating: GatingRules | None = None,
+    protection: ProtectionCheck | None = None,
     services_namespace: str = names.DEFAULT_NAMESPACE,
 ) -> ReviewHandlers:
     """Mutation and validation of pods (gpu:A-1); without `gating` no pod gets the gate of its queue, without `access`
-    no queue that a pod names is checked.  Services may write what is theirs (install:places)."""
+    no queue that a pod names is checked, without `protection` no PodGroup that a running pod joins.
+
+    `services_namespace` is the namespace of our services.
+    """
 
     async def mutate(request: ReviewRequest) -> ReviewAnswer:
         old = request.old_object if request.subresource == EPHEMERAL_CONTAINERS else None
@@ -63,7 +71,9 @@ def pod_handlers(
             objects = (request.object, request.old_object or {})
             queue, old_queue = map(access.queue_of_pod, objects)
             problem = await access.problem(request.namespace, queue, old_queue)
-        return ReviewAnswer(problem)
+        if problem or protection is None or privileged or request.old_object is None:
+            return ReviewAnswer(problem)
+        return await _answer_to(protection.pod_problem(request.namespace, request.object, request.old_object))
 
     return {table.MUTATE_PODS.path: mutate, table.VALIDATE_PODS.path: validate}
 
@@ -71,10 +81,13 @@ def pod_handlers(
 def object_handlers(
     lookups: TopologyLookups,
     access: QueueAccessCheck | None = None,
+    protection: ProtectionCheck | None = None,
     *,
     services_namespace: str = names.DEFAULT_NAMESPACE,
 ) -> ReviewHandlers:
-    """Validation of PodGroups and Topologies; `access` checks the queue that a PodGroup names."""
+    """Validation of PodGroups and Topologies; `access` checks the queue that a PodGroup names, `protection` whether it
+    protects pods that run (protect:admission).  `services_namespace` is the namespace of our services.
+    """
 
     async def validate_group(request: ReviewRequest) -> ReviewAnswer:
         if request.object is None:
@@ -84,7 +97,10 @@ def object_handlers(
             queue, old_queue = queue_of_group(request.object), queue_of_group(request.old_object or {})
             problem = await access.problem(request.namespace, queue, old_queue)
             result = result.with_finding(problem, is_error=not is_service(request.user, services_namespace))
-        return answer_of(result)
+        if not result.allowed or protection is None or is_privileged(request.user, request.groups, services_namespace):
+            return answer_of(result)
+        checked = protection.group_problem(request.namespace, request.object, request.old_object)
+        return replace(await _answer_to(checked), warnings=result.warnings)
 
     async def validate_topology(request: ReviewRequest) -> ReviewAnswer:
         if request.object is None:
@@ -93,6 +109,16 @@ def object_handlers(
         return answer_of(topologies.validate(request.object, request.old_object, groups_using))
 
     return {table.VALIDATE_POD_GROUPS.path: validate_group, table.VALIDATE_TOPOLOGIES.path: validate_topology}
+
+
+async def _answer_to(check: Coroutine[Any, Any, str]) -> ReviewAnswer:
+    """The answer about a write that must not pass unless the cluster could be read."""
+    try:
+        async with asyncio.timeout(_PROTECTION_LIMIT_S):
+            return ReviewAnswer(await check)
+    except (KubeError, TimeoutError) as error:
+        text = f"the cluster could not be read, so try again: {error or 'no answer in time'}"
+        return ReviewAnswer(text, code=UNAVAILABLE)
 
 
 def queue_handlers(

@@ -35,6 +35,7 @@ from pykai.webhooks import table
 from pykai.webhooks.gpusharing import SharingRules
 from pykai.webhooks.handlers import object_handlers, pod_handlers, queue_handlers
 from pykai.webhooks.metrics import AdmissionMetrics
+from pykai.webhooks.protection import ProtectionCheck
 from pykai.webhooks.queueaccess import QueueAccessCheck
 from pykai.webhooks.queuegating import GatingRules
 from pykai.webhooks.queuelookups import QueueLookups
@@ -220,9 +221,10 @@ def make_admission(
     if options.queues_gated:
         gating = GatingRules(lookups.is_gated, options.rules.scheduler_name, options.queue_label)
     access = QueueAccessCheck(runtime, options.queue_label, options.node_pool_label)
+    protection, services_in = ProtectionCheck(runtime), options.namespace
     handlers = {
-        **pod_handlers(options.rules, access, gating=gating, services_namespace=options.namespace),
-        **object_handlers(TopologyLookups(runtime), access, services_namespace=options.namespace),
+        **pod_handlers(options.rules, access, gating=gating, protection=protection, services_namespace=services_in),
+        **object_handlers(TopologyLookups(runtime), access, protection, services_namespace=services_in),
         **queue_handlers(lookups, quotas_checked=options.quotas_checked, children_refused=options.children_refused),
     }
     certificate: ServingCertificate

@@ -1,13 +1,10 @@
-"""Validation of PodGroups (workloads:WH-1 to WH-6, queues:Q-416); pure.
+"""Validation of PodGroups (workloads:WH-1 to WH-6); pure.
 
 Two kinds of errors.  If the subgroups are no tree (duplicate names, a missing parent, a cycle, both minimums at once),
 that is the only error.  Otherwise every subgroup is checked, in the order of names.
 
 Subtle: some errors are only warnings, because groups that exist have them: a minimum that exceeds the number of
 children always (they may come later), pods counted on a subgroup of subgroups when a group is updated.
-
-The minimum of a semi-preemptible group is not preemptible and within quota.  Raised while pods run, it would turn pods
-that were started beyond the quota into pods that no queue can take back, so that is refused; lowering it is not.
 """
 
 from __future__ import annotations
@@ -15,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pykai.api import names
 from pykai.api.decode import DecodeError, decode_as
-from pykai.api.quantity import QuantityError, nano_value
-from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS, PodGroup, PodGroupSpec, SubGroup
+from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS, PodGroup, SubGroup
 from pykai.webhooks.validationresult import ValidationResult
 
 
@@ -60,56 +55,7 @@ def validate(document: Mapping[str, Any], old: Mapping[str, Any] | None = None) 
     tops = children.get("", 0)
     if spec.min_sub_group is not None and spec.min_sub_group > tops:
         warnings.append(_exceeds_children_text(spec.min_sub_group, tops))
-    if old is not None:
-        errors += _raised_minimums(spec, old)
     return ValidationResult(tuple(errors), tuple(warnings))
-
-
-def _raised_minimums(new: PodGroupSpec, old: Mapping[str, Any]) -> Iterator[str]:
-    """Minimums that an update raises although the group runs and is semi-preemptible (queues:Q-416)."""
-    try:
-        before = decode_as(PodGroup, dict(old))
-    except DecodeError:
-        return
-    if before.spec.preemptibility != names.SEMI_PREEMPTIBLE or not _is_running(before):
-        return
-    was, now = dict(_minimums(before.spec)), dict(_minimums(new))
-    for field, least in now.items():
-        if field in was and least > was[field]:
-            yield (
-                f"{field} cannot be raised from {was[field]} to {least} while pods of a semi-preemptible group run: "
-                "its minimum is within quota and not preemptible"
-            )
-
-
-def _is_running(group: PodGroup) -> bool:
-    """Whether pods of the group hold resources, by its status."""
-    status = group.status.resources_status
-    allocated = status.get("allocated") if isinstance(status, dict) else None
-    return isinstance(allocated, dict) and any(_is_positive(amount) for amount in allocated.values())
-
-
-def _is_positive(amount: object) -> bool:
-    try:
-        return isinstance(amount, (str, int, float)) and nano_value(amount) > 0
-    except QuantityError:
-        return False
-
-
-def _minimums(spec: PodGroupSpec) -> Iterator[tuple[str, int]]:
-    """Path of a field -> the minimum that holds; without one all children of a subgroup are needed (workloads:WH-6)."""
-    children = _children(spec.sub_groups)
-    if spec.min_member is not None or not spec.sub_groups:
-        yield "spec.minMember", 1 if spec.min_member is None else spec.min_member
-    else:
-        yield "spec.minSubGroup", children.get("", 0) if spec.min_sub_group is None else spec.min_sub_group
-    for each in spec.sub_groups:
-        path = f'spec.subGroups["{each.name}"]'
-        below = children.get(each.name, 0)
-        if below:
-            yield f"{path}.minSubGroup", below if each.min_sub_group is None else each.min_sub_group
-        elif each.min_member is not None:
-            yield f"{path}.minMember", each.min_member
 
 
 def _bound_errors(listed: Sequence[SubGroup]) -> Iterator[str]:

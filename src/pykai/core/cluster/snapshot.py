@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pykai.api import names
 from pykai.api.core import PriorityClass
 from pykai.api.topology import Topology
 from pykai.core.caching import Memo
@@ -26,7 +25,7 @@ from pykai.core.cluster.storage import StorageIndex
 from pykai.core.model.affinityterms import TermStore
 from pykai.core.model.axes import Axes, FloatArray, IntArray, mig_gpus
 from pykai.core.model.groups import Group
-from pykai.core.model.priorityclasses import default_priority
+from pykai.core.model.priorityclasses import default_priority, is_preemptible
 from pykai.core.model.problems import Problem
 from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree
 from pykai.core.model.shapes import HostPort, Shape, ShapeRegister
@@ -152,11 +151,11 @@ class Snapshot:
 
     def is_preemptible(self, group: Group, priority: int) -> bool:
         """Whether the group is preemptible (queues:Q-81, Q-82, Q-85; cycle:POL-2)."""
-        return _is_preemptible(group.preemptibility, priority)
+        return is_preemptible(group.preemptibility, priority)
 
     def is_kind_preemptible(self, kind: PriorityKind) -> bool:
         """The same for all groups of a kind."""
-        return _is_preemptible(kind.preemptibility, self.class_priority(kind.priority_class))
+        return is_preemptible(kind.preemptibility, self.class_priority(kind.priority_class))
 
     def amounts_on(self, shape: Shape, row: int) -> tuple[float, float, float]:
         """What a task of this shape costs its queue on a node: cpu milli, memory bytes, GPU hundredths (gpu:C-8)."""
@@ -201,11 +200,3 @@ class Snapshot:
         """Smallest and largest MiB per GPU of nodes that report it (gpu:C-6); None when none does."""
         labelled_mib = self.nodes.gpu_mib[self.nodes.gpu_mib > 100]
         return (int(labelled_mib.min()), int(labelled_mib.max())) if labelled_mib.size else None
-
-
-def _is_preemptible(preemptibility: str, priority: int) -> bool:
-    if preemptibility == names.PREEMPTIBLE:
-        return True
-    if preemptibility in (names.NON_PREEMPTIBLE, names.SEMI_PREEMPTIBLE):
-        return False
-    return priority < names.NON_PREEMPTIBLE_PRIORITY
