@@ -75,6 +75,15 @@ class Spot:
         made["spec"] = {key: value for key, value in made["spec"].items() if value is not None}
         return made
 
+    @property
+    def protected_name(self) -> str:
+        """The name of another PodGroup, which is non-preemptible."""
+        return f"{self.name}-protected"
+
+    def protected_group(self) -> Document:
+        """That PodGroup."""
+        return pod_group(self.protected_name, preemptibility=names.NON_PREEMPTIBLE)
+
     def job(
         self,
         *,
@@ -140,8 +149,11 @@ class Row:
     waits_first: str = ""
     #: what the tenant changes once its pods run or have a reason to wait
     later: Changes | None = None
-    #: the API server refuses it: "rights" where roles or policies do, "always" whatever the tenant may do
+    #: the API server refuses it: "rights" where roles or policies do, "webhooks" where these do, "running" where they
+    #: do for pods that have a node, "always" whatever the tenant may do
     refused: str = ""
+    #: whether it protects what runs over quota where nothing refuses it
+    protects: bool = False
     #: the value of an annotation that the PodGroup must not get from its owner
     kept_off: str = ""
     #: whether pods of the row may get a node or not, as the services race; charges count as for all rows
@@ -155,7 +167,10 @@ class Row:
         happens = f"waits: `{self.waits}`" if self.waits else "runs in its own queue"
         if self.may_run:
             happens = "the scheduler deletes it"
-        return f"refused; without roles and policies {happens}" if self.refused else happens
+        if self.protects:
+            happens = "it keeps its GPU"
+        without = {"": "", "rights": "roles and policies", "webhooks": "webhooks", "running": "webhooks"}[self.refused]
+        return f"refused; without {without} {happens}" if without else happens
 
 
 def one_pod(**fields: Any) -> Objects:
@@ -270,6 +285,11 @@ def knative(revision: str = "", **annotations: str) -> Objects:
         yield spot.pod(owner=owner, labels={**TRAIN, names.KNATIVE_REVISION_LABEL: revision or spot.name})
 
     return objects
+
+
+def patched(kind: str, patch: Document, suffix: str = "") -> Changes:
+    """A patch of an object of the spot, once its pods run."""
+    return lambda spot: [Change(kind, spot.name + suffix, patch)]
 
 
 def with_stamp(key: str, value: str) -> Changes:

@@ -6,8 +6,9 @@ use what is free and evict no pod of others.
 
     failures = await run_rows(ROWS, guarded=True)
 
-With `guarded` the tenant has the role `edit` and the admission policies are installed.  Without, it may write anything
-in its namespace, status included, and there are no policies: the services are alone with what it writes.
+With `guarded` the tenant has the role `edit`, the admission policies are installed, and webhooks protect the quota of
+others from what runs (`admission`).  Without, it may write anything in its namespace, status included, and there are
+neither policies nor webhooks: the services are alone with what it writes.
 """
 
 from __future__ import annotations
@@ -20,13 +21,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pykai.api import names
+from pykai.api.core import PriorityClass
 from pykai.api.crds import PRESERVED_UNKNOWN
+from pykai.api.decode import decode_as
+from pykai.api.meta import ObjectMeta
+from pykai.api.scheduling import PodGroup
+from pykai.core.model.protected import protection_of
 from pykai.core.report.decisions import Plan
 from pykai.kube import resources
 from pykai.lab.operators.definitions import CustomKind
 from pykai.lab.operators.families import FAMILIES, definitions
 from pykai.lab.story import MachineEntry, QueueEntry, ResourceShare
 from pykai.podgrouper.options import PodGrouperOptions
+from tests.attack.admission import protecting_admission
 from tests.attack.fieldobjects import (
     ALONE,
     CRITICAL,
@@ -64,6 +71,7 @@ _THEIR_GPUS = 10
 #: cluster seconds; longer than a gang may be incomplete
 _AFTERWARDS_S = 90.0
 _SPEED = 30.0
+_CLASSES = {CRITICAL: PriorityClass(metadata=ObjectMeta(name=CRITICAL), value=1_000_000_000)}
 _RBAC = "rbac.authorization.k8s.io"
 
 Failures = dict[str, list[str]]
@@ -98,7 +106,7 @@ async def shared_cluster() -> AsyncIterator[Target]:
         QueueEntry(name=POOLED_QUEUE, parent="root", gpu=ResourceShare(quota=-1)),
     ]
     objects = [
-        document("PriorityClass", CRITICAL, value=1_000_000_000),
+        document("PriorityClass", CRITICAL, value=_CLASSES[CRITICAL].value),
         document("Topology", TOPOLOGY, spec={"levels": [{"nodeLabel": names.HOSTNAME_LABEL}]}),
     ]
     installed = [
@@ -113,7 +121,11 @@ async def shared_cluster() -> AsyncIterator[Target]:
         for name in (HONEST, POOLED_QUEUE):
             allowed = {names.ALLOWED_NAMESPACES_ANNOTATION: HONEST}
             await cluster.admin.patch("Queue", name, {"metadata": {"annotations": allowed}}, "")
-        yield cluster
+        if not POLICIES.get():
+            yield cluster
+            return
+        async with protecting_admission(cluster.cluster.server):
+            yield cluster
 
 
 def _their_pod(name: str, machine: str = FULL, **fields: Any) -> Document:
@@ -338,13 +350,16 @@ class FieldRun:
                 return
             await asyncio.sleep(0.2)
 
-    def _is_refused(self, row: Row) -> bool:
-        return row.refused == "always" or (row.refused == "rights" and self._guarded)
+    def _is_refused(self, row: Row, spot: Spot) -> bool:
+        if row.refused == "running" and spot.machine == FULL:
+            # No pod has a node there.
+            return False
+        return row.refused == "always" or (bool(row.refused) and self._guarded)
 
     def _problems(self, row: Row, spot: Spot, reasons: str, *, first: bool = False) -> list[str]:
         """What is not as the row says; empty if all is well."""
         refused = self._refusals[spot.name]
-        if self._is_refused(row):
+        if self._is_refused(row, spot) and not (first and row.later):
             return []
         if refused and not row.may_run:
             return [f"the API server refused it: {refused[0]}"]
@@ -373,11 +388,24 @@ class FieldRun:
                 if spot.name in meta["name"] and meta.get("annotations", {}).get(row.key) == row.kept_off:
                     self.failures[title(row)].append(f"PodGroup {meta['name']} has {row.kept_off}")
             refused = self._refusals[spot.name]
-            if self._is_refused(row) and not refused:
+            if self._is_refused(row, spot) and not refused:
                 self.failures[title(row)].append(f"{spot.name}: the API server did not refuse it")
             self.failures[title(row)] += [f"{spot.name}: {each}" for each in self._problems(row, spot, reasons)]
+            if not row.protects or self._guarded:
+                self.failures[title(row)] += self._protected(spot, groups)
             if not self.failures[title(row)]:
                 del self.failures[title(row)]
+
+    def _protected(self, spot: Spot, groups: Sequence[Document]) -> list[str]:
+        """Pods of a spot that hold a GPU, over quota, which no other queue can take back."""
+        running = [each for each in self._cluster.on_nodes(TENANT) if _is_of(each.metadata.name, spot)]
+        names_of_groups = {each.metadata.annotations.get(names.POD_GROUP_ANNOTATION) for each in running}
+        return [
+            f"the pods of PodGroup {each['metadata']['name']} run over quota and cannot be evicted"
+            for each in groups
+            if each["metadata"]["name"] in names_of_groups
+            and protection_of(decode_as(PodGroup, each), _CLASSES) != names.PREEMPTIBLE
+        ]
 
     async def _reasons(self) -> str:
         """One line for each thing that services say about objects of the tenant."""

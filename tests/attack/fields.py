@@ -43,6 +43,7 @@ from tests.attack.fieldobjects import (
     mpi,
     one_pod,
     own_group,
+    patched,
     pytorch,
     ray,
 )
@@ -138,6 +139,27 @@ _PRIORITY_ROWS = (
         "pod",
         "a word that does not exist",
         one_pod(labels={names.PREEMPTIBILITY_LABEL: "never"}),
+    ),
+    Row(
+        names.PREEMPTIBILITY_LABEL,
+        "Job that runs",
+        "non-preemptible, once it runs over quota",
+        job(),
+        later=patched("Job", {"metadata": {"labels": _NON_PREEMPTIBLE}}),
+    ),
+    Row(
+        names.PRIORITY_CLASS_LABEL,
+        "Job that runs",
+        "the highest class, once it runs over quota",
+        job(),
+        later=patched("Job", {"metadata": {"labels": _CRITICAL}}),
+    ),
+    Row(
+        names.PREEMPTIBILITY_LABEL,
+        "pod of a PyTorchJob that runs",
+        "non-preemptible, once it runs over quota",
+        pytorch(WORKER),
+        later=patched("Pod", {"metadata": {"labels": _NON_PREEMPTIBLE}}, suffix="-0"),
     ),
     Row(
         names.RAY_PRIORITY_CLASS_LABEL,
@@ -325,6 +347,17 @@ _GROUP_ROWS = (
         "template of a Job",
         "a group of others that lacks a pod",
         job(template_annotations={names.POD_GROUP_ANNOTATION: UNFINISHED}),
+    ),
+    Row(
+        names.POD_GROUP_ANNOTATION,
+        "pod that runs",
+        "a non-preemptible group of its own, once it runs over quota",
+        lambda spot: [spot.group(), spot.protected_group(), spot.pod(group=spot.name)],
+        later=lambda spot: [
+            Change("Pod", spot.name, {"metadata": {"annotations": {names.POD_GROUP_ANNOTATION: spot.protected_name}}})
+        ],
+        refused="running",
+        protects=True,
     ),
     Row(
         names.SUBGROUP_LABEL,

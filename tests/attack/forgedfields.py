@@ -23,6 +23,7 @@ from tests.attack.fieldobjects import (
     job,
     one_pod,
     own_group,
+    patched,
     request_of_others,
     with_stamp,
 )
@@ -146,6 +147,7 @@ POD_GROUP_ROWS = (
             subGroups=[{"name": "a", "parent": "b", "minMember": 1}, {"name": "b", "parent": "a", "minMember": 1}],
         ),
         "which does not exist in PodGroup",
+        refused="webhooks",
     ),
     Row("spec.priorityClassName", "PodGroup", "the highest class", own_group(priorityClassName=CRITICAL), OVER_QUOTA),
     Row(
@@ -154,6 +156,49 @@ POD_GROUP_ROWS = (
         "non-preemptible over quota",
         own_group(preemptibility=names.NON_PREEMPTIBLE),
         OVER_QUOTA,
+    ),
+    Row(
+        "spec.preemptibility",
+        "PodGroup that runs",
+        "non-preemptible, once it runs over quota",
+        own_group(),
+        later=patched("PodGroup", {"spec": {"preemptibility": names.NON_PREEMPTIBLE}}),
+        refused="running",
+        protects=True,
+    ),
+    Row(
+        "spec.priorityClassName",
+        "PodGroup that runs",
+        "the highest class, once it runs over quota",
+        own_group(),
+        later=patched("PodGroup", {"spec": {"priorityClassName": CRITICAL}}),
+        refused="running",
+        protects=True,
+    ),
+    Row(
+        "spec.minMember",
+        "PodGroup that runs",
+        "semi-preemptible, with all pods in its minimum",
+        own_group(),
+        later=patched("PodGroup", {"spec": {"preemptibility": names.SEMI_PREEMPTIBLE, "minMember": 8}}),
+        refused="always",
+    ),
+    Row(
+        "spec.subGroups",
+        "PodGroup that runs",
+        "the same, by a subgroup",
+        own_group(),
+        later=patched(
+            "PodGroup",
+            {
+                "spec": {
+                    "preemptibility": names.SEMI_PREEMPTIBLE,
+                    "minMember": None,
+                    "subGroups": [{"name": names.DEFAULT_SUBGROUP, "minMember": 8}],
+                }
+            },
+        ),
+        refused="always",
     ),
     Row(
         "spec.topologyConstraint",
