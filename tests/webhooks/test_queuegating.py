@@ -49,9 +49,6 @@ def test_a_pod_of_a_gated_queue_gets_the_gate_behind_those_it_has() -> None:
         (a_pod(GATE), "default"),
         (a_pod(schedulerName="default-scheduler"), "default"),
         (a_pod(nodeName="a"), "default"),
-        (a_pod(labels={"app": "kai-resource-reservation"}), "default"),
-        (a_pod(labels={"app": "kai-scale-adjust"}), "default"),
-        (a_pod(labels={"app": "scaling-pod"}), "default"),
         (a_pod(), "kai-resource-reservation"),
         (a_pod(), "kai-scale-adjust"),
         ({"metadata": {"labels": 1}, "spec": []}, "default"),
@@ -59,6 +56,18 @@ def test_a_pod_of_a_gated_queue_gets_the_gate_behind_those_it_has() -> None:
 )
 def test_pods_that_get_no_gate(pod: Any, namespace: str) -> None:
     assert gates_of(pod, namespace) is None
+
+
+@pytest.mark.parametrize("app", ["kai-resource-reservation", "kai-scale-adjust", "scaling-pod"])
+def test_a_label_of_our_services_opens_no_gate(app: str) -> None:
+    """queues:Q-405: any tenant may set it."""
+    assert gates_of(a_pod(labels={"app": app})) == [GATE]
+
+
+def test_where_our_services_have_pods_can_be_set() -> None:
+    rules = GatingRules(lambda name: True, service_namespaces=("reservations", "scaling"))
+    assert gates_of(a_pod(), "scaling", rules) is None
+    assert gates_of(a_pod(), "kai-scale-adjust", rules) == [GATE]
 
 
 def test_the_label_that_names_the_queue_can_be_set() -> None:
@@ -102,3 +111,12 @@ async def test_the_service_adds_the_gate_only_if_the_feature_is_on(flag: str, ex
         async with admitted(server, queue_admission_gating=flag) as admission:
             made = await admission.admin.create(PODS, {"apiVersion": "v1", "kind": "Pod", **a_pod()}, "default")
             assert made["spec"].get("schedulingGates") == expected
+
+
+async def test_the_service_takes_the_namespaces_of_our_services_from_its_flags() -> None:
+    flags = {"queue_admission_gating": "true", "scale_adjust_namespace": "default"}
+    async with api_server(Clock(), namespaces=["kube-system"]) as server:
+        await Client(server.transport()).create(QUEUES, gated_queue("gated"))
+        async with admitted(server, **flags) as admission:
+            made = await admission.admin.create(PODS, {"apiVersion": "v1", "kind": "Pod", **a_pod()}, "default")
+            assert "schedulingGates" not in made["spec"]

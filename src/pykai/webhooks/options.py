@@ -120,6 +120,18 @@ FLAGS: Final[tuple[Flag, ...]] = (
         read_text,
         "label of a pod that names its node pool, as for the scheduler (not in KAI Scheduler)",
     ),
+    Flag(
+        "resource-reservation-namespace",
+        names.RESERVATION_NAMESPACE,
+        read_text,
+        "where reservation pods are; pods there get no gate (not in KAI Scheduler)",
+    ),
+    Flag(
+        "scale-adjust-namespace",
+        names.SCALE_ADJUST_NAMESPACE,
+        read_text,
+        "where scaling pods are; pods there get no gate (not in KAI Scheduler)",
+    ),
     Flag("webhook-addr", "9443", _webhook_port, "port of the webhooks"),
     METRICS_ADDRESS,
     HEALTH_ADDRESS,
@@ -188,6 +200,8 @@ class AdmissionOptions:
     queues_gated: bool
     queue_label: str
     node_pool_label: str
+    #: where pods of our own services are
+    service_namespaces: tuple[str, ...]
 
 
 def read_options(given: Mapping[str, object]) -> AdmissionOptions:
@@ -208,6 +222,7 @@ def read_options(given: Mapping[str, object]) -> AdmissionOptions:
         values["queue-admission-gating"],
         values["queue-label-key"],
         values["nodepool-label-key"],
+        (values["resource-reservation-namespace"], values["scale-adjust-namespace"]),
     )
 
 
@@ -219,7 +234,9 @@ def make_admission(
     lookups = QueueLookups(runtime, options.rules.scheduler_name)
     gating = None
     if options.queues_gated:
-        gating = GatingRules(lookups.is_gated, options.rules.scheduler_name, options.queue_label)
+        gating = GatingRules(
+            lookups.is_gated, options.rules.scheduler_name, options.queue_label, options.service_namespaces
+        )
     access = QueueAccessCheck(runtime, options.queue_label, options.node_pool_label)
     protection, services_in = ProtectionCheck(runtime), options.namespace
     handlers = {

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from pykai.api import names
 from pykai.webhooks.fields import dicts_at, object_at, texts_at
-
-#: Pods of our own services: they belong to no queue, and work waits for them.
-_SERVICE_APPS: Final = (names.RESERVATION_APP, names.SCALE_ADJUST_APP, names.SCALING_POD_APP)
-_SERVICE_NAMESPACES: Final = (names.RESERVATION_NAMESPACE, names.SCALE_ADJUST_NAMESPACE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +23,8 @@ class GatingRules:
     is_gated: Callable[[str], bool]
     scheduler_name: str = names.SCHEDULER_NAME
     queue_label: str = names.QUEUE_LABEL
+    #: where pods of our own services are: they belong to no queue, and work waits for them
+    service_namespaces: tuple[str, ...] = (names.RESERVATION_NAMESPACE, names.SCALE_ADJUST_NAMESPACE)
 
 
 def add_gate(pod: dict[str, Any], namespace: str, rules: GatingRules) -> dict[str, Any] | None:
@@ -34,7 +32,8 @@ def add_gate(pod: dict[str, Any], namespace: str, rules: GatingRules) -> dict[st
     spec, labels = object_at(pod, "spec"), texts_at(object_at(pod, "metadata"), "labels")
     if spec.get("schedulerName") != rules.scheduler_name:
         return None
-    if namespace in _SERVICE_NAMESPACES or labels.get(names.APP_LABEL) in _SERVICE_APPS:
+    # Their labels say nothing: a tenant may set those on its own pods.
+    if namespace in rules.service_namespaces:
         return None
     gates = dicts_at(spec, "schedulingGates")
     # An API server refuses a pod that has a node and a gate.
