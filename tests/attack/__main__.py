@@ -1,7 +1,7 @@
 """What a hostile tenant can do: every attack once, with its outcome and the effect on others.
 
     python -m tests.attack                 all of them
-    python -m tests.attack --only 4 5      some, by their number
+    python -m tests.attack --only 4 7b     some: a number, of all its attacks, or one of these
     python -m tests.attack --policies      with the admission policies, which refuse most of it at once
     python -m tests.attack --list          what there is
     python -m tests.attack --jobs 4        several at once: quicker, but the times of cycles mean nothing
@@ -17,17 +17,17 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-from tests.attack.catalogue import ATTACKS, report, run_attack_in_process
+from tests.attack.catalogue import chosen_attacks, report, run_attack_in_process
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[], metavar="POINT", help="attacks whose number begins so")
+    parser.add_argument("--only", nargs="+", default=[], metavar="POINT", help="7 for all attacks 7a to 7f, 7b for one")
     parser.add_argument("--list", action="store_true", help="list the attacks and end")
     parser.add_argument("--policies", action="store_true", help="with the admission policies of `kai manifests`")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at once (1)")
     options = parser.parse_args()
-    chosen = [each for each in ATTACKS if not options.only or each.point.startswith(tuple(options.only))]
+    chosen = chosen_attacks(options.only)
     if options.list:
         for each in chosen:
             print(f"{each.point:>3}  {each.tried}")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from string import ascii_lowercase
 
 from pykai.observe.logs import set_up_logging
 from tests.attack import accounting, crowds, fieldrun, forging, queues
@@ -62,6 +63,21 @@ ATTACKS = (
     _attack("9c", queues.closed_queue, queues.foreign_bind_request),
     _attack("10", fieldrun.shared_cluster, fieldrun.every_field),
 )
+
+
+def chosen_attacks(only: Sequence[str]) -> list[Attack]:
+    """The attacks with these points, and all of the numbers that stand without a letter; without any, all of them.
+
+    Raises `SystemExit` for a point that there is not: a check of nothing would pass.
+    """
+    unknown = [point for point in only if not any(_is_chosen(each, point) for each in ATTACKS)]
+    if unknown:
+        raise SystemExit(f"--only: there is no attack {', '.join(unknown)}; --list shows all")
+    return [each for each in ATTACKS if not only or any(_is_chosen(each, point) for point in only)]
+
+
+def _is_chosen(attack: Attack, point: str) -> bool:
+    return point in (attack.point, attack.point.rstrip(ascii_lowercase))
 
 
 async def run_attack(attack: Attack) -> tuple[AttackOutcome, Impact, Impact]:
