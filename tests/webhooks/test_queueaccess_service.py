@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,6 +13,7 @@ from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Forbidden
 from pykai.kube.resources import NAMESPACES, POD_GROUPS, PODS, QUEUES, Resource
+from pykai.kube.transport import Request
 from tests.servers import Server, api_server
 from tests.webhooks.admissioncluster import Admission, Document, admitted
 from tests.webhooks.test_gpusharing import a_pod
@@ -125,3 +127,32 @@ async def test_a_list_that_cannot_be_read_is_refused(admission: Admission) -> No
     broken = {names.ALLOWED_NAMESPACE_SELECTOR_ANNOTATION: "team in red"}
     with pytest.raises(Forbidden, match=r"allowed-namespace-selector\]: 'team in red' is not a requirement"):
         await admin.patch(QUEUES, "vision", {"metadata": {"annotations": broken}})
+
+
+async def test_a_namespace_that_may_not_use_a_queue_does_not_keep_it(admission: Admission, server: Server) -> None:
+    """access:deletion: only its pods that have a node since before access was withdrawn."""
+    admin = admission.admin
+    await admin.create(QUEUES, queue("top"))
+    await admin.create(QUEUES, listed("vision", NAMESPACE, parent="top"))
+    await admin.create(POD_GROUPS, group_for("vision"), NAMESPACE)
+    await admin.create(PODS, a_pod({names.POD_GROUP_ANNOTATION: "g"}), NAMESPACE)
+    # A deletion that is not done: the cache has the group once the pod keeps the queue.
+    await until_kept(admission, "top", kept=True)
+    other = {names.ALLOWED_NAMESPACES_ANNOTATION: "vision"}
+    await admin.patch(QUEUES, "vision", {"metadata": {"annotations": other}})
+    await until_kept(admission, "top", kept=False)
+    uid = (await admin.get_raw(PODS, "p", NAMESPACE))["metadata"]["uid"]
+    await admin.bind(NAMESPACE, "p", uid=uid, node="node-0")
+    with pytest.raises(Forbidden, match="cannot delete queue vision: pod default/p uses it"):
+        await admin.delete(QUEUES, "vision")
+    await admin.patch(PODS, "p", {"status": {"phase": "Succeeded"}}, NAMESPACE, subresource="status")
+    await admin.delete(QUEUES, "vision")
+
+
+async def until_kept(admission: Admission, name: str, *, kept: bool) -> None:
+    """Wait until a deletion of a queue would be refused because of a pod, or would not."""
+    body = json.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]}).encode()
+    request = Request("DELETE", QUEUES.path("", name), query={"dryRun": "All"}, body=body)
+    async with asyncio.timeout(30):
+        while (b"cannot delete queue" in (await admission.admin.transport.send(request)).body) != kept:
+            pass

@@ -114,9 +114,8 @@ async def test_the_service_adds_the_gate_only_if_the_feature_is_on(flag: str, ex
 
 
 async def test_the_service_takes_the_namespaces_of_our_services_from_its_flags() -> None:
-    flags = {"queue_admission_gating": "true", "scale_adjust_namespace": "default"}
     async with api_server(Clock(), namespaces=["kube-system"]) as server:
         await Client(server.transport()).create(QUEUES, gated_queue("gated"))
-        async with admitted(server, **flags) as admission:
+        async with admitted(server, queue_admission_gating="true", scale_adjust_namespace="default") as admission:
             made = await admission.admin.create(PODS, {"apiVersion": "v1", "kind": "Pod", **a_pod()}, "default")
             assert "schedulingGates" not in made["spec"]

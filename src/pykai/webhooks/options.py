@@ -231,13 +231,13 @@ def make_admission(
 ) -> list[Service]:
     """The webhook server, and what keeps its certificate valid; raises `OptionError`."""
     metrics = AdmissionMetrics(registry)
-    lookups = QueueLookups(runtime, options.rules.scheduler_name)
+    access = QueueAccessCheck(runtime, options.queue_label, options.node_pool_label)
+    lookups = QueueLookups(runtime, options.rules.scheduler_name, access)
     gating = None
     if options.queues_gated:
         gating = GatingRules(
             lookups.is_gated, options.rules.scheduler_name, options.queue_label, options.service_namespaces
         )
-    access = QueueAccessCheck(runtime, options.queue_label, options.node_pool_label)
     protection, services_in = ProtectionCheck(runtime), options.namespace
     handlers = {
         **pod_handlers(options.rules, access, gating=gating, protection=protection, services_namespace=services_in),

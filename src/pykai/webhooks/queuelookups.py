@@ -2,6 +2,9 @@
 
 Queues and PodGroups are cached.  A cache may lag, so a deletion is refused only on what the API server itself says: a
 pod that has not finished, its PodGroup, and the queues as they are now.  Of pods only metadata is asked for.
+
+A namespace that may not use a queue must not keep it either: its pods count only if they have a node, since access may
+have been withdrawn (access:deletion).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from pykai.kube.decoding import ResourceDecoder
 from pykai.kube.errors import NotFound
 from pykai.kube.resources import POD_GROUPS, PODS, QUEUES
 from pykai.kube.runtime import Runtime
+from pykai.webhooks.queueaccess import QueueAccessCheck
 from pykai.webhooks.queues import subtree
 
 _BY_QUEUE = "queue"
@@ -30,8 +34,12 @@ class _PodMetadata(Wire):
 class QueueLookups:
     """Reads queues and their pods."""
 
-    def __init__(self, runtime: Runtime, scheduler_name: str = names.SCHEDULER_NAME) -> None:
+    def __init__(
+        self, runtime: Runtime, scheduler_name: str = names.SCHEDULER_NAME, access: QueueAccessCheck | None = None
+    ) -> None:
+        """With `access`, pods of namespaces that may not use their queue keep it only if they have a node."""
         self._client = runtime.client
+        self._access = access
         self._queues = runtime.caches.store(QUEUES, Queue)
         self._groups = runtime.caches.store(POD_GROUPS, PodGroup)
         self._queues.index(_GATED, lambda queue: ("",) if queue.spec.admission_gating else ())
@@ -71,20 +79,27 @@ class QueueLookups:
     async def live_pod(self, queue: str) -> str:
         """`namespace/name` of a pod that uses the queue or one below it and has not finished; "" if there is none."""
         below = subtree(queue, self.queues())
-        keys = sorted(
-            (group.metadata.namespace, group.metadata.name)
+        found = sorted(
+            (group.metadata.namespace, group.metadata.name, each)
             for each in below
             for group in self._groups.by_index(_BY_QUEUE, each)
         )
-        for namespace, rows in groupby(keys, key=lambda key: key[0]):
-            pod = await self._live_pod_in(namespace, {name for _, name in rows}, queue)
-            if pod:
-                return f"{namespace}/{pod}"
+        for namespace, rows in groupby(found, key=lambda row: row[0]):
+            allowed, denied = set[str](), set[str]()
+            for _, name, used in rows:
+                (denied if await self._is_denied(namespace, used) else allowed).add(name)
+            for groups, selector in ((allowed, self._live), (denied, f"{self._live},spec.nodeName!=")):
+                pod = await self._live_pod_in(namespace, groups, queue, selector) if groups else ""
+                if pod:
+                    return f"{namespace}/{pod}"
         return ""
 
-    async def _live_pod_in(self, namespace: str, groups: Collection[str], queue: str) -> str:
+    async def _is_denied(self, namespace: str, queue: str) -> bool:
+        return self._access is not None and bool(await self._access.problem(namespace, queue))
+
+    async def _live_pod_in(self, namespace: str, groups: Collection[str], queue: str, selector: str) -> str:
         confirmed: dict[str, bool] = {}
-        async for page in self._client.pages(PODS, namespace=namespace, field_selector=self._live, metadata_only=True):
+        async for page in self._client.pages(PODS, namespace=namespace, field_selector=selector, metadata_only=True):
             for raw in page.items:
                 try:
                     metadata = self._pod_decoder.decode(raw).metadata
