@@ -142,7 +142,16 @@ def test_started_are_groups_that_begin_to_run_in_the_order_they_do() -> None:
     assert result.plan.started == ("default/b", "default/a")
 
 
+def test_a_pod_is_an_orphan_until_its_group_appears() -> None:
+    """workloads:EX-4."""
+    built = cluster(nodes=1).queue("q").pod("a", group="late")
+    assert built.schedule().plan.orphans == (OrphanPod("default", "a", "late"),)
+    result = built.group("late").schedule()
+    assert (result.plan.orphans, result.bound("late")) == ((), 1)
+
+
 def test_orphans_are_pods_of_ours_without_a_group_by_name() -> None:
+    """workloads:EX-4."""
     built = cluster(nodes=1).queue("q").pod("b").pod("a", namespace="z").pod("a", group="gone")
     built.pod("foreign", scheduler="default-scheduler").pod("runs", on="node-0")
     assert built.schedule().plan.orphans == (

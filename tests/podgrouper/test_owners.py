@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from pykai.api.meta import OwnerReference
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Forbidden, NotFound, ServerError
+from pykai.podgrouper.grouping import opts_out
 from pykai.podgrouper.metadata import GroupingError, ObjectName, Owner
 from pykai.podgrouper.owners import OwnerCache, find_owners
 from tests.podgrouper.groupings import owner, pod
@@ -70,6 +72,7 @@ async def test_a_pod_without_owners_is_its_own_top() -> None:
 
 
 async def test_the_chain_is_nearest_first_and_the_top_is_read_in_full() -> None:
+    """workloads:OW-2, OW-6."""
     server = Server(TOP, MIDDLE)
     top, owners = await find_owners(POD, nothing, server.fetch, memory())
     assert names_of(owners) == ["middle", "top"]
@@ -77,7 +80,7 @@ async def test_the_chain_is_nearest_first_and_the_top_is_read_in_full() -> None:
 
 
 async def test_an_owner_of_another_uid_is_another_object() -> None:
-    """workloads:T-29."""
+    """workloads:T-29, OW-3."""
     server = Server(owner("Middle", "middle", "other"))
     with pytest.raises(GroupingError, match="Owner resource with uid m not found"):
         await find_owners(POD, nothing, server.fetch, memory())
@@ -91,6 +94,7 @@ async def test_an_owner_without_uid_is_refused() -> None:
 
 @pytest.mark.parametrize("failure", [NotFound(404, message="no such kind"), ServerError(500, message="down")])
 async def test_an_owner_that_cannot_be_read_is_reported(failure: Exception) -> None:
+    """workloads:OW-3."""
     server = Server(TOP, MIDDLE)
     server.refusals["top"] = failure
     with pytest.raises(GroupingError, match=r"failed to find Top: ns/top, uid: t: .*(no such kind|down)"):
@@ -106,7 +110,7 @@ async def test_an_owner_with_malformed_metadata_is_reported() -> None:
 
 
 async def test_where_reading_is_forbidden_the_climb_ends() -> None:
-    """workloads:T-30."""
+    """workloads:T-30, OW-4."""
     server = Server(TOP, MIDDLE)
     server.refusals["top"] = Forbidden(403)
     top, owners = await find_owners(POD, nothing, server.fetch, memory())
@@ -117,7 +121,7 @@ async def test_where_reading_is_forbidden_the_climb_ends() -> None:
 
 
 async def test_of_several_owners_the_controller_counts() -> None:
-    """workloads:2.2, Do better."""
+    """workloads:OW-2, Do better: KAI takes the first, whichever controls."""
     references = [
         OwnerReference(api_version="x.io/v1", kind="Middle", name="aside", uid="a"),
         OwnerReference(api_version="x.io/v1", kind="Middle", name="middle", uid="m", controller=True),
@@ -130,6 +134,34 @@ async def test_of_several_owners_the_controller_counts() -> None:
     one = msgspec.structs.replace(POD, metadata=msgspec.structs.replace(POD.metadata, owner_references=plain))
     top, _ = await find_owners(one, nothing, server.fetch, memory())
     assert top.metadata.name == "aside"
+
+
+async def test_an_owner_with_several_owners_is_no_error() -> None:
+    """workloads:OW-5, Do better: KAI groups no pod of it."""
+    references = [
+        OwnerReference(api_version="x.io/v1", kind="Top", name="aside", uid="a"),
+        OwnerReference(api_version="x.io/v1", kind="Top", name="top", uid="t", controller=True),
+    ]
+    shared = replace(MIDDLE, metadata=msgspec.structs.replace(MIDDLE.metadata, owner_references=references))
+    server = Server(TOP, shared, owner("Top", "aside", "a", api="x.io/v1"))
+    top, owners = await find_owners(POD, nothing, server.fetch, memory())
+    assert (top.metadata.name, names_of(owners)) == ("top", ["middle", "top"])
+    plain = [msgspec.structs.replace(reference, controller=False) for reference in references]
+    shared = replace(MIDDLE, metadata=msgspec.structs.replace(MIDDLE.metadata, owner_references=plain))
+    server = Server(TOP, shared, owner("Top", "aside", "a", api="x.io/v1"))
+    top, _ = await find_owners(POD, nothing, server.fetch, memory())
+    assert top.metadata.name == "aside"
+
+
+async def test_an_owner_beyond_a_forbidden_one_cannot_opt_out() -> None:
+    """workloads:EX-3: it is not read."""
+    skipping = owner("Top", "top", "t", api="x.io/v1", annotations={"kai.scheduler/skip-podgrouper": "true"})
+    server = Server(skipping, MIDDLE)
+    _, owners = await find_owners(POD, nothing, server.fetch, memory())
+    assert opts_out(owners)
+    server.refusals["middle"] = Forbidden(403)
+    _, owners = await find_owners(POD, nothing, server.fetch, memory())
+    assert (owners, opts_out(owners)) == ((), False)
 
 
 async def test_owners_that_own_each_other_are_refused() -> None:

@@ -20,7 +20,7 @@ def defaults(kind: str, **values: str) -> RecordedReaders:
 
 
 def test_every_step_of_a_workflow_is_a_group() -> None:
-    """workloads:T-105."""
+    """workloads:T-105, ST-2: nothing is below it, so the pod makes the group."""
     top = owner("Workflow", "argo", "uid-w", api=WORKFLOW, labels={QUEUE: "test"})
     meta = grouped(pod("argo-pod", "uid-pod", by=top), top)
     assert (meta.name, meta.queue, meta.owner.kind, meta.owner.name) == (
@@ -34,6 +34,7 @@ def test_every_step_of_a_workflow_is_a_group() -> None:
 
 
 def test_a_step_that_is_a_workload_is_grouped_by_its_own_grouper() -> None:
+    """workloads:ST-2."""
     top = owner("Workflow", "argo", "W", api=WORKFLOW, labels={QUEUE: "test"}, annotations={"a": "workflow"})
     job = owner("Job", "step", "J", by=top, annotations={"kai.scheduler/batch-min-member": "3", "a": "job"})
     meta = grouped(pod(by=job), job, top)
@@ -59,10 +60,27 @@ def test_skipping_goes_on_below() -> None:
     ],
 )
 def test_workloads_of_run_ai_are_skipped_in_any_version(kind: str) -> None:
-    """workloads:T-108."""
+    """workloads:T-108, ST-1."""
     top = owner(kind, "t", "T", api=RUN_AI)
     job = owner("Job", "j", "J", by=top)
     assert grouped(pod(by=job), job, top).name == "pg-j-J"
+
+
+@pytest.mark.parametrize(
+    ("kind", "api"),
+    [
+        ("Workflow", WORKFLOW),
+        ("TrainJob", "trainer.kubeflow.org/v1alpha1"),
+        ("DynamoGraphDeployment", DYNAMO),
+        ("DynamoGraphDeployment", "nvidia.com/v9"),
+    ],
+)
+def test_kinds_that_only_start_others_are_skipped(kind: str, api: str) -> None:
+    """workloads:ST-1, ST-2."""
+    top = owner(kind, "t", "T", api=api)
+    job = owner("Job", "j", "J", by=top)
+    assert grouped(pod(by=job), job, top).name == "pg-j-J"
+    assert grouped(pod("p", "P", by=top), top).name == "pg-p-P"
 
 
 def test_a_kind_that_is_grouped_in_any_version_is_found_below() -> None:

@@ -247,7 +247,7 @@ def test_a_fixed_tree_is_scheduled() -> None:
 
 
 def test_a_pod_of_an_unknown_subgroup_waits_with_a_reason_while_the_others_start() -> None:
-    """cycle:PG-4"""
+    """cycle:PG-4; workloads:EX-5."""
     result = (
         cluster(nodes=1, gpus=8)
         .queue("q")

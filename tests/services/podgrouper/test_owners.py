@@ -35,7 +35,7 @@ from tests.services.servicecluster import ServiceCluster, reference, refusal
 
 @pytest.mark.parametrize("which", ["CronJob", "Job"])
 async def test_an_owner_can_opt_out(place: ServiceCluster, which: str) -> None:
-    """workloads:T-22."""
+    """workloads:T-22, EX-3."""
     skip = {"kai.scheduler/skip-podgrouper": "true"}
     cron = await cron_job(place, "c", skip if which == "CronJob" else {})
     job = await place.job("j", annotations=skip if which == "Job" else {}, owners=[reference(cron)])

@@ -30,7 +30,7 @@ async def test_a_pod_gets_its_group(place: ServiceCluster) -> None:
 
 
 async def test_what_is_skipped_costs_nothing(place: ServiceCluster) -> None:
-    """workloads:T-20, T-23, GR-1."""
+    """workloads:T-20, T-23, GR-1, EX-3."""
     skip = {"kai.scheduler/skip-podgrouper": "true"}
     job = await place.job()
     await place.pod("skipped", by=job, annotations=skip)
