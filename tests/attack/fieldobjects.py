@@ -156,7 +156,10 @@ class Row:
     protects: bool = False
     #: the value of an annotation that the PodGroup must not get from its owner
     kept_off: str = ""
-    #: whether pods of the row may get a node or not, as the services race; charges count as for all rows
+    #: whether pods of the row may get a node where GPUs are free: either the binder carries out a forged BindRequest or
+    #: the scheduler deletes it first.  Only the scheduler knows what it has decided; the binder could tell by a
+    #: signature, which takes a key in both (ADR 18), or by waiting for the scheduler with every bind.  Where others
+    #: hold the GPUs it refuses, and charges count as for all rows.
     may_run: bool = False
 
     @property

@@ -367,7 +367,7 @@ class FieldRun:
         placed = sorted(key for key in self._cluster.bound if _is_of(key.partition("/")[2], spot))
         if not pods:
             return ["it has no pods"]
-        if row.may_run:
+        if row.may_run and spot.machine == FREE:
             return []
         if placed and (row.waits or spot.machine == FULL):
             return [f"{' '.join(placed)} got a node"]
