@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pykai.api import names
 from pykai.kube.caches import Caches
 from pykai.kube.certificates import CertificateAuthority
 from pykai.kube.client import Client
@@ -26,7 +27,7 @@ from pykai.webhooks.servingcertificates import CertificateFiles
 from pykai.webhooks.topologylookups import TopologyLookups
 
 _HOST = "127.0.0.1"
-_NAMES = (table.VALIDATE_PODS.name, table.VALIDATE_POD_GROUPS.name)
+_NAMES = tuple(each.name_in(names.DEFAULT_NAMESPACE) for each in (table.VALIDATE_PODS, table.VALIDATE_POD_GROUPS))
 
 
 @asynccontextmanager

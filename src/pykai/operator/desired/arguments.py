@@ -206,7 +206,7 @@ def admission(settings: Settings, facts: ClusterFacts) -> list[str]:
         *_given("gpu-pod-runtime-class-name", spec.gpu_pod_runtime_class_name),
         *_switch("queue-admission-gating", gating(settings).enabled or None),
         f"--resource-reservation-namespace={settings.reservation_namespace}",
-        f"--scale-adjust-namespace={scale_adjust_namespace(settings)}",
+        f"--scale-adjust-namespace={settings.scaling_namespace}",
         f"--queue-label-key={settings.queue_label}",
         f"--nodepool-label-key={settings.node_pool_label}",
         *_common(settings, spec),
