@@ -126,6 +126,21 @@ async def test_what_is_settled_cannot_be_patched(api: Api, change: dict[str, Any
     assert "field is immutable" in answer.body["message"]
 
 
+async def test_a_deployment_that_is_recreated_is_not_rolled_out_too(api: Api) -> None:
+    """An apply keeps what the server has filled in."""
+    labels = {"app": "a"}
+    spec = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    }
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": spec}
+    (await api.create("deployments", made)).ok()
+    recreated = await api.patch("deployments", "a", {"spec": {"strategy": {"type": "Recreate"}}})
+    assert (recreated.code, recreated.body["details"]["causes"][0]["field"]) == (422, "spec.strategy.rollingUpdate")
+    both = {"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}}}
+    assert (await api.patch("deployments", "a", both)).ok().body["spec"]["strategy"] == {"type": "Recreate"}
+
+
 async def test_a_write_that_changes_nothing_is_no_write(api: Api) -> None:
     old = (await api.create("pods", pod("web", labels={"a": "b"}))).body
     assert (await api.put("pods", old)).body == old

@@ -256,7 +256,7 @@ _CHECKS: Final[Mapping[StoreKey, StrategyCheck]] = {
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): _validate_webhooks,
     ("batch", "jobs"): workloads.validate_job,
     (names.DRA_GROUP, "resourceclaims"): resourceclaims.validate,
-    ("apps", "deployments"): workloads.validate_selector,
+    ("apps", "deployments"): workloads.validate_deployment,
     ("apps", "replicasets"): workloads.validate_selector,
     ("apps", "statefulsets"): workloads.validate_selector,
     ("apiextensions.k8s.io", "customresourcedefinitions"): crds.validate,

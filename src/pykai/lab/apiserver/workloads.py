@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from pykai.api.unstructured import JsonObject
-from pykai.lab.apiserver.apierrors import StatusCause, invalid_value, required_value
+from pykai.lab.apiserver.apierrors import StatusCause, forbidden_field, invalid_value, required_value
 from pykai.lab.apiserver.calls import Call
 from pykai.lab.apiserver.selectors import selector_matches
 from pykai.lab.apiserver.serverstate import ServerState
@@ -91,4 +91,16 @@ def validate_selector(state: ServerState, call: Call, obj: JsonObject, before: J
         )
     if before is not None and (before.get("spec") or {}).get("selector") != selector:
         causes.append(invalid_value("spec.selector", selector, "field is immutable"))
+    return causes
+
+
+def validate_deployment(
+    state: ServerState, call: Call, obj: JsonObject, before: JsonObject | None
+) -> list[StatusCause]:
+    """A selector as above; what is replaced as a whole is not rolled out."""
+    causes = validate_selector(state, call, obj, before)
+    strategy = (obj.get("spec") or {}).get("strategy") or {}
+    if call.subresource != "status" and strategy.get("type") == "Recreate" and strategy.get("rollingUpdate"):
+        text = "may not be specified when strategy `type` is 'Recreate'"
+        causes.append(forbidden_field("spec.strategy.rollingUpdate", text))
     return causes
