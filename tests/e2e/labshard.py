@@ -13,7 +13,7 @@ import msgspec
 
 from pykai.api.installation import ConfigSpec, ShardSpec
 from pykai.operator.desired.settings import OWN_IMAGES, Settings
-from pykai.operator.desired.shardconfiguration import configuration_text
+from pykai.operator.desired.shardconfiguration import as_text, shard_configuration
 
 _FILE = "scheduler.yaml"
 #: zones count from the start, as no spec about them changes the shard of a lab
@@ -35,7 +35,8 @@ class LabShard:
         """Put these fields of a SchedulingShard's spec in force; without any, those of the start."""
         shard = msgspec.convert({**_SPEC, **fields}, ShardSpec)
         new = self.path.with_suffix(".new")
-        new.write_text(configuration_text(shard, Settings(ConfigSpec(), OWN_IMAGES)), encoding="utf-8")
+        content, _ = shard_configuration(shard, Settings(ConfigSpec(), OWN_IMAGES))
+        new.write_text(as_text(content), encoding="utf-8")
         # The scheduler may read at any moment.
         os.replace(new, self.path)
 

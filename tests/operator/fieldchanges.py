@@ -45,6 +45,14 @@ _CONTEXTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("prometheus.", nested("prometheus.enabled", True)),
     ("numaPlacementExporter.service.enabled", {}),
     ("numaPlacementExporter.", nested("numaPlacementExporter.service.enabled", True)),
+    ("usageDBConfig.clientType", {}),
+    (
+        "usageDBConfig.",
+        nested(
+            "usageDBConfig",
+            {"clientType": "builtin", "usageParams": {"tumblingWindowStartTime": "2026-01-01T00:00:00Z"}},
+        ),
+    ),
     ("global.queueAdmissionGating.reservationTimeout", nested("global.queueAdmissionGating.enabled", True)),
 )
 _VALUES: Final[dict[str, Any]] = {
@@ -62,6 +70,11 @@ _VALUES: Final[dict[str, Any]] = {
     "prometheus.enablePersistentStorage": False,
     "prometheus.enabled": True,
     "prometheus.externalPrometheusUrl": "http://prometheus.test:9090",
+    "prometheus.storageSize": "10Gi",
+    "queueController.queueLabelToMetricLabel": "team=group",
+    "queueController.queueLabelToDefaultMetricValue": "team=none",
+    "numaPlacementExporter.pollInterval": "5s",
+    "numaPlacementExporter.driftResyncInterval": "5m",
     "nodeScaleAdjuster.args.gpuMemoryToFractionRatio": 0.5,
     "args{}": ("args", {"v": "5"}),
     "placementStrategy.gpu": "spread",
@@ -73,7 +86,14 @@ _VALUES: Final[dict[str, Any]] = {
     "minRuntime.preemptMinRuntime": "5m",
     "minRuntime.reclaimMinRuntime": "5m",
     "usageDBConfig.clientType": "builtin",
+    "usageDBConfig.usageParams.halfLifePeriod": "5m",
+    "usageDBConfig.usageParams.windowSize": "2w",
     "usageDBConfig.usageParams.windowType": "tumbling",
+    "usageDBConfig.usageParams.tumblingWindowStartTime": "2026-02-01T00:00:00Z",
+    "usageDBConfig.usageParams.cronString": "0 0 * * *",
+    "usageDBConfig.usageParams.fetchInterval": "5m",
+    "usageDBConfig.usageParams.stalenessPeriod": "10m",
+    "usageDBConfig.usageParams.waitTimeout": "5m",
     "scenarioSearchBudgets.maxActionSearchDuration{}": (
         "scenarioSearchBudgets.maxActionSearchDuration",
         {"reclaim": "1m"},
@@ -91,7 +111,7 @@ _VALUES: Final[dict[str, Any]] = {
     "actions{}.priority": ("actions.consolidation.priority", 1),
     "binder.plugins{}.enabled": ("binder.plugins.hamicore.enabled", True),
     "binder.plugins{}.priority": ("binder.plugins.gpusharing.priority", 1),
-    "binder.plugins{}.arguments{}": ("binder.plugins.gpusharing.arguments", {"key": "value"}),
+    "binder.plugins{}.arguments{}": ("binder.plugins.gpusharing.arguments", {"cdiEnabled": "true"}),
 }
 _BY_TYPE: Final[dict[Any, Any]] = {str: "other", int: 7, float: 0.5, bool: True}
 
@@ -134,7 +154,7 @@ def _change(path: str, type_: Any) -> tuple[str, Any]:
     if path.endswith("service.args{}"):
         return path.removesuffix("{}"), {"v": "5"}
     if path.endswith("{}"):
-        return path.removesuffix("{}"), {"cpu" if "resources" in path.lower() else "key": "value"}
+        return path.removesuffix("{}"), {"cpu": "3"} if "resources" in path.lower() else {"key": "value"}
     if typing.get_origin(type_) is dict:
         return path, {"key": "value"}
     if typing.get_origin(type_) is list:
@@ -170,10 +190,11 @@ def config_changes() -> Iterator[tuple[str, list[str]]]:
 
 def shard_changes() -> Iterator[tuple[str, list[str]]]:
     """`field = value` and what it changes, for each field of a SchedulingShard."""
-    before = objects(facts=FACTS)
     for path, type_ in field_paths(ShardSpec):
         where, value = _change(path, type_)
-        after = objects(None, shard(nested(where, value)), facts=FACTS)
+        base = _context(path)
+        before = objects(None, shard(base), facts=FACTS)
+        after = objects(None, shard(_joined(base, nested(where, value))), facts=FACTS)
         yield f"shard {where} = {msgspec.json.encode(value).decode()}", differences(before, after)
 
 

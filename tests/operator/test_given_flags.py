@@ -111,5 +111,5 @@ def test_no_shard_is_changed_for_a_value_of_the_config_that_cannot_be_read() -> 
     """install:args."""
     config, of_shard = states(given("scheduler", schedule_period="soon"))
     assert config.refusal.startswith("spec.scheduler.service.args.schedule-period: 'soon'")
-    assert of_shard.refusal == f"kai-config: {config.refusal}"
+    assert of_shard.refusal == f"Config kai-config: {config.refusal}"
     assert of_shard.operands == {}

@@ -228,7 +228,7 @@ class Operator(ReconcilingService):
         owner = owners.get(state.name)
         if owner is None or owner["metadata"].get("uid") != state.uid:
             return ""
-        left_out = [str(each) for each in state.left_out]
+        left_out = None if state.is_waiting else [str(each) for each in state.left_out]
         for each in state.left_out:
             self._warn(state.kind, owner, str(each), reason=each.reason)
         if state.refusal:

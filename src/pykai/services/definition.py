@@ -16,7 +16,7 @@ from pykai.services.rights import RoleRule, RuleSource
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from pykai.kube.flags import Flag
+    from pykai.kube.flags import Flag, FlagProblem
     from pykai.kube.runtime import Runtime, Service
 
     #: makes a service from the flags of its command line; raises `OptionError`
@@ -57,6 +57,8 @@ class ServiceDefinition:
     future_rules: tuple[RoleRule, ...] = ()
     #: rights that an administrator may give it besides, for one of its features: name of the role -> rights
     optional_roles: Mapping[str, RuleSource] = field(default_factory=dict)
+    #: `module:attribute` of what reads all of its flags, where they must also fit together; raises `OptionError`
+    reader_location: str = ""
     #: name of the lease that `kai run` takes for it; empty where the service takes its own, or none
     lease: str = ""
     #: whether `--leader-elect` has an effect
@@ -79,6 +81,17 @@ class ServiceDefinition:
         """The service as its flags ask for; raises `OptionError`."""
         factory = cast("ServiceFactory", _load(self.factory_location))
         return factory(runtime, given, registry)
+
+    def problems(self, given: Mapping[str, str]) -> list[FlagProblem]:
+        """Why it would not start with these flags, as far as they tell; raises `OptionError` where they do not fit
+        together."""
+        from pykai.kube.flags import read_flags
+
+        reading = read_flags(self.all_flags().values(), given)
+        if self.reader_location and not reading.problems:
+            names = {flag.name for flag in self.flags()}
+            _load(self.reader_location)({name: value for name, value in given.items() if name in names})
+        return reading.problems
 
     def flags_without_effect(self) -> set[str]:
         """The flags that are accepted and do nothing."""

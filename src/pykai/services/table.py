@@ -38,6 +38,7 @@ _ROWS = (
         ports=(_METRICS, _HEALTH),
         account="binder",
         rights=rights.BINDER,
+        reader_location="pykai.binder.options:read_options",
         future_rules=rights.BINDER_FUTURE,
         in_all=True,
     ),

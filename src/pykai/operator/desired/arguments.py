@@ -247,8 +247,7 @@ def scheduler(settings: Settings, shard: SchedulingShard) -> tuple[list[str], li
     """The command line of a shard's scheduler, and which of its `args` are left out (operations:O-13; install:args)."""
     spec: SchedulerSpec = settings.scheduler
     gates = gating(settings)
-    # Those of the Config are judged with it; here a value that cannot be read holds the shard back too.
-    common = given_flags("scheduler", settings.service_of(spec).args, f"kai-config: {SCHEDULER_ARGS}")
+    common = given_flags("scheduler", settings.service_of(spec).args, SCHEDULER_ARGS)
     own = given_flags("scheduler", shard.spec.args, "spec.args", title="the scheduler")
     given = GivenFlags(dict(sorted({**common.values, **own.values}.items())), own.left_out)
     return [

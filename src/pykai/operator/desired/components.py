@@ -32,12 +32,16 @@ class Component:
     config_field: str
     spec: Callable[[Settings], ComponentSpec]
     arguments: Callable[[Settings, ClusterFacts], list[str]]
+    #: flag -> field of its part of a Config that it comes from
+    fields: Mapping[str, str] = field(default_factory=dict)
     #: the old pod ends before the new one starts
     is_recreated: bool = False
     has_budget: bool = False
     health_port: Callable[[Settings], int] = lambda _: HEALTH_PORT
     resources: Mapping[str, Any] = field(default_factory=lambda: _RESOURCES)
 
+
+_WORKERS: Final = {"max-concurrent-reconciles": "maxConcurrentReconciles"}
 
 COMPONENTS: Final = (
     Component(
@@ -47,6 +51,7 @@ COMPONENTS: Final = (
         "podGrouper",
         lambda settings: settings.pod_grouper,
         arguments.pod_grouper,
+        fields=_WORKERS,
         has_budget=True,
     ),
     Component(
@@ -56,6 +61,7 @@ COMPONENTS: Final = (
         "podGroupController",
         lambda settings: settings.pod_group_controller,
         arguments.pod_group_controller,
+        fields=_WORKERS,
     ),
     Component(
         "queue-controller",
@@ -64,6 +70,10 @@ COMPONENTS: Final = (
         "queueController",
         lambda settings: settings.queue_controller,
         arguments.queue_controller,
+        fields={
+            "queue-label-to-metric-label": "queueLabelToMetricLabel",
+            "queue-label-to-default-metric-value": "queueLabelToDefaultMetricValue",
+        },
     ),
     Component(
         "binder",
@@ -72,6 +82,11 @@ COMPONENTS: Final = (
         "binder",
         lambda settings: settings.binder,
         arguments.binder,
+        fields={
+            **_WORKERS,
+            "plugins": "plugins",
+            "resource-reservation-allocation-timeout": "resourceReservation.allocationTimeout",
+        },
         is_recreated=True,
         health_port=lambda settings: arguments.binder_ports(settings)[1],
     ),
@@ -93,5 +108,6 @@ COMPONENTS: Final = (
         "nodeScaleAdjuster",
         lambda settings: settings.node_scale_adjuster,
         arguments.node_scale_adjuster,
+        fields={"gpu-memory-to-fraction-ratio": "args.gpuMemoryToFractionRatio"},
     ),
 )

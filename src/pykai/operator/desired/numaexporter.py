@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pykai.api.installation import SchedulingShard
+from pykai.operator.desired.checking import check_command_line
 from pykai.operator.desired.givenflags import given_flags
 from pykai.operator.desired.objects import (
     METRICS_PORT,
@@ -29,6 +30,11 @@ _FIELD: Final = "spec.numaPlacementExporter"
 _POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
 _SYSFS_MOUNT: Final = "/host/sys"
 _NODE_SELECTOR: Final = {"feature.node.kubernetes.io/memory-numa": "true"}
+_FIELDS: Final = {
+    "podresources-socket": "podResourcesSocket",
+    "poll-interval": "pollInterval",
+    "drift-resync-interval": "driftResyncInterval",
+}
 _RESOURCES: Final = {
     "requests": {"cpu": "50m", "memory": "128Mi"},
     "limits": {"cpu": "500m", "memory": "512Mi"},
@@ -44,6 +50,27 @@ def is_wanted(settings: Settings, shards: Iterable[SchedulingShard]) -> bool:
     return any(plugin is not None and plugin.enabled for plugin in plugins)
 
 
+def check_exporter(settings: Settings) -> None:
+    """Raise `Refused` for a command line with which it would not start."""
+    check_command_line("numa-exporter", _arguments(settings), "numaPlacementExporter", _FIELDS)
+
+
+def _folder(settings: Settings) -> str:
+    """Where the kubelet's socket is."""
+    return default(settings.numa_exporter.pod_resources_host_path, _POD_RESOURCES)
+
+
+def _arguments(settings: Settings) -> list[str]:
+    spec = settings.numa_exporter
+    return [
+        f"--podresources-socket={default(spec.pod_resources_socket, f'{_folder(settings)}/kubelet.sock')}",
+        f"--sysfs-root={_SYSFS_MOUNT}",
+        f"--poll-interval={default(spec.poll_interval, '1s')}",
+        f"--drift-resync-interval={default(spec.drift_resync_interval, '60s')}",
+        f"--metrics-bind-address=:{METRICS_PORT}",
+    ]
+
+
 def numa_objects(settings: Settings) -> tuple[list[Object], list[LeftOut]]:
     """Its account, Service and DaemonSet, and which of its flags are left out; raises `Refused`.
 
@@ -51,14 +78,7 @@ def numa_objects(settings: Settings) -> tuple[list[Object], list[LeftOut]]:
     """
     spec = settings.numa_exporter
     given = settings.service_of(spec)
-    folder = default(spec.pod_resources_host_path, _POD_RESOURCES)
-    computed = [
-        f"--podresources-socket={default(spec.pod_resources_socket, f'{folder}/kubelet.sock')}",
-        f"--sysfs-root={_SYSFS_MOUNT}",
-        f"--poll-interval={default(spec.poll_interval, '1s')}",
-        f"--drift-resync-interval={default(spec.drift_resync_interval, '60s')}",
-        f"--metrics-bind-address=:{METRICS_PORT}",
-    ]
+    folder, computed = _folder(settings), _arguments(settings)
     flags = given_flags("numa-exporter", given.args, f"{_FIELD}.service.args", title=NAME, computed=computed)
     main: dict[str, Any] = {
         "name": NAME,

@@ -15,7 +15,8 @@ import yaml
 
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.installation import ActionSpec, MinRuntime, PlacementStrategy, PluginSpec, SearchBudgets, ShardSpec
-from pykai.operator.desired.refusals import Refused
+from pykai.operator.desired.checking import check_configuration
+from pykai.operator.desired.refusals import LeftOut, Refused
 from pykai.operator.desired.settings import Settings, as_document, default, part
 
 BINPACK, SPREAD = "binpack", "spread"
@@ -53,6 +54,12 @@ _ACTION_PRIORITIES: Final[Mapping[str, int]] = {
     "preempt": 200,
     "stalegangeviction": 100,
 }
+#: (plugin, argument) -> the field that sets it
+_SHORT_FORMS: Final = {
+    ("minruntime", "defaultPreemptMinRuntime"): "minRuntime.preemptMinRuntime",
+    ("minruntime", "defaultReclaimMinRuntime"): "minRuntime.reclaimMinRuntime",
+    ("proportion", "kValue"): "kValue",
+}
 _BUDGET_ACTIONS: Final = ("default", "reclaim", "preempt", "consolidation")
 
 
@@ -62,13 +69,25 @@ class _Entry(NamedTuple):
     arguments: Mapping[str, str] = {}
 
 
-def configuration_text(shard: ShardSpec, settings: Settings) -> str:
-    """The text of the file; raises `Refused`."""
-    return yaml.safe_dump(shard_configuration(shard, settings), sort_keys=False, width=1000)
+def as_text(configuration: Mapping[str, Any]) -> str:
+    """The text of the file."""
+    return yaml.safe_dump(configuration, sort_keys=False, width=1000)
 
 
-def shard_configuration(shard: ShardSpec, settings: Settings) -> dict[str, Any]:
-    """The content of the file (operations:O-8); raises `Refused`."""
+def shard_configuration(shard: ShardSpec, settings: Settings) -> tuple[dict[str, Any], list[LeftOut]]:
+    """The content of the file (operations:O-8), and what of it the scheduler skips; raises `Refused`."""
+    content = _content(shard, settings)
+    given = shard.plugins or {}
+    # Arguments of a plugin replace those of the short form as a whole.
+    short_forms = {
+        f"plugins.{plugin}.arguments.{argument}": field
+        for (plugin, argument), field in _SHORT_FORMS.items()
+        if plugin not in given or given[plugin].arguments is None
+    }
+    return content, check_configuration(content, short_forms)
+
+
+def _content(shard: ShardSpec, settings: Settings) -> dict[str, Any]:
     gpu, cpu = _strategies(part(shard.placement_strategy, PlacementStrategy))
     actions = [name for name, _ in _in_order(_actions(shard.actions or {}, gpu, cpu))]
     content: dict[str, Any] = {

@@ -15,6 +15,7 @@ from typing import Any, Final
 from pykai.api.installation import SchedulingShard, ShardSpec
 from pykai.api.quantity import QuantityError, nano_value
 from pykai.operator.desired import arguments
+from pykai.operator.desired.checking import check_command_line
 from pykai.operator.desired.facts import ClusterFacts, LeaderPod
 from pykai.operator.desired.objects import (
     COMPONENT_LABEL,
@@ -33,7 +34,7 @@ from pykai.operator.desired.objects import (
 )
 from pykai.operator.desired.refusals import LeftOut, Refused
 from pykai.operator.desired.settings import Settings
-from pykai.operator.desired.shardconfiguration import configuration_text
+from pykai.operator.desired.shardconfiguration import as_text, shard_configuration
 
 SCHEDULER_ACCOUNT: Final = "scheduler"
 ARGUMENTS_KEY: Final = "args"
@@ -50,6 +51,17 @@ def lease_name(settings: Settings, shard: SchedulingShard) -> str:
     return f"{settings.scheduler_name}-{pool}" if pool else settings.scheduler_name
 
 
+def check_scheduler(settings: Settings) -> None:
+    """Raise `Refused` for what a Config says that would end the scheduler of every shard."""
+    if settings.is_enabled(settings.scheduler):
+        command_line, _ = arguments.scheduler(settings, SchedulingShard())
+        fields = {
+            "queue-admission-reservation-timeout": ".global.queueAdmissionGating.reservationTimeout",
+            "metrics-namespace": ".queueController.metricsNamespace",
+        }
+        check_command_line("scheduler", command_line, "scheduler", fields)
+
+
 def shard_objects(
     settings: Settings, shard: SchedulingShard, facts: ClusterFacts
 ) -> tuple[list[Object], list[LeftOut]]:
@@ -57,8 +69,10 @@ def shard_objects(
     spec, name = settings.scheduler, arguments.shard_name(settings, shard)
     _check_memory_limit(shard.spec)
     command_line, left_out = arguments.scheduler(settings, shard)
+    configuration, skipped = shard_configuration(shard.spec, settings)
+    left_out += skipped
     content = {
-        arguments.CONFIGURATION_KEY: configuration_text(shard.spec, settings),
+        arguments.CONFIGURATION_KEY: as_text(configuration),
         ARGUMENTS_KEY: json.dumps(command_line),
     }
     # operations:E-12

@@ -19,6 +19,7 @@ from pykai.operator.desired.arguments import (
     queue_metrics,
     scaling_account,
 )
+from pykai.operator.desired.checking import check_command_line, check_config
 from pykai.operator.desired.components import COMPONENTS, Component
 from pykai.operator.desired.facts import ClusterFacts
 from pykai.operator.desired.givenflags import given_flags
@@ -37,15 +38,11 @@ from pykai.operator.desired.objects import (
 )
 from pykai.operator.desired.refusals import LeftOut, Refused
 from pykai.operator.desired.settings import OWN_IMAGES, ImageDefaults, Settings, default, part
-from pykai.operator.desired.shards import SCHEDULER_ACCOUNT, shard_objects
+from pykai.operator.desired.shards import SCHEDULER_ACCOUNT, check_scheduler, shard_objects
 from pykai.operator.webhooks import Registration, tls_secret, webhook_configurations
 from pykai.services.rights import Places
 
 CONFIG_NAME: Final = "kai-config"
-_VALIDATING: Final = "validating-kai-admission"
-_MUTATING: Final = "mutating-kai-admission"
-_QUEUE_PREFIX: Final = "kai-queue-validation-"
-_GROUP_PREFIX: Final = "kai-podgroup-validation-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +59,24 @@ class OwnerState:
     #: why nothing of it is changed; empty: it can work
     refusal: str = ""
     left_out: tuple[LeftOut, ...] = ()
+    #: nothing of it was looked at, as its Config is refused
+    is_waiting: bool = False
 
 
 def desired_state(
     config: Config, shards: Sequence[SchedulingShard], facts: ClusterFacts, images: ImageDefaults = OWN_IMAGES
 ) -> list[OwnerState]:
-    """The Config's objects first, then those of each shard by name; pure."""
+    """The Config's objects first, then those of each shard by name; pure.
+
+    Settings of a Config that is refused are in force nowhere, so its shards wait (install:refusals).
+    """
     settings = Settings(config.spec, images)
-    states = [_config_state(config, settings, shards, facts)]
-    for shard in sorted(shards, key=lambda each: each.metadata.name):
-        states.append(_shard_state(shard, settings, facts))
-    return states
+    ordered = sorted(shards, key=lambda each: each.metadata.name)
+    own = _config_state(config, settings, shards, facts)
+    if own.refusal:
+        text = f"Config {own.name}: {own.refusal}"
+        return [own, *(_waiting_state(each, text) for each in ordered)]
+    return [own, *(_shard_state(each, settings, facts) for each in ordered)]
 
 
 def _config_state(
@@ -82,24 +86,30 @@ def _config_state(
     operands: dict[str, list[Object]] = {}
     left_out: list[LeftOut] = []
     try:
-        _check_names(settings)
+        check_config(settings)
         for component in COMPONENTS:
             operands[component.operand], unused = _component(component, settings, facts)
             left_out += unused
         left_out += given_flags("scheduler", settings.service_of(settings.scheduler).args, SCHEDULER_ARGS).left_out
+        check_scheduler(settings)
         exporter, unused = numaexporter.numa_objects(settings)
         left_out += unused
+        if wants_numa := numaexporter.is_wanted(settings, shards):
+            numaexporter.check_exporter(settings)
     except Refused as error:
         return OwnerState(CONFIGS, name, uid, refusal=str(error), left_out=tuple(left_out))
     operands["SchedulerForConfig"] = (
         [account(SCHEDULER_ACCOUNT, settings.namespace)] if settings.is_enabled(settings.scheduler) else []
     )
-    wants_numa = numaexporter.is_wanted(settings, shards)
     operands[prometheus.OPERAND], lacks = prometheus.prometheus_objects(settings, facts, has_numa_exporter=wants_numa)
     operands[numaexporter.OPERAND] = exporter if wants_numa else []
     _add_owner(operands, CONFIGS, name, uid)
     missing = {prometheus.OPERAND: prometheus.DEPENDENCY} if lacks else {}
     return OwnerState(CONFIGS, name, uid, operands, missing, left_out=tuple(left_out))
+
+
+def _waiting_state(shard: SchedulingShard, text: str) -> OwnerState:
+    return OwnerState(SCHEDULING_SHARDS, shard.metadata.name, shard.metadata.uid, refusal=text, is_waiting=True)
 
 
 def _shard_state(shard: SchedulingShard, settings: Settings, facts: ClusterFacts) -> OwnerState:
@@ -123,12 +133,14 @@ def _component(component: Component, settings: Settings, facts: ClusterFacts) ->
     )
     if not settings.is_enabled(spec):
         return [], given.left_out
+    arguments = [*computed, *given.arguments()]
+    check_command_line(component.service, arguments, component.config_field, component.fields)
     main = container(
         component.name,
         settings,
         spec,
         command=("kai", "run", component.service),
-        arguments=[*computed, *given.arguments()],
+        arguments=arguments,
         health_port=component.health_port(settings),
         resources=component.resources,
     )
@@ -183,30 +195,6 @@ def _admission(settings: Settings, _: ClusterFacts) -> list[Object]:
         tls_secret(settings.namespace),
         *webhook_configurations(registration(settings)),
     ]
-
-
-def _check_names(settings: Settings) -> None:
-    """Raise `Refused` for a registration that our roles do not name (operations:O-54).
-
-    The operator could not write it, and the service behind it could not give it a certificate.
-    """
-    admission = settings.admission
-    queues = part(settings.queue_controller.webhooks, WebhookSwitch)
-    groups = part(settings.pod_group_controller.webhooks, WebhookSwitch)
-    prefix = "webhooks.webhookConfigurationNamePrefix"
-    for path, given, known in (
-        (
-            "admission.validatingWebhookConfigurationName",
-            admission.validating_webhook_configuration_name,
-            _VALIDATING,
-        ),
-        ("admission.mutatingWebhookConfigurationName", admission.mutating_webhook_configuration_name, _MUTATING),
-        (f"queueController.{prefix}", queues.webhook_configuration_name_prefix, _QUEUE_PREFIX),
-        (f"podGroupController.{prefix}", groups.webhook_configuration_name_prefix, _GROUP_PREFIX),
-    ):
-        if given is not None and given != known:
-            text = f"{given!r}: the roles of this installation know {known!r} only; leave the field out"
-            raise Refused(f"spec.{path}", text)
 
 
 def misplaced(settings: Settings, places: Places) -> str:
