@@ -9,7 +9,7 @@ Subtle:
 - Every write can be the last one of a process: the next operator finds what is missing by comparing again.
 - What cannot work is refused as a whole: what runs stays as it is, and is not pruned.
 - An object of our name that another operator made, such as KAI Scheduler's, is deleted first where its lists would mix
-  with ours.
+  with ours.  A workload is then made once its pods have ended (`applying/handover.py`); nothing else waits for that.
 
 Statements: operations:O-1, O-32, O-32b, O-35, O-38, OD-6, OD-7, OD-16.
 """
@@ -49,6 +49,7 @@ from pykai.operator.applying.conditions import (
     reconciling,
     unavailable_text,
 )
+from pykai.operator.applying.handover import WORKLOADS, pods_in_the_way, waiting_text
 from pykai.operator.applying.kinds import BY_KIND, OWNED_KINDS, OwnedKind, rank_of
 from pykai.operator.applying.livefacts import FAKE_GPU_LABEL, leader, pull_secrets, uses_cdi
 from pykai.operator.applying.prometheusprobe import PrometheusProbe, probe_target
@@ -60,8 +61,6 @@ from pykai.operator.options import FLAGS, OperatorOptions
 from pykai.webhooks.table import TLS_SECRET
 
 log = logging.getLogger(__name__)
-#: what runs pods, and can be unavailable
-_WORKLOADS: Final = ("Deployment", "DaemonSet")
 
 Document = dict[str, Any]
 
@@ -70,6 +69,8 @@ FIELD_MANAGER: Final = "kai-operator"
 _INSTALLATION: Final = "installation"
 #: cluster seconds until a Prometheus that is not wanted any more is looked at again
 _PROMETHEUS_CHECK_S: Final = 3600.0
+#: cluster seconds until a workload that waits for pods is looked at again, if none of them changes
+_HANDOVER_CHECK_S: Final = 30.0
 _QUEUE_DEFINITION: Final = "queues.scheduling.run.ai"
 
 
@@ -110,6 +111,8 @@ class Operator(ReconcilingService):
             for namespace in self._namespaces(kind):
                 self._live[kind.resource.kind, namespace] = self._watch_owned(runtime, kind, namespace)
         self._is_dirty = False
+        #: whether a workload waits for what ran before
+        self._is_waiting = False
         self._conversion_is_checked = False
         self._noted: dict[str, str] = {}
         self._probe = PrometheusProbe(runtime.clock, self._look_again)
@@ -176,9 +179,12 @@ class Operator(ReconcilingService):
         self._probe.watch(probe_target(settings.prometheus))
         facts = self._facts(settings, shards, config.metadata.uid)
         states = desired_state(config, shards, facts, self._images)
+        self._is_waiting = False
         failures = [each for state in states for each in [await self._carry_out(state)] if each]
         if failures:
             raise InstallationError("; ".join(failures))
+        if self._is_waiting:
+            return _HANDOVER_CHECK_S
         # One that is kept for its data only has an end.
         return _PROMETHEUS_CHECK_S if facts.prometheus is not None and not settings.prometheus.enabled else None
 
@@ -238,11 +244,11 @@ class Operator(ReconcilingService):
         generation = owner["metadata"].get("generation", 0)
         if not is_known(_conditions_of(owner), generation):
             owner = await self._write_conditions(state.kind, owner, [reconciling(generation)], is_end=False)
-        errors = await self._apply_all(state)
+        errors, waiting = await self._apply_all(state)
         await self._prune(state)
         unavailable = self._unavailable(state)
         progress = Progress(
-            [*errors, *(f"{each.split(':')[0]}: not deployed" for each in errors)],
+            [*errors, *waiting, *(f"{each.split(':')[0]}: not deployed" for each in (*errors, *waiting))],
             unavailable,
             state.missing,
             left_out,
@@ -251,33 +257,39 @@ class Operator(ReconcilingService):
         await self._report(state.kind, owner, progress)
         return "; ".join(errors)
 
-    async def _apply_all(self, state: OwnerState) -> list[str]:
-        errors = []
+    async def _apply_all(self, state: OwnerState) -> tuple[list[str], list[str]]:
+        """What failed, and what waits."""
+        errors, waiting = [], []
         listed = [(operand, each) for operand, objects in state.operands.items() for each in objects]
         for operand, wanted in sorted(listed, key=lambda each: rank_of(each[1]["kind"])):
             try:
-                await self._apply(wanted)
+                if text := await self._apply(wanted):
+                    waiting.append(f"{operand}: {text}")
             except Unauthorized:
                 raise
             except ApiError as error:
                 errors.append(f"{operand}: {wanted['kind']} {wanted['metadata']['name']}: {error}")
-        return errors
+        self._is_waiting = self._is_waiting or bool(waiting)
+        return errors, waiting
 
-    async def _apply(self, wanted: Document) -> None:
+    async def _apply(self, wanted: Document) -> str:
+        """Apply one object; what it must wait for, or nothing."""
         kind = BY_KIND[wanted["kind"]]
         metadata = wanted["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace", "")
         live = self._find(kind, namespace, name)
         made = prepared(wanted, live)
         if live is not None:
+            if wanted["kind"] in WORKLOADS and _is_deleted(live):
+                return waiting_text(wanted)
             if is_applied(made, live):
-                return
+                return ""
             if kind.is_replaced and not is_made_by_us(live):
-                log.info("replacing %s %s, which another operator made", wanted["kind"], name)
-                with suppress(NotFound):
-                    await self._client.delete(
-                        kind.resource, name, namespace, uid=live["metadata"]["uid"], propagation="Background"
-                    )
+                await self._delete_foreign(kind, live)
+                if wanted["kind"] in WORKLOADS:
+                    return waiting_text(wanted)
+        elif pods := pods_in_the_way(wanted, self._pods.values(), self._clock.now().timestamp()):
+            return waiting_text(wanted, pods)
         applied = await self._client.patch(
             kind.resource,
             name,
@@ -292,6 +304,22 @@ class Operator(ReconcilingService):
         if kind.resource is not resources.SECRETS:
             self._live[kind.resource.kind, namespace].assume(applied)
         log.info("applied %s %s", wanted["kind"], name)
+        return ""
+
+    # install:handover
+    async def _delete_foreign(self, kind: OwnedKind, live: Document) -> None:
+        """Delete what another operator made under our name; a workload is there until its pods are gone."""
+        metadata = live["metadata"]
+        log.info("replacing %s %s, which another operator made", kind.resource.kind, metadata["name"])
+        propagation = "Foreground" if kind.resource.kind in WORKLOADS else "Background"
+        with suppress(NotFound):
+            await self._client.delete(
+                kind.resource,
+                metadata["name"],
+                metadata.get("namespace", ""),
+                uid=metadata["uid"],
+                propagation=propagation,
+            )
 
     def _find(self, kind: OwnedKind, namespace: str, name: str) -> Document | None:
         store = self._live.get((kind.resource.kind, namespace))
@@ -328,7 +356,7 @@ class Operator(ReconcilingService):
                     self._find(BY_KIND[each["kind"]], each["metadata"]["namespace"], each["metadata"]["name"]),
                 )
                 for each in objects
-                if each["kind"] in _WORKLOADS
+                if each["kind"] in WORKLOADS
             ]
             if any(texts):
                 problems += [*filter(None, texts), f"{operand}: not available"]

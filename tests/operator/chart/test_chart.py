@@ -456,6 +456,12 @@ def test_a_service_of_the_operator_is_the_one_that_its_monitor_selects() -> None
     assert [each["port"] for each in monitor["endpoints"]] == [port["name"]]
 
 
+def test_one_operator_ends_before_the_next_one_starts() -> None:
+    """install:handover"""
+    strategy = rendered()["Deployment", "kai-operator"]["spec"]["strategy"]
+    assert strategy == {"type": "Recreate"}
+
+
 def test_nothing_is_made_for_prometheus_and_grafana_unless_asked_for() -> None:
     kinds = {kind for kind, _ in rendered()}
     assert not kinds & {"PrometheusRule", "NetworkPolicy"}

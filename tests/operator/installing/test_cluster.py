@@ -10,7 +10,7 @@ import pytest
 
 from pykai.api import names
 from pykai.kube import resources
-from pykai.kube.client import Client
+from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import KubeError, NotFound
 from pykai.kube.resources import Resource
@@ -89,6 +89,28 @@ async def test_an_installation_has_all_parts_and_a_second_one_changes_nothing(cl
     await installed(client)
     after = await client.get_raw(resources.DEPLOYMENTS, "kai-operator", NS)
     assert after["metadata"]["generation"] == before["metadata"]["generation"] == 1
+
+
+async def test_an_operator_that_was_rolled_out_is_replaced_from_now_on(client: Client) -> None:
+    """install:handover: the API server has filled in how to roll it out, which `Recreate` does not go with."""
+    labels = {"app": "kai-operator"}
+    spec = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "operator", "image": "old"}]}},
+    }
+    metadata = {"name": "kai-operator", "namespace": NS}
+    await client.create(resources.NAMESPACES, {"metadata": {"name": NS}})
+    old = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+    made = await client.patch(
+        resources.DEPLOYMENTS, "kai-operator", old, NS, kind=PatchKind.APPLY, field_manager=cluster.MANAGER
+    )
+    assert made["spec"]["strategy"]["rollingUpdate"]
+    (line,) = [each for each in await done(cluster.changes(client, Release())) if "Deployment kai-operator" in each]
+    assert "spec.strategy" in line
+    await installed(client)
+    after = await client.get_raw(resources.DEPLOYMENTS, "kai-operator", NS)
+    assert after["spec"]["strategy"] == {"type": "Recreate"}
+    assert after["metadata"]["uid"] == made["metadata"]["uid"]
 
 
 async def test_what_users_changed_or_deleted_stays_so(client: Client) -> None:

@@ -120,6 +120,8 @@ def operator_objects() -> list[Node]:
             "spec": {
                 "replicas": Value("operator.replicaCount"),
                 "selector": {"matchLabels": labels},
+                # Without a lease two would write over each other, KAI Scheduler's and ours (install:handover).
+                "strategy": {"type": "Recreate"},
                 "template": pod,
             },
         },

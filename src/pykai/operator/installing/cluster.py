@@ -218,6 +218,9 @@ async def _change(client: Client, wanted: Object) -> str:
         return f"create {kind} {name}"
     if is_made_once(wanted):
         return ""
+    was_rolled_out = _was_rolled_out(wanted, live)
+    if was_rolled_out:
+        wanted = {**wanted, "spec": {key: value for key, value in wanted["spec"].items() if key != "strategy"}}
     after = await client.patch(
         resource,
         name,
@@ -228,7 +231,7 @@ async def _change(client: Client, wanted: Object) -> str:
         force=True,
         dry_run=True,
     )
-    paths = sorted(_differing(live, after))
+    paths = sorted([*_differing(live, after), *(["spec.strategy"] if was_rolled_out else [])])
     return f"change {kind} {name}: {', '.join(paths)}" if paths else ""
 
 
@@ -258,9 +261,22 @@ async def apply_objects(client: Client, objects: Iterable[Object]) -> AsyncItera
             yield f"applied {kind} {name}"
 
 
+def _was_rolled_out(wanted: Object, live: Object) -> bool:
+    """An apply keeps what the API server has filled in for a rolling update, and is refused because of it."""
+    if wanted["kind"] != DEPLOYMENTS.kind:
+        return False
+    asked, found = (each["spec"].get("strategy", {}).get("type") for each in (wanted, live))
+    return bool(asked == "Recreate" != found)
+
+
 async def _apply(client: Client, obj: Object) -> None:
     api_version, kind, namespace, name = key_of(obj)
     resource = resource_of(api_version, kind, namespace)
+    if resource == DEPLOYMENTS:
+        with suppress(NotFound):
+            if _was_rolled_out(obj, await client.get_raw(resource, name, namespace)):
+                strategy = {"type": "Recreate", "rollingUpdate": None}
+                await client.patch(resource, name, {"spec": {"strategy": strategy}}, namespace, field_manager=MANAGER)
     await client.patch(resource, name, obj, namespace, kind=PatchKind.APPLY, field_manager=MANAGER, force=True)
 
 
