@@ -2,7 +2,7 @@
 {{- define "kai-scheduler.tag" -}}
 {{- $root := index . 0 }}{{ $image := index . 1 -}}
 {{- $tag := $image.tag | default $root.Values.global.tag | default $root.Chart.AppVersion -}}
-{{- eq $root.Values.global.fipsMode "on" | ternary (printf "%s-fips" $tag) $tag -}}
+{{- has $root.Values.global.fipsMode (list "on" "only") | ternary (printf "%s-fips" $tag) $tag -}}
 {{- end -}}
 {{- define "kai-scheduler.image" -}}
 {{- $root := index . 0 }}{{ $image := index . 1 -}}
@@ -135,6 +135,9 @@ spec:
       {{- if .Values.binder.affinity }}
       affinity: {{ .Values.binder.affinity | toJson }}
       {{- end }}
+      podDisruptionBudget:
+        enabled: {{ .Values.binder.podDisruptionBudget.enabled | toJson }}
+        maxUnavailable: {{ .Values.binder.podDisruptionBudget.maxUnavailable | toJson }}
       {{- if .Values.binder.args }}
       args: {{ .Values.binder.args | toJson }}
       {{- end }}
@@ -222,9 +225,9 @@ spec:
       {{- if .Values.admission.args }}
       args: {{ .Values.admission.args | toJson }}
       {{- end }}
-    gpuSharing: {{ .Values.global.gpuSharing | toJson }}
+    gpuSharing: {{ not (empty (or (and (not .Values.global.gpuSharingMode) .Values.global.gpuSharing) (and .Values.global.gpuSharingMode (not (eq .Values.global.gpuSharingMode "Disabled"))))) | toJson }}
     blockNvidiaVisibleDevices: {{ .Values.global.blockNvidiaVisibleDevices | toJson }}
-    queueLabelSelector: false
+    queueLabelSelector: {{ .Values.admission.queueLabelSelector | toJson }}
     webhook:
       port: 443
       targetPort: {{ .Values.admission.ports.webhookPort | toJson }}

@@ -9,11 +9,12 @@ import pytest
 from pykai.api import names
 from pykai.api.decode import decode_as
 from pykai.api.installation import Config, SchedulingShard
+from pykai.kube.flags import parse_command_line
 from pykai.operator.chart.language import RELEASE_NAME_ANNOTATION, TemplateFailure
 from pykai.operator.desired.facts import ClusterFacts
 from pykai.operator.install import installation, optional_role
 from pykai.operator.monitoring.files import monitoring_objects
-from pykai.services.table import installed_services
+from pykai.services.table import SERVICES, installed_services
 from tests.operator.chart.charts import config_in_hook, images, rendered, rendered_config
 from tests.operator.installations import Objects, args_of, main, nested, objects, states
 
@@ -21,10 +22,11 @@ RESERVATION = names.RESERVATION_NAMESPACE
 QUEUES = (names.DEFAULT_PARENT_QUEUE, names.DEFAULT_QUEUE)
 
 
-def test_fips_is_behind_every_tag() -> None:
+@pytest.mark.parametrize("mode", ["on", "only"])
+def test_fips_is_behind_every_tag(mode: str) -> None:
     """operations:O-63, OC-19."""
     for chosen in ({}, {"global.tag": "v2"}, {"binder.image.tag": "v3", "postCleanup.image.tag": "v4"}):
-        found = rendered({"global.fipsMode": "on"}, chosen)
+        found = rendered({"global.fipsMode": mode}, chosen)
         config = config_in_hook(found)
         used = images([*found.values(), config])
         assert used
@@ -456,10 +458,81 @@ def test_a_service_of_the_operator_is_the_one_that_its_monitor_selects() -> None
     assert [each["port"] for each in monitor["endpoints"]] == [port["name"]]
 
 
+def operator_args(*changes: dict[str, Any], **settings: Any) -> list[str]:
+    deployment = rendered(*changes, **settings)["Deployment", "kai-operator"]
+    args: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return args
+
+
+def test_the_command_line_of_the_operator_is_one_that_it_reads() -> None:
+    given = parse_command_line(operator_args({"operator.logLevel": "debug", "global.jsonLog": True}))
+    assert SERVICES["operator"].problems(given) == []
+
+
+@pytest.mark.parametrize(
+    ("level", "flag"), [("", []), ("debug", ["--v=4"]), ("info", ["--v=3"]), ("error", ["--v=2"]), ("panic", ["--v=2"])]
+)
+def test_the_log_of_the_operator_is_as_the_values_say(level: str, flag: list[str]) -> None:
+    """operations:10"""
+    assert [each for each in operator_args({"operator.logLevel": level}) if each.startswith("--v=")] == flag
+    assert "--log-json=true" in operator_args({"global.jsonLog": True})
+    assert "--log-json=true" not in operator_args()
+
+
 def test_one_operator_ends_before_the_next_one_starts() -> None:
     """install:handover"""
     strategy = rendered()["Deployment", "kai-operator"]["spec"]["strategy"]
     assert strategy == {"type": "Recreate"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "switch", "shares"),
+    [
+        ("", False, False),
+        ("", True, True),
+        ("NonMemoryEnforced", False, True),
+        ("HamiCore", False, True),
+        ("NvFractions", False, True),
+        ("Disabled", True, False),
+    ],
+)
+def test_a_mode_of_sharing_goes_before_the_switch(mode: str, switch: bool, shares: bool) -> None:
+    given = {"global.gpuSharingMode": mode, "global.gpuSharing": switch}
+    assert rendered_config(given)["admission"]["gpuSharing"] is shares
+
+
+SCC = "SecurityContextConstraints"
+EXPORTER_SCC = "kai-numa-placement-exporter"
+
+
+@pytest.mark.parametrize(
+    ("values", "made"),
+    [
+        ({}, False),
+        ({"numaPlacementExporter.enabled": True}, True),
+        ({"scheduler.plugins": {"numa": {"enabled": True}}}, True),
+        ({"scheduler.plugins": {"numa": {"enabled": False}}}, False),
+        ({"scheduler.plugins": {"numa": {"enabled": True}}, "numaPlacementExporter.enabled": False}, False),
+    ],
+)
+def test_openshift_lets_the_exporter_of_numa_placements_read_its_node(values: dict[str, Any], made: bool) -> None:
+    """operations:OD-14"""
+    found = rendered({"openshift": True, **values})
+    assert ((SCC, EXPORTER_SCC) in found) is made
+    assert (SCC, EXPORTER_SCC) not in rendered(values)
+    if not made:
+        return
+    constraints = found[SCC, EXPORTER_SCC]
+    config = rendered_config({"openshift": True, "numaPlacementExporter.enabled": True})
+    (workload,) = (each for each in states(config)[0].operands["NumaPlacementExporter"] if each["kind"] == "DaemonSet")
+    pod = workload["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["securityContext"]["runAsUser"] == constraints["runAsUser"]["uid"]
+    assert {kind for volume in pod["volumes"] for kind in volume.keys() - {"name"}} <= set(constraints["volumes"])
+    assert constraints["allowHostDirVolumePlugin"]
+    account = f"system:serviceaccount:kai-scheduler:{pod['serviceAccountName']}"
+    assert constraints["users"] == [account]
+    assert not found[SCC, "kai-system"]["allowHostDirVolumePlugin"]
 
 
 def test_nothing_is_made_for_prometheus_and_grafana_unless_asked_for() -> None:

@@ -55,7 +55,7 @@ def test_what_cannot_be_set_is_refused_with_what_to_do(text: str) -> None:
         ({"global": {"jsonLog": "true"}}, 'global.jsonLog: expected true or false, not "true"'),
         ({"operator": {"replicaCount": True}}, "operator.replicaCount: expected whole number of 0 or more, not true"),
         ({"operator": {"replicaCount": -1}}, "operator.replicaCount: expected 0 or more, not -1"),
-        ({"global": {"fipsMode": "yes"}}, 'global.fipsMode: expected one of on, off, not "yes"'),
+        ({"global": {"fipsMode": "yes"}}, 'global.fipsMode: expected one of on, only, off, not "yes"'),
         ({"binder": {"ports": {"metricsPort": 70000}}}, "binder.ports.metricsPort: expected 1 to 65535, not 70000"),
         ({"scheduler": {"args": {"v": 5}}}, 'scheduler.args: expected texts only, not {"v": 5}'),
         ({"global": {"imagePullSecrets": ["a"]}}, 'global.imagePullSecrets: expected [{name: ...}], not ["a"]'),

@@ -14,6 +14,7 @@ from pykai.operator.chart.language import (
     Any_,
     Choice,
     Condition,
+    Equals,
     Exists,
     FirstOf,
     Has,
@@ -40,6 +41,16 @@ IS_OPENSHIFT: Final[Condition] = Any_(
     (
         IsSet(Value("openshift")),
         Exists("apiextensions.k8s.io/v1", "CustomResourceDefinition", "clusterversions.config.openshift.io"),
+    )
+)
+
+
+_SHARING_MODE: Final = Value("global.gpuSharingMode")
+#: the mode of newer charts goes before the switch of older ones
+_SHARES_GPUS: Final[Condition] = Any_(
+    (
+        All((Not(IsSet(_SHARING_MODE)), IsSet(Value("global.gpuSharing")))),
+        All((IsSet(_SHARING_MODE), Not(Equals(_SHARING_MODE, "Disabled")))),
     )
 )
 
@@ -116,7 +127,7 @@ def _everywhere() -> dict[str, Node]:
 def _binder() -> dict[str, Node]:
     place = "global.resourceReservation"
     return {
-        "service": _switched("binder"),
+        "service": _switched("binder", has_budget=True),
         "metricsPort": Value("binder.ports.metricsPort"),
         "cdiEnabled": when_given("binder.cdiEnabled"),
         "plugins": when_set("binder.plugins"),
@@ -135,9 +146,9 @@ def _admission() -> dict[str, Node]:
     newer, older = "admission.gpuFractionRuntimeClassName", "admission.gpuPodRuntimeClassName"
     return {
         "service": _switched("admission", has_budget=True),
-        "gpuSharing": Value("global.gpuSharing"),
+        "gpuSharing": Truth(_SHARES_GPUS),
         "blockNvidiaVisibleDevices": Value("global.blockNvidiaVisibleDevices"),
-        "queueLabelSelector": False,
+        "queueLabelSelector": Value("admission.queueLabelSelector"),
         "webhook": {
             "port": 443,
             "targetPort": Value("admission.ports.webhookPort"),

@@ -35,7 +35,7 @@ _GENERATED: Final = "{{- /* Written by tools/chart.py: change src/pykai/operator
 _EXPRESSIONS: Final = """{{- define "kai-scheduler.tag" -}}
 {{- $root := index . 0 }}{{ $image := index . 1 -}}
 {{- $tag := $image.tag | default $root.Values.global.tag | default $root.Chart.AppVersion -}}
-{{- eq $root.Values.global.fipsMode "on" | ternary (printf "%s-fips" $tag) $tag -}}
+{{- has $root.Values.global.fipsMode (list "on" "only") | ternary (printf "%s-fips" $tag) $tag -}}
 {{- end -}}
 {{- define "kai-scheduler.image" -}}
 {{- $root := index . 0 }}{{ $image := index . 1 -}}

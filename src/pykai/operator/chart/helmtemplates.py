@@ -42,6 +42,7 @@ from pykai.operator.chart.language import (
     Truth,
     Value,
     Version,
+    Within,
 )
 
 _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
@@ -167,6 +168,8 @@ def _expression(node: Node) -> str:
             return _text(node)
         case Value(path):
             return f".Values.{path}"
+        case Within(path, keys):
+            return f'(dig {" ".join(map(_text, keys))} "" .Values.{path})'
         case ReleaseNamespace():
             return ".Release.Namespace"
         case Version():

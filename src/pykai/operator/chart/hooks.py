@@ -13,18 +13,25 @@ from typing import Any, Final
 from pykai.api import names
 from pykai.operator.chart.configuration import CONFIG_DEFINITION, IS_OPENSHIFT, config, pull_policy
 from pykai.operator.chart.language import (
+    All,
+    Any_,
     Choice,
+    Condition,
     Embedded,
+    Has,
     ImageReference,
     IsSet,
     Node,
+    Not,
     Pick,
     ReleaseNamespace,
     Text,
     Value,
+    Within,
     when_set,
 )
 from pykai.operator.chart.objects import container_context, in_namespaces, pod_placement
+from pykai.operator.desired.numaexporter import NAME as NUMA_EXPORTER
 from pykai.operator.hooks.table import CONFIG_DEPLOYER, HOOKS, POST, POST_CLEANUP, POST_DELETE, PRE, HookDefinition
 from pykai.operator.install import role_and_binding
 from pykai.operator.roles import by_namespace
@@ -34,6 +41,7 @@ _MANIFEST: Final = "kai-config-manifest"
 MANIFEST_KEY: Final = "kai-config.json"
 MANIFEST_FOLDER: Final = "/manifest"
 _SCC: Final = "kai-system"
+_EXPORTER_SCC: Final = "kai-numa-placement-exporter"
 _SCC_GROUP: Final = "security.openshift.io"
 
 
@@ -197,7 +205,33 @@ def openshift_documents() -> list[Node]:
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": where} for name, where in accounts],
         },
     ]
-    return [Choice(IS_OPENSHIFT, documents)]
+    return [Choice(IS_OPENSHIFT, documents), Choice(All((IS_OPENSHIFT, _EXPORTS_NUMA)), _exporter_documents())]
+
+
+#: another shard than the default one may use NUMA, too: then the switch has to be on
+_EXPORTS_NUMA: Final[Condition] = Any_(
+    (
+        IsSet(Value("numaPlacementExporter.enabled")),
+        All((Not(Has("numaPlacementExporter.enabled")), IsSet(Within("scheduler.plugins", ("numa", "enabled"))))),
+    )
+)
+
+
+def _exporter_documents() -> list[Node]:
+    """What OpenShift lets the exporter of NUMA placements do: read a socket and a folder of its node as root."""
+    user = Text("system:serviceaccount:{}:{}", (ReleaseNamespace(), NUMA_EXPORTER))
+    return [
+        {
+            **_constraints([user]),
+            "metadata": _scc_metadata(_EXPORTER_SCC),
+            "allowHostDirVolumePlugin": True,
+            "readOnlyRootFilesystem": True,
+            "runAsUser": {"type": "MustRunAs", "uid": 0},
+            # The type under which device plugins talk to the kubelet; the usual one may not.
+            "seLinuxContext": {"type": "MustRunAs", "seLinuxOptions": {"type": "container_device_plugin_t"}},
+            "volumes": ["emptyDir", "hostPath", "projected"],
+        }
+    ]
 
 
 def _scc_metadata(name: str) -> dict[str, Any]:

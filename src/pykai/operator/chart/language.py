@@ -62,6 +62,14 @@ class Value(Expression):
 
 
 @dataclass(frozen=True, slots=True)
+class Within(Expression):
+    """What stands at some keys in a value that the user writes as a whole; nothing where there is none."""
+
+    path: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseNamespace(Expression):
     """The namespace of the release."""
 
@@ -264,6 +272,8 @@ def _expression(node: Expression, scope: Scope) -> Any:
     match node:
         case Value(path):
             return value_at(scope.values, path)
+        case Within(path, keys):
+            return value_at(scope.values, ".".join((path, *keys)))
         case ReleaseNamespace():
             return scope.namespace
         case Version():
@@ -302,7 +312,7 @@ def _printed(value: Any) -> str:
 def image_tag(scope: Scope, path: str) -> str:
     """The tag of an image (operations:O-63)."""
     own = value_at(scope.values, f"{path}.tag") or value_at(scope.values, "global.tag") or scope.version
-    return f"{own}-fips" if value_at(scope.values, "global.fipsMode") == "on" else str(own)
+    return f"{own}-fips" if value_at(scope.values, "global.fipsMode") in ("on", "only") else str(own)
 
 
 def holds(condition: Condition, scope: Scope) -> bool:

@@ -23,6 +23,7 @@ from pykai.operator.chart.language import (
     Any_,
     Choice,
     Condition,
+    Equals,
     Exists,
     ImageReference,
     ImageTag,
@@ -30,6 +31,7 @@ from pykai.operator.chart.language import (
     IsSet,
     Node,
     Not,
+    Pick,
     PortOf,
     ReleaseNamespace,
     Text,
@@ -152,6 +154,8 @@ def _operator_container() -> dict[str, Node]:
             flag("namespace", ReleaseNamespace()),
             flag("resource-reservation-namespace", Value(f"{_RESERVATION}.namespace")),
             flag("scale-adjust-namespace", Value("nodescaleadjuster.scalingPodNamespace")),
+            Choice(IsSet(Value("operator.logLevel")), flag("v", _verbosity())),
+            Choice(IsSet(Value("global.jsonLog")), "--log-json=true"),
         ],
         "env": [
             {"name": "WATCH_NAMESPACE", "value": ReleaseNamespace()},
@@ -171,6 +175,12 @@ def _operator_container() -> dict[str, Node]:
         # The root is read-only.
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
+
+
+def _verbosity() -> Node:
+    """Zap's level as our `--v`, which knows nothing less than warnings."""
+    level = Value("operator.logLevel")
+    return Pick(Equals(level, "debug"), "4", Pick(Equals(level, "info"), "3", "2"))
 
 
 def _probe(path: str, delay_s: int, period_s: int) -> dict[str, Any]:

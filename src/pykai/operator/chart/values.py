@@ -90,12 +90,11 @@ def _image(component: str, *, has_registry: bool = False, key: str = "image") ->
         yield ChartValue(f"{path}.registry", Kind.TEXT, UNSET, "Where it is; empty: global.registry.")
 
 
-def _budget(component: str) -> Iterator[ChartValue]:
+def _budget(component: str, meaning: str = "") -> Iterator[ChartValue]:
     path = f"{component}.podDisruptionBudget"
-    yield ChartValue(
-        f"{path}.enabled", Kind.SWITCH, True, "Make a PodDisruptionBudget where there are several replicas."
-    )
-    yield ChartValue(f"{path}.maxUnavailable", Kind.COUNT, 1, "Pods that may be missing.")
+    wanted = meaning or "Make a PodDisruptionBudget where there are several replicas."
+    yield ChartValue(f"{path}.enabled", Kind.SWITCH, True, wanted)
+    yield ChartValue(f"{path}.maxUnavailable", Kind.COUNT, 1, meaning or "Pods that may be missing.")
 
 
 def _flags(name: str, title: str) -> ChartValue:
@@ -138,7 +137,13 @@ _GLOBAL: Final = (
         differs="the registry of the project",
     ),
     ChartValue("global.tag", Kind.TEXT, "", "Tag of all images; empty: the version of the chart."),
-    ChartValue("global.fipsMode", Kind.TEXT, "off", "`on` puts -fips behind every tag.", ("on", "off")),
+    ChartValue(
+        "global.fipsMode",
+        Kind.TEXT,
+        "off",
+        "`on` puts -fips behind every tag; so does `only`, which says more to programs in Go.",
+        ("on", "only", "off"),
+    ),
     ChartValue(
         "global.imagePullPolicy",
         Kind.TEXT,
@@ -153,6 +158,20 @@ _GLOBAL: Final = (
         "global.leaderElection", Kind.SWITCH, False, "Elect a leader among operators; several replicas always do."
     ),
     ChartValue("global.gpuSharing", Kind.SWITCH, False, "Allow pods that share GPUs."),
+    ChartValue(
+        "global.gpuSharingMode",
+        Kind.TEXT,
+        "",
+        "The same as newer charts of KAI say it; empty: global.gpuSharing. `HamiCore` and `NvFractions` allow sharing"
+        " and enforce nothing: binder.plugins switches `hamicore` on.",
+        ("", "NonMemoryEnforced", "HamiCore", "NvFractions", "Disabled"),
+    ),
+    ChartValue(
+        "global.nvFractions.set",
+        Kind.SWITCH,
+        False,
+        "Accepted, without effect: NVIDIA's operator for parts of GPUs is not installed.",
+    ),
     ChartValue("global.blockNvidiaVisibleDevices", Kind.SWITCH, False, "Refuse pods that set NVIDIA_VISIBLE_DEVICES."),
     ChartValue("global.clusterAutoscaling", Kind.SWITCH, False, "Deploy the node scale adjuster."),
     ChartValue("global.nodeSelector", Kind.TEXTS, {}, "Node selector of all pods."),
@@ -223,7 +242,11 @@ _OPERATOR: Final = (
     ChartValue("operator.qps", Kind.COUNT, 50, "API client of the operator: requests a second."),
     ChartValue("operator.burst", Kind.COUNT, 300, "API client of the operator: requests at once."),
     ChartValue(
-        "operator.logLevel", Kind.TEXT, "", "Verbosity of the operator's log.", ("", "debug", "info", "error", "panic")
+        "operator.logLevel",
+        Kind.TEXT,
+        "",
+        "Verbosity of the operator's log; `error` and `panic` show warnings, too.",
+        ("", "debug", "info", "error", "panic"),
     ),
 )
 
@@ -233,6 +256,7 @@ _SERVICES: Final = (
     ChartValue("podgrouper.genericKartaFallback", Kind.SWITCH, True, "Group unknown kinds by Kartas."),
     *_component("podgroupcontroller", "the pod group controller"),
     *_component("binder", "the binder"),
+    *_budget("binder", "Passed on to the Config, without effect: the binder has no PodDisruptionBudget."),
     *_image("binder", key="resourceReservationImage"),
     ChartValue("binder.name", Kind.TEXT, "binder", "Accepted, without effect, as in KAI."),
     ChartValue("binder.ports.metricsPort", Kind.PORT, 8080, "Port of the binder's metrics."),
@@ -279,6 +303,13 @@ _SERVICES: Final = (
     ChartValue("numaPlacementExporter.sysfsHostPath", Kind.TEXT, UNSET, "Where sysfs is on nodes."),
     *_component("queuecontroller", "the queue controller"),
     *_component("admission", "the admission service", has_budget=True),
+    ChartValue(
+        "admission.queueLabelSelector",
+        Kind.SWITCH,
+        False,
+        "Call the webhooks only for namespaces that have the queue label.",
+        is_ours=True,
+    ),
     ChartValue("admission.name", Kind.TEXT, "kai-admission", "Accepted, without effect, as in KAI."),
     ChartValue("admission.cdi", Kind.SWITCH, False, "Accepted, without effect, as in KAI."),
     ChartValue("admission.ports.webhookPort", Kind.PORT, 9443, "Port of the webhooks."),
