@@ -21,7 +21,6 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -62,7 +61,7 @@ from pykai.services.table import SERVICES as SERVICE_TABLE
 from pykai.webhooks.admission import pod_mutator, pod_validator
 from tests.faults.calls import Call
 from tests.faults.wire import BodyRewrite, Fault, FaultyServiceTransport, WatchDistortion, unchanged_body, undistorted
-from tests.kube.faketime import FakeTimeLoop, LoopClock
+from tests.kube.faketime import LoopClock, ThreadlessLoop
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -82,24 +81,6 @@ _SCHEDULER = {"version": "false", "leader-elect": "true", "update-pod-eviction-c
 EXTENDED = "example.com/gpu"
 
 log = logging.getLogger(__name__)
-
-
-class StoryLoop(FakeTimeLoop):
-    """Fake time, and no threads: what would go to one is done at once."""
-
-    def __init__(self) -> None:
-        super().__init__(moment_s=1e-6)
-
-    def run_in_executor(  # type: ignore[override]
-        self, executor: Executor | None, func: Callable[..., T], *args: Any
-    ) -> asyncio.Future[T]:
-        """See `asyncio`."""
-        future: asyncio.Future[T] = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 def _scheduler(runtime: Runtime) -> Service:
@@ -351,7 +332,7 @@ def tell(
             await household.end()
             told.took_s = at.elapsed_s()
 
-    with asyncio.Runner(loop_factory=StoryLoop) as runner:
+    with asyncio.Runner(loop_factory=ThreadlessLoop) as runner:
         runner.run(run())
     return told
 

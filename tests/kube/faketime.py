@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -42,6 +43,24 @@ class FakeTimeLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return 1000.0 + self._passing.passed_s
+
+
+class ThreadlessLoop(FakeTimeLoop):
+    """Fake time, and no threads: what would go to one is done at once."""
+
+    def __init__(self) -> None:
+        super().__init__(moment_s=1e-6)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """See `asyncio`."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 class LoopClock(Clock):
