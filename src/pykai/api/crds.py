@@ -173,25 +173,6 @@ def pod_group() -> dict[str, Any]:
         parent=text(pattern=_SUB_GROUP_NAME),
         topologyConstraint=constraint,
     )
-    queue_details = object_schema(
-        name=text(),
-        queueRequestedResources=resources(),
-        queueDeservedResources=resources(),
-        queueAllocatedNonPreemptibleResources=resources(),
-        podGroupRequestedResources=resources(),
-        podGroupRequestedNonPreemptibleResources=resources(),
-        queueAllocatedResources=resources(),
-        queueResourceLimits=resources(),
-    )
-    reason = object_schema(reason=text(), message=text(), details=object_schema(queueDetails=queue_details))
-    condition_fields = {
-        "type": text(),
-        "status": text(),
-        "transitionID": text(),
-        "lastTransitionTime": date_time(),
-        "reason": text(),
-        "message": text(),
-    }
     return _definition(
         group=names.SCHEDULING_GROUP,
         version="v2alpha2",
@@ -213,16 +194,39 @@ def pod_group() -> dict[str, Any]:
                 preemptionDelay=text(),
                 stalenessGracePeriod=text(),
             ),
-            "status": object_schema(
-                conditions=array(object_schema(**condition_fields)),
-                schedulingConditions=array(object_schema(**condition_fields, nodePool=text(), reasons=array(reason))),
-                resourcesStatus=object_schema(
-                    allocated=resources(), allocatedNonPreemptible=resources(), requested=resources()
-                ),
-                state=text(),
-                pods=object_schema(total=integer(), placed=integer()),
-            ),
+            "status": _pod_group_status(),
         },
+    )
+
+
+def _pod_group_status() -> dict[str, Any]:
+    queue_details = object_schema(
+        name=text(),
+        queueRequestedResources=resources(),
+        queueDeservedResources=resources(),
+        queueAllocatedNonPreemptibleResources=resources(),
+        podGroupRequestedResources=resources(),
+        podGroupRequestedNonPreemptibleResources=resources(),
+        queueAllocatedResources=resources(),
+        queueResourceLimits=resources(),
+    )
+    reason = object_schema(reason=text(), message=text(), details=object_schema(queueDetails=queue_details))
+    condition_fields = {
+        "type": text(),
+        "status": text(),
+        "transitionID": text(),
+        "lastTransitionTime": date_time(),
+        "reason": text(),
+        "message": text(),
+    }
+    return object_schema(
+        conditions=array(object_schema(**condition_fields)),
+        schedulingConditions=array(object_schema(**condition_fields, nodePool=text(), reasons=array(reason))),
+        resourcesStatus=object_schema(
+            allocated=resources(), allocatedNonPreemptible=resources(), requested=resources()
+        ),
+        state=text(),
+        pods=object_schema(total=integer(), placed=integer()),
     )
 
 

@@ -120,9 +120,7 @@ class Loop:
         self._clock = clock
         self._may_decide = may_decide
         self._flags_are_new = False
-        self._flags = flags
-        self._period_s = flags.other["schedule-period"] / 1e9
-        self._min_interval_s = flags.other["min-cycle-interval"] / 1e9
+        self._set_flags(flags)
         self._memory = CycleMemory()
         #: of the last cycle
         self.plan: Plan | None = None
@@ -143,9 +141,12 @@ class Loop:
         self._conditioned_groups = ConditionedGroups()
         metrics.set_search_budgets(self.policy)
         usage.configure(configuration.current.usage)
-        intake.group_feed.subscribe(GroupStage.STATUS, self._conditioned_groups.on_group_change)
-        intake.group_feed.subscribe(GroupStage.STATUS, self._forget_group)
-        intake.queue.request_cycle = self.request_cycle
+        self._follow_changes()
+
+    def _follow_changes(self) -> None:
+        self.intake.group_feed.subscribe(GroupStage.STATUS, self._conditioned_groups.on_group_change)
+        self.intake.group_feed.subscribe(GroupStage.STATUS, self._forget_group)
+        self.intake.queue.request_cycle = self.request_cycle
 
     @property
     def plan_holds_until_change(self) -> bool:
@@ -171,11 +172,14 @@ class Loop:
 
     def use_flags(self, flags: Flags) -> None:
         """Go on with these flags, and the configuration as it is now, from the next cycle on."""
+        self._set_flags(flags)
+        self._flags_are_new = True
+        self.request_cycle()
+
+    def _set_flags(self, flags: Flags) -> None:
         self._flags = flags
         self._period_s = flags.other["schedule-period"] / 1e9
         self._min_interval_s = flags.other["min-cycle-interval"] / 1e9
-        self._flags_are_new = True
-        self.request_cycle()
 
     async def stand_by(self, stop: asyncio.Event) -> None:
         """Keep the tables warm without deciding anything."""

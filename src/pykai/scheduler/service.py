@@ -107,6 +107,8 @@ class Scheduler:
         self._shadowing = flags.other["shadow"]
         if self._shadowing:
             runtime = replace(runtime, client=Client(ReadOnlyTransport(runtime.client.transport)))
+        self._runtime = runtime
+        self._flags = flags
         self._fence = Fence()
         self.succession = Succession(own_pod_key(flags.other["namespace"]))
         client, clock, shard = runtime.client.fenced(self._check_fences), runtime.clock, flags.shard
@@ -129,40 +131,12 @@ class Scheduler:
         configuration = ConfigurationFile(flags.other["scheduler-conf"], flags.profile, strict=flags.other["strict"])
         self.usage_recorder = UsageRecorder(client, shard, flags.other["namespace"], clock, writes=not self._shadowing)
         self.usage = UsageFeed(self._usage_source, self.metrics.usage, clock)
-        self.loop = Loop(
-            self.intake,
-            self.dispatcher,
-            self.status_sink,
-            self.problem_events,
-            self.metrics,
-            clock,
-            configuration,
-            flags,
-            self.usage,
-            self.usage_recorder,
-            may_decide=lambda: not self.succession.why,
-        )
-        self._config_map = (
-            ShardConfigMap(
-                runtime.caches,
-                flags,
-                configuration,
-                use=self.loop.use_flags,
-                stop_deciding=self.succession.order,
-            )
-            if flags.other["scheduler-configmap"]
-            else None
-        )
-        if not self._shadowing:
-            shares = FairShares(self.intake.queues, self.writes, flags.other["fair-share-status-interval"])
-            self.loop.plan_listeners.append(shares.on_plan)
-        if isinstance(self.dispatcher, Shadow):
-            self.loop.on_plan_made = self.dispatcher.note_equal_nodes
+        self.loop = self._make_loop(clock, flags, configuration)
+        self._config_map = self._make_config_map(runtime, flags, configuration)
+        self._follow_plans()
         self.leading = False
         #: seconds between two checks of a lease that another holds
         self.lease_retry_s: float = names.LEASE_RETRY_S
-        self._runtime = runtime
-        self._flags = flags
         self._endpoints = endpoints
         #: what its endpoints show, for a server that hosts several services
         self.readiness: Mapping[str, HealthCheck] = {"scheduler": self._why_not_ready}
@@ -176,6 +150,41 @@ class Scheduler:
         self._subscribe_to_decode_errors(self.intake.stores)
         self._snapshots = CoalescedCall(self.snapshot_file)
         self._job_orders = CoalescedCall(partial(self.loop.query_engine, job_order))
+
+    def _make_loop(self, clock: Clock, flags: Flags, configuration: ConfigurationFile) -> Loop:
+        return Loop(
+            self.intake,
+            self.dispatcher,
+            self.status_sink,
+            self.problem_events,
+            self.metrics,
+            clock,
+            configuration,
+            flags,
+            self.usage,
+            self.usage_recorder,
+            may_decide=lambda: not self.succession.why,
+        )
+
+    def _make_config_map(
+        self, runtime: Runtime, flags: Flags, configuration: ConfigurationFile
+    ) -> ShardConfigMap | None:
+        if not flags.other["scheduler-configmap"]:
+            return None
+        return ShardConfigMap(
+            runtime.caches,
+            flags,
+            configuration,
+            use=self.loop.use_flags,
+            stop_deciding=self.succession.order,
+        )
+
+    def _follow_plans(self) -> None:
+        if not self._shadowing:
+            shares = FairShares(self.intake.queues, self.writes, self._flags.other["fair-share-status-interval"])
+            self.loop.plan_listeners.append(shares.on_plan)
+        if isinstance(self.dispatcher, Shadow):
+            self.loop.on_plan_made = self.dispatcher.note_equal_nodes
 
     def _make_writing_sinks(self, client: Client, clock: Clock, flags: Flags, fast_bind: bool | None) -> None:
         shard, intake = flags.shard, self.intake

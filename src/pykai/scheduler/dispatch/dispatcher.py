@@ -85,14 +85,13 @@ class Dispatcher:
             stuck_after_ns=shard.stuck_after_ns,
             in_flight=in_flight,
         )
-        writer = BindWriter(client, shard, in_flight=in_flight)
         recheck = NodeRecheck(pods, intake.nodes, requests, binds, intake.generations, intake.shared_gpus)
         self._failed_binds = failed = FailedBinds(
             records, groups, pods_of_group, intake.group_intake, status_events, tasks
         )
         self._backoff = backoff = BindBackoff(pods, binds, statuses, failed, clock)
         self._pod_binding = binding = PodBinding(
-            writer,
+            BindWriter(client, shard, in_flight=in_flight),
             pods,
             groups,
             binds,
@@ -117,8 +116,21 @@ class Dispatcher:
         )
         self._ungating = Ungating(client, intake, status_events, metrics, clock, in_flight=in_flight)
         self._wire_suspension(client, intake, status_events, shard, clock, deletions)
+        self._follow_changes(intake, shard, deletions)
+
+    def _follow_changes(self, intake: Intake, shard: Shard, deletions: Deletions) -> None:
+        pods, requests, binds, failed = intake.pods, intake.requests, intake.binds, self._failed_binds
         self._failed_requests = FailedRequests(
-            pods, requests, binds, shard, tasks, deletions, failed, backoff, binding, gangs
+            pods,
+            requests,
+            binds,
+            shard,
+            self._tasks,
+            deletions,
+            failed,
+            self._backoff,
+            self._pod_binding,
+            self._gang_binding,
         )
         pods.subscribe(self._on_pod)
         intake.group_feed.subscribe(GroupStage.DISPATCH, failed.on_group_change)
