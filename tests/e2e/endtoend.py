@@ -159,7 +159,7 @@ class EndToEnd:
         self._lab_shard = lab_shard
         self._numbers = itertools.count()
         self._made: list[tuple[Resource, str]] = []
-        #: workloads of other kinds in the namespace of the spec, whose operators would make their pods anew
+        #: workloads of other kinds in the namespace of the spec, whose operators would recreate their pods
         self._workloads: list[tuple[Resource, str]] = []
 
     def _on_pod(self, change: Change[Document]) -> None:

@@ -1,4 +1,4 @@
-"""What specs change about an installation beyond a field of an object: pods that start anew, and node pools."""
+"""What specs change about an installation beyond a field of an object: pods that restart, and node pools."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def restart_scheduler(e2e: EndToEnd) -> None:
 
 
 async def roll_out(e2e: EndToEnd, app: str) -> None:
-    """operations:E-23: the pods of a Deployment start anew, as with `kubectl rollout restart`."""
+    """operations:E-23: the pods of a Deployment restart, as with `kubectl rollout restart`."""
     before = _names(e2e, app)
     found = await e2e.client.get_raw(DEPLOYMENTS, app, names.DEFAULT_NAMESPACE)
     template = {"metadata": {"annotations": {_RESTARTED: f"generation {found['metadata']['generation']}"}}}

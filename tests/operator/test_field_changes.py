@@ -26,7 +26,7 @@ WITHOUT_OBJECTS = {
 @pytest.mark.parametrize("change", TABLE)
 def test_a_change_of_a_field_changes_what_the_table_says(change: str) -> None:
     """operations:2, 3."""
-    assert TABLE[change] == written().get(change), "python -m tests.operator.fieldchanges writes the table anew"
+    assert TABLE[change] == written().get(change), "python -m tests.operator.fieldchanges rewrites the table"
 
 
 def test_the_table_has_no_other_rows() -> None:

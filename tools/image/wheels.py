@@ -99,7 +99,7 @@ def _uv(root: Path, *arguments: str | Path) -> None:
 
 def _tidy(root: Path) -> None:
     site = root / SITE
-    # Programs of packages name the interpreter that installed them; `kai` is written anew.
+    # Programs of packages name the interpreter that installed them; `kai` is rewritten.
     shutil.rmtree(site / "bin", ignore_errors=True)
     (site / ".lock").unlink(missing_ok=True)
     for folder in site.glob("*.dist-info"):

@@ -316,7 +316,7 @@ def test_sig2_a_job_that_failed_in_one_queue_says_nothing_about_another() -> Non
 
 
 def test_a_job_without_anything_below_it_represents_equal_jobs() -> None:
-    """cycle:14: the second is told that an equal one has failed."""
+    """cycle:14: the second learns that an equal one has failed."""
     built = cluster(nodes=1, gpus=1).with_actions("preempt").queue("q").gang("old", gpu=1, on="node-0")
     result = built.gang("first", gpu=1, age=20).gang("second", gpu=1, age=10).schedule()
     assert result.verdicts("first") == {"preempt": "no_lower_priority"}

@@ -333,7 +333,7 @@ class Resumption:
         try:
             resumed, seen_generation = await self._query_engine(partial(resume, unfinished=unfinished), take_places)
         except Exception:
-            # Their pods must not be held back for ever: the cycles place them.
+            # Their pods must not be held back for good: the cycles place them.
             log.exception("pods of resumed workloads cannot take the room that was held for them")
             for workload in (*workloads, *self._complete.values()):
                 self._workloads.end(workload, "its pods could not be placed")
