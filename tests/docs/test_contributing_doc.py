@@ -29,7 +29,7 @@ def test_what_is_pointed_to_exists() -> None:
     paths = re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.py))`", WHERE)
     assert len(paths) > 12
     for path in paths:
-        folder = ROOT if path.startswith("tests/") else ROOT / "src" / "pykai"
+        folder = ROOT if path.startswith(("tests/", "examples/")) else ROOT / "src" / "pykai"
         assert (folder / path).exists() or path == "metrics.py", path
 
 

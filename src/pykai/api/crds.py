@@ -2,9 +2,10 @@
 
 Queue, PodGroup, BindRequest, Topology, Config and SchedulingShard.
 
-`custom_resource_definitions()` returns them as plain documents.  The schemas are written field by field with a few
-small functions (`text`, `integer`, `object_schema`, ...), because they are a contract with other writers and hold more
-than our own pruned types read; a test compares both, so that the API server prunes no field we read.
+`custom_resource_definitions()` returns them as plain documents.  The schemas of Config and SchedulingShard are made
+from their types in `api.installation`.  The others are written field by field with a few small functions (`text`,
+`integer`, `object_schema`, ...), because they are a contract with other writers and hold more than our own pruned types
+read; a test compares both, so that the API server prunes no field we read.
 
 Subtle: there are no defaults in any schema, as in KAI: absence has a meaning of its own.  Allocations of claims inside
 a BindRequest are passed on untouched, in whatever version of resource.k8s.io wrote them.

@@ -272,7 +272,7 @@ def _evicted(plan: Plan) -> Table:
     for item in plan.evictions:
         queue, job = split_key(item.preemptor)
         target = item.moves_to or "has to wait"
-        cause = _CAUSES[item.action].format(queue=queue)
+        cause = _CAUSES.get(item.action, item.action).format(queue=queue)
         table.add_row(item.pod, item.namespace, item.node, target, f"{job} ({queue})" if job else "-", cause)
     return table
 
