@@ -10,7 +10,7 @@ from pykai.kube.client import Client
 from pykai.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from pykai.operator.desired.facts import ClusterFacts
 from pykai.operator.desired.settings import ImageDefaults
-from pykai.operator.desired.state import OwnerState, desired_state
+from pykai.operator.desired.state import DesiredState, desired_state
 
 IMAGES = ImageDefaults("images.test/kai", "v1")
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -26,7 +26,7 @@ def shard(spec: dict[str, Any] | None = None, name: str = "default") -> Scheduli
 
 def states(
     spec: dict[str, Any] | None = None, *shards: SchedulingShard, facts: ClusterFacts | None = None
-) -> list[OwnerState]:
+) -> list[DesiredState]:
     return desired_state(config(spec), shards or (shard(),), facts or ClusterFacts(), IMAGES)
 
 

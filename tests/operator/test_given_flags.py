@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pykai.kube.flags import checked_values, parse_command_line
-from pykai.operator.desired.state import OwnerState
+from pykai.operator.desired.state import DesiredState
 from pykai.services.table import SERVICES
 from tests.operator.installations import args_of, main, nested, objects, shard, states
 
@@ -39,7 +39,7 @@ def given(component: str, **flags: str) -> dict[str, Any]:
     return {component: {"service": {"args": named}}}
 
 
-def of_config(spec: dict[str, Any]) -> OwnerState:
+def of_config(spec: dict[str, Any]) -> DesiredState:
     return states(spec)[0]
 
 

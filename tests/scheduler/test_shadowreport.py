@@ -11,9 +11,9 @@ from pykai.scheduler.shadowreport import (
     BIND,
     EVICT,
     MOST_DIFFERENCES,
-    Choice,
     Difference,
     Outcome,
+    ShadowBind,
     ShadowReport,
     judge_bind,
     judge_eviction,
@@ -23,22 +23,22 @@ from pykai.scheduler.shadowreport import (
 @pytest.mark.parametrize(
     ("choice", "groups", "why", "holds_room", "outcome"),
     [
-        (Choice("a"), (), "", False, Outcome.AGREED),
-        (Choice("a", frozenset({"g"})), ("g",), "", False, Outcome.AGREED),
-        (Choice("a", frozenset({"g"})), ("h",), "", False, Outcome.OTHER_DEVICE),
+        (ShadowBind("a"), (), "", False, Outcome.AGREED),
+        (ShadowBind("a", frozenset({"g"})), ("g",), "", False, Outcome.AGREED),
+        (ShadowBind("a", frozenset({"g"})), ("h",), "", False, Outcome.OTHER_DEVICE),
         # One opens a GPU of its own where the other joins one.
-        (Choice("a", frozenset({"g"})), (), "", False, Outcome.OTHER_DEVICE),
-        (Choice("a"), ("g",), "", False, Outcome.OTHER_DEVICE),
-        (Choice("b", equal_nodes=frozenset({"a", "b"})), (), "", False, Outcome.EQUAL_NODE),
-        (Choice("b", equal_nodes=frozenset({"b", "c"})), (), "", False, Outcome.OTHER_NODE),
-        (Choice("b"), (), "", True, Outcome.OTHER_NODE),
+        (ShadowBind("a", frozenset({"g"})), (), "", False, Outcome.OTHER_DEVICE),
+        (ShadowBind("a"), ("g",), "", False, Outcome.OTHER_DEVICE),
+        (ShadowBind("b", equal_nodes=frozenset({"a", "b"})), (), "", False, Outcome.EQUAL_NODE),
+        (ShadowBind("b", equal_nodes=frozenset({"b", "c"})), (), "", False, Outcome.OTHER_NODE),
+        (ShadowBind("b"), (), "", True, Outcome.OTHER_NODE),
         (None, (), "", True, Outcome.UNDECIDED),
         (None, (), "no room", False, Outcome.WOULD_WAIT),
         (None, (), "no room", True, Outcome.OTHER_POD_FIRST),
     ],
 )
 def test_a_bind_to_node_a(
-    choice: Choice | None, groups: tuple[str, ...], why: str, holds_room: bool, outcome: Outcome
+    choice: ShadowBind | None, groups: tuple[str, ...], why: str, holds_room: bool, outcome: Outcome
 ) -> None:
     assert judge_bind(choice, "a", groups, why_waits=why, assumes_others=holds_room) is outcome
 

@@ -31,7 +31,7 @@ class ImageSpec(Wire):
     pull_policy: Annotated[str | None, says("When the image is pulled; IfNotPresent without it.")] = None
 
 
-class ResourceRequirements(Wire):
+class ContainerResources(Wire):
     """Resources of a container."""
 
     requests: Annotated[dict[str, Quantity] | None, says("What is reserved for the container.")] = None
@@ -66,7 +66,7 @@ class ServiceSpec(Wire):
 
     enabled: Annotated[bool | None, says("Deploy the component; true without it.")] = None
     image: Annotated[ImageSpec | None, says("Its image.")] = None
-    resources: Annotated[ResourceRequirements | None, says("Resources of its container.")] = None
+    resources: Annotated[ContainerResources | None, says("Resources of its container.")] = None
     k8s_client_config: Annotated[ClientConfig | None, says("Limits of its API client.")] = None
     affinity: Annotated[Document | None, says("Affinity of its pods.")] = None
     pod_disruption_budget: Annotated[DisruptionBudgetSpec | None, says("Budget of its pods.")] = None
@@ -166,7 +166,7 @@ class ReservationSpec(Wire):
     image: Annotated[ImageSpec | None, says("Their image.")] = None
     allocation_timeout: Annotated[int | None, says("Seconds until a pod must know its GPU.")] = None
     runtime_class_name: Annotated[str | None, says("Their runtime class.")] = None
-    pod_resources: Annotated[ResourceRequirements | None, says("Resources of their container.")] = None
+    pod_resources: Annotated[ContainerResources | None, says("Resources of their container.")] = None
     reservation_pod_security_context: Annotated[Document | None, says("Security context of the pods.")] = None
     reservation_container_security_context: Annotated[Document | None, says("Security context of the container.")] = (
         None
@@ -368,7 +368,7 @@ class PlacementStrategy(Wire):
     cpu: Annotated[str | None, says("binpack (default) or spread, for other pods.")] = None
 
 
-class MinRuntime(Wire):
+class MinRuntimeSpec(Wire):
     """How long workloads run undisturbed."""
 
     preempt_min_runtime: Annotated[str | None, says("Before they are preempted.")] = None
@@ -400,7 +400,7 @@ class UsageDBConfig(Wire):
     usage_params: Annotated[UsageParams | None, says("Which usage counts.")] = None
 
 
-class SearchBudgets(Wire):
+class ScenarioSearchBudgets(Wire):
     """How long searches for victims may take."""
 
     max_action_search_duration: Annotated[
@@ -420,12 +420,14 @@ class ShardSpec(Wire):
     go_mem_limit_ratio: Annotated[float | None, says("Accepted, without effect: a setting of the Go runtime.")] = None
     go_mem_limit: Annotated[Quantity | None, says("Accepted, without effect: a setting of the Go runtime.")] = None
     queue_depth_per_action: Annotated[dict[str, Int64] | None, says("Jobs tried in a queue, by action.")] = None
-    min_runtime: Annotated[MinRuntime | None, says("How long workloads run undisturbed.")] = None
+    min_runtime: Annotated[MinRuntimeSpec | None, says("How long workloads run undisturbed.")] = None
     k_value: Annotated[float | None, says("How much usage over time counts; 1 without it.")] = None
     usage_db_config: Annotated[UsageDBConfig | None, says("Where usage over time comes from.")] = field(
         name="usageDBConfig", default=None
     )
-    scenario_search_budgets: Annotated[SearchBudgets | None, says("How long searches for victims may take.")] = None
+    scenario_search_budgets: Annotated[
+        ScenarioSearchBudgets | None, says("How long searches for victims may take.")
+    ] = None
     plugins: Annotated[dict[str, PluginSpec] | None, says("Plugins, over the defaults.")] = None
     actions: Annotated[dict[str, ActionSpec] | None, says("Actions, over the defaults.")] = None
 

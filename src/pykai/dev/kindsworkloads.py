@@ -15,7 +15,7 @@ from pykai.api.unstructured import JsonObject
 from pykai.api.workloads import Job, MachinePod
 from pykai.lab.controllers.jobs import pod_document
 from pykai.lab.operators.families import ALL, read_families
-from pykai.lab.operators.steps import Observed, OperatedKind
+from pykai.lab.operators.steps import ObservedWorkload, OperatedKind
 
 NAMESPACE: Final = "default"
 #: number of pods -> spec of a workload
@@ -110,7 +110,7 @@ def _next_objects(document: JsonObject, existing: Sequence[JsonObject]) -> list[
         for resource, into in kind.owns
     }
     pods = [decode_as(MachinePod, each) for each in (*own, *below) if each["kind"] == "Pod"]
-    step = kind.plan(decode_as(kind.into, document), Observed(_NOW, 0.0, pods, owned=owned))
+    step = kind.plan(decode_as(kind.into, document), ObservedWorkload(_NOW, 0.0, pods, owned=owned))
     if step.status != document.get("status"):
         document["status"] = dict(step.status)
         if not step.create:

@@ -37,7 +37,7 @@ _RESERVATION_IMAGE: Final = "resource-reservation-pod-image"
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
+class InstalledComponent:
     """A Deployment or DaemonSet of ours, or of KAI Scheduler."""
 
     workload: Workload
@@ -80,7 +80,7 @@ class Component:
         return schedules and self.flag("shadow", "false").lower() not in ("true", "t", "1")
 
 
-def components(facts: Facts) -> list[Component]:
+def components(facts: Facts) -> list[InstalledComponent]:
     """Ours and KAI Scheduler's, in all namespaces."""
     found = []
     for each in facts.workloads:
@@ -89,7 +89,7 @@ def components(facts: Facts) -> list[Component]:
             ours = next((line[at + 1] for at, word in enumerate(line[:-1]) if word == "run" and _is_kai(line, at)), "")
             is_theirs = _KAI_PATH in f"/{container.image}" or each.metadata.labels.get(MANAGED_BY_LABEL) == OPERATOR
             if ours or is_theirs:
-                found.append(Component(each, container, ours))
+                found.append(InstalledComponent(each, container, ours))
     return found
 
 
@@ -192,7 +192,7 @@ def leftovers(facts: Facts) -> Iterator[Finding]:
 
 def doubled_schedulers(facts: Facts) -> Iterator[Finding]:
     """Two schedulers of one node pool: of one name they bind the same pods, of two names the same GPUs."""
-    pools: dict[str, list[Component]] = {}
+    pools: dict[str, list[InstalledComponent]] = {}
     for each in components(facts):
         if each.is_scheduler:
             pools.setdefault(each.flag("partition-label-value"), []).append(each)

@@ -25,29 +25,29 @@ class TemplateSpec(Wire):
     service_account_name: str = ""
 
 
-class PodTemplate(Wire):
+class PodTemplateSpec(Wire):
     spec: TemplateSpec = field(default_factory=TemplateSpec)
 
 
-class DeploymentSpec(Wire):
+class ComponentDeploymentSpec(Wire):
     replicas: Int64 = 1
-    template: PodTemplate = field(default_factory=PodTemplate)
+    template: PodTemplateSpec = field(default_factory=PodTemplateSpec)
 
 
 class DeploymentStatus(Wire):
     available_replicas: Int64 = 0
 
 
-class Deployment(Wire):
+class ComponentDeployment(Wire):
     """A Deployment."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: DeploymentSpec = field(default_factory=DeploymentSpec)
+    spec: ComponentDeploymentSpec = field(default_factory=ComponentDeploymentSpec)
     status: DeploymentStatus = field(default_factory=DeploymentStatus)
 
 
 class DaemonSetSpec(Wire):
-    template: PodTemplate = field(default_factory=PodTemplate)
+    template: PodTemplateSpec = field(default_factory=PodTemplateSpec)
 
 
 class DaemonSetStatus(Wire):
@@ -109,7 +109,7 @@ class ServiceReference(Wire):
     namespace: str = ""
 
 
-class ClientConfig(Wire):
+class WebhookClientConfig(Wire):
     service: ServiceReference | None = None
     url: str = ""
     ca_bundle: str = ""
@@ -119,10 +119,10 @@ class WebhookRule(Wire):
     api_groups: tuple[str, ...] = ()
 
 
-class Webhook(Wire):
+class RegisteredWebhook(Wire):
     name: str = ""
     failure_policy: str = "Fail"
-    client_config: ClientConfig = field(default_factory=ClientConfig)
+    client_config: WebhookClientConfig = field(default_factory=WebhookClientConfig)
     rules: tuple[WebhookRule, ...] = ()
 
 
@@ -130,7 +130,7 @@ class WebhookRegistration(Wire):
     """A Mutating- or ValidatingWebhookConfiguration."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    webhooks: tuple[Webhook, ...] = ()
+    webhooks: tuple[RegisteredWebhook, ...] = ()
 
 
 class CertificateData(Wire):
@@ -158,7 +158,7 @@ class EndpointConditions(Wire):
     ready: bool | None = None
 
 
-class Endpoint(Wire):
+class ServiceEndpoint(Wire):
     conditions: EndpointConditions = field(default_factory=EndpointConditions)
 
 
@@ -166,7 +166,7 @@ class EndpointSlice(Wire):
     """Addresses behind a Service, which the label `kubernetes.io/service-name` names."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[ServiceEndpoint, ...] = ()
 
 
 class DeviceSliceSpec(Wire):
@@ -181,15 +181,15 @@ class DeviceSlice(Wire):
     spec: DeviceSliceSpec = field(default_factory=DeviceSliceSpec)
 
 
-class ServiceSpec(Wire):
+class KubernetesServiceSpec(Wire):
     type: str = "ClusterIP"
 
 
-class Service(Wire):
+class KubernetesService(Wire):
     """A Service."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: ServiceSpec = field(default_factory=ServiceSpec)
+    spec: KubernetesServiceSpec = field(default_factory=KubernetesServiceSpec)
 
 
 class Rule(Wire):

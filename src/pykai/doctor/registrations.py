@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from pykai.api import names
-from pykai.doctor.documents import CertificateSecret, Webhook, WebhookRegistration
+from pykai.doctor.documents import CertificateSecret, RegisteredWebhook, WebhookRegistration
 from pykai.doctor.facts import CERTIFICATE, ENDPOINTS, MUTATING, SERVICES, VALIDATING, Facts, Source
 from pykai.doctor.findings import Finding, Severity, listed
 from pykai.operator.desired.state import registration
@@ -76,9 +76,9 @@ def unanswered(facts: Facts) -> Iterator[Finding]:
                 yield Finding(severity, "webhook-without-endpoints", where, what, fix, figure)
 
 
-def _called(registered: WebhookRegistration) -> dict[tuple[str, str], Webhook]:
+def _called(registered: WebhookRegistration) -> dict[tuple[str, str], RegisteredWebhook]:
     """The Services that a registration calls, each with the strictest webhook."""
-    found: dict[tuple[str, str], Webhook] = {}
+    found: dict[tuple[str, str], RegisteredWebhook] = {}
     for each in registered.webhooks:
         service = each.client_config.service
         if service is not None:

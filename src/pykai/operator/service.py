@@ -56,7 +56,7 @@ from pykai.operator.applying.prometheusprobe import PrometheusProbe, probe_targe
 from pykai.operator.desired.facts import ClusterFacts
 from pykai.operator.desired.settings import ImageDefaults, Settings
 from pykai.operator.desired.shards import lease_name
-from pykai.operator.desired.state import CONFIG_NAME, OwnerState, desired_state, misplaced
+from pykai.operator.desired.state import CONFIG_NAME, DesiredState, desired_state, misplaced
 from pykai.operator.options import FLAGS, OperatorOptions
 from pykai.webhooks.table import TLS_SECRET
 
@@ -228,7 +228,7 @@ class Operator(ReconcilingService):
     def _knows(self, resource: Resource) -> bool:
         return f"{resource.plural}.{resource.group}" in self._definitions
 
-    async def _carry_out(self, state: OwnerState) -> str:
+    async def _carry_out(self, state: DesiredState) -> str:
         """Apply, prune and report for one owner; what failed, or nothing."""
         owners = self._configs if state.kind is resources.CONFIGS else self._shards
         owner = owners.get(state.name)
@@ -257,7 +257,7 @@ class Operator(ReconcilingService):
         await self._report(state.kind, owner, progress)
         return "; ".join(errors)
 
-    async def _apply_all(self, state: OwnerState) -> tuple[list[str], list[str]]:
+    async def _apply_all(self, state: DesiredState) -> tuple[list[str], list[str]]:
         """What failed, and what waits."""
         errors, waiting = [], []
         listed = [(operand, each) for operand, objects in state.operands.items() for each in objects]
@@ -326,7 +326,7 @@ class Operator(ReconcilingService):
         return store.get(kind.resource.key(namespace, name)) if store is not None else None
 
     # operations:O-32, OC-6
-    async def _prune(self, state: OwnerState) -> None:
+    async def _prune(self, state: DesiredState) -> None:
         wanted = {
             (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"])
             for objects in state.operands.values()
@@ -345,7 +345,7 @@ class Operator(ReconcilingService):
                         store.resource, metadata["name"], namespace, uid=metadata["uid"], propagation="Background"
                     )
 
-    def _unavailable(self, state: OwnerState) -> list[str]:
+    def _unavailable(self, state: DesiredState) -> list[str]:
         problems = []
         for operand, objects in state.operands.items():
             texts = [

@@ -47,9 +47,9 @@ from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.shadowreport import (
     BIND,
     EVICT,
-    Choice,
     Difference,
     Outcome,
+    ShadowBind,
     ShadowReport,
     judge_bind,
     judge_eviction,
@@ -337,7 +337,7 @@ class Shadow:
         if decision is not None:
             decision.was_compared = True
             opened = {each for each in decision.gpu_groups | groups if not self._is_open(each, key)}
-            choice = Choice(decision.node, decision.gpu_groups - opened, decision.equal_nodes)
+            choice = ShadowBind(decision.node, decision.gpu_groups - opened, decision.equal_nodes)
             joined = groups - opened
         elif pod is not None:
             why = self._logged_reasons.get(_group_of(pod), "") or self._logged_reasons.get(key, "")
@@ -345,7 +345,7 @@ class Shadow:
         self._log_bind(key, node, outcome, choice, why)
         self._note(BIND, outcome, key, theirs=node, ours=choice.node if choice is not None else "", why=why)
 
-    def _log_bind(self, key: str, node: str, outcome: Outcome, choice: Choice | None, why: str) -> None:
+    def _log_bind(self, key: str, node: str, outcome: Outcome, choice: ShadowBind | None, why: str) -> None:
         if outcome is Outcome.AGREED:
             log.debug("%s was bound to %s, as the shadow chose", key, node)
         elif outcome is Outcome.UNDECIDED:

@@ -53,7 +53,7 @@ _SAME: Final = frozenset({Outcome.AGREED, Outcome.EQUAL_NODE})
 _COUNTED_ONLY: Final = frozenset({Outcome.AGREED, Outcome.UNDECIDED, Outcome.NO_EVICTION})
 
 
-class Choice(NamedTuple):
+class ShadowBind(NamedTuple):
     """Where we would bind a pod."""
 
     node: str
@@ -64,7 +64,7 @@ class Choice(NamedTuple):
 
 
 def judge_bind(
-    choice: Choice | None, node: str, joined_groups: Collection[str], *, why_waits: str, assumes_others: bool
+    choice: ShadowBind | None, node: str, joined_groups: Collection[str], *, why_waits: str, assumes_others: bool
 ) -> Outcome:
     """The outcome of a bind by the other scheduler.
 

@@ -12,16 +12,16 @@ from pykai.api.decode import decode_as
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.workloads import MachinePod
 from pykai.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODE_RESOURCE_TOPOLOGIES, PODS
-from pykai.lab.machines.zones import BEST_EFFORT, RESTRICTED, SINGLE, ZoneLedger
+from pykai.lab.machines.zones import BEST_EFFORT, RESTRICTED, SINGLE, MachineZoneLedger
 from tests.e2e.zones import DEFINITION, topology
 from tests.lab.simulatedcluster import simulated_cluster
 
 GPU = names.NVIDIA_GPU
 
 
-def ledger(policy: str, scope: str = "container") -> ZoneLedger:
+def ledger(policy: str, scope: str = "container") -> MachineZoneLedger:
     """Two zones, each with two GPUs, 8 cores and 16Gi."""
-    made = ZoneLedger()
+    made = MachineZoneLedger()
     zone = {"cpu": "8", "memory": "16Gi", GPU: "2"}
     made.update(decode_as(NodeResourceTopology, topology("n", policy, [zone, zone], scope)))
     return made
@@ -43,7 +43,7 @@ def pod(
     )
 
 
-def given(zones: ZoneLedger, uid: str = "p") -> dict[str, Any]:
+def given(zones: MachineZoneLedger, uid: str = "p") -> dict[str, Any]:
     """Zone -> amounts."""
     text = zones.annotation(uid)
     return {each["zone"]: each["amount"] for each in json.loads(text)} if text else {}
@@ -81,7 +81,7 @@ def test_a_pod_holds_what_it_is_given_until_it_is_released() -> None:
         {"node-0": {GPU: "1"}},
         {"node-1": {GPU: "1"}},
     )
-    assert not ZoneLedger().annotation("a")
+    assert not MachineZoneLedger().annotation("a")
     zones.release("a")
     zones.release("b")
     assert zones.admit(pod("d", gpu=2))

@@ -11,7 +11,7 @@ from pykai.api.decode import decode_as
 from pykai.api.workloads import MachinePod
 from pykai.kube.resources import PODS, Resource
 from pykai.lab.operators.dependents import CreatingWorkload, creating_kind
-from pykai.lab.operators.steps import Observed, RefusedWorkload, Step
+from pykai.lab.operators.steps import ObservedWorkload, RefusedWorkload, Step
 
 RUN = Resource("tekton.dev", "v1", "pipelineruns", "PipelineRun", True)
 TASK = Resource("tekton.dev", "v1", "taskruns", "TaskRun", True)
@@ -26,7 +26,7 @@ def plan(text: str, *, pods: tuple[str, ...] = (), tasks: tuple[str, ...] = ()) 
     workload = decode_as(CreatingWorkload, {"metadata": metadata, "status": {"phase": "x"}})
     seen_pods = [decode_as(MachinePod, {"metadata": {"name": name}}) for name in pods]
     seen_tasks = [decode_as(CreatingWorkload, {"metadata": {"name": name}}) for name in tasks]
-    return creating_kind(RUN, TASK).plan(workload, Observed("", 0.0, seen_pods, owned={TASK: seen_tasks}))
+    return creating_kind(RUN, TASK).plan(workload, ObservedWorkload("", 0.0, seen_pods, owned={TASK: seen_tasks}))
 
 
 def created(step: Step) -> list[tuple[Resource, Any]]:

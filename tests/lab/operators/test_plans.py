@@ -17,11 +17,11 @@ from pykai.kube.resources import JOBS, PODS
 from pykai.lab.operators.families import ALL, read_families
 from pykai.lab.operators.jobset import JOB_SETS, JobSetWorkload
 from pykai.lab.operators.ray import RAY_CLUSTERS, RayClusterWorkload
-from pykai.lab.operators.steps import MOST_PODS, Observed, RefusedWorkload, Step, merge_difference
+from pykai.lab.operators.steps import MOST_PODS, ObservedWorkload, RefusedWorkload, Step, merge_difference
 from tests.lab.operators.operatedcluster import Document, conditions, example
 
 OPERATED = {kind.resource.kind: kind for family in read_families(ALL) for kind in family.operated}
-NOW = Observed("2026-01-01T00:01:00Z", 1_767_225_660.0)
+NOW = ObservedWorkload("2026-01-01T00:01:00Z", 1_767_225_660.0)
 
 
 def submitted(name: str, *, status: Document | None = None) -> Document:

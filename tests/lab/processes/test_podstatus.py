@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from pykai.lab.processes.podstatus import ContainerState, phase_of, status_patch
+from pykai.lab.processes.podstatus import ProcessState, phase_of, status_patch
 
 Document = dict[str, Any]
-WAITING = ContainerState("main", "kai")
+WAITING = ProcessState("main", "kai")
 RUNNING = WAITING.running("t1", restarts=0)
 READY = replace(RUNNING, is_ready=True)
 DONE, FAILED = RUNNING.ended(0, "t2"), RUNNING.ended(3, "t2")
 
 
-def status(*containers: ContainerState, initial: tuple[ContainerState, ...] = ()) -> Document:
+def status(*containers: ProcessState, initial: tuple[ProcessState, ...] = ()) -> Document:
     return status_patch("Running", initial, containers, address="10.1.1.1", host="172.16.0.1", started="t0", at="t3")
 
 
@@ -39,7 +39,7 @@ def condition(found: Document, kind: str) -> tuple[str, str | None]:
         ([FAILED.waiting("CrashLoopBackOff")], True, False, "Running"),
     ],
 )
-def test_the_phase(states: list[ContainerState], always: bool, failed: bool, phase: str) -> None:
+def test_the_phase(states: list[ProcessState], always: bool, failed: bool, phase: str) -> None:
     assert phase_of(states, restarts_always=always, restarts_failed=failed) == phase
 
 

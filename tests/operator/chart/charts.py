@@ -7,15 +7,15 @@ from typing import Any
 
 from pykai.operator.chart.configuration import config
 from pykai.operator.chart.files import checks, hook_files, release_documents, rendered_documents
-from pykai.operator.chart.language import Scope
+from pykai.operator.chart.language import TemplateScope
 from pykai.operator.chart.values import default_values, merged_values
 from tests.operator.installations import Objects, nested
 
 
-def scope(*changes: dict[str, Any], **settings: Any) -> Scope:
+def scope(*changes: dict[str, Any], **settings: Any) -> TemplateScope:
     """`scope({"global.tag": "v1"})`; keyword arguments are about the release."""
     given = [nested(path, value) for change in changes for path, value in change.items()]
-    return Scope(merged_values(default_values(), *given), version="0.1.0", **settings)
+    return TemplateScope(merged_values(default_values(), *given), version="0.1.0", **settings)
 
 
 def rendered(*changes: dict[str, Any], **settings: Any) -> Objects:

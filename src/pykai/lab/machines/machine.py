@@ -20,7 +20,7 @@ from pykai.api.core import Node
 from pykai.api.workloads import MachinePod
 from pykai.lab.machines.devices import DeviceLedger
 from pykai.lab.machines.requests import ResourceRequests, resource_amounts
-from pykai.lab.machines.zones import ZoneLedger
+from pykai.lab.machines.zones import MachineZoneLedger
 
 #: A kubelet names the first of these that is short, then any other resource.
 _CHECKED_FIRST = (names.PODS, names.CPU, names.MEMORY, names.EPHEMERAL_STORAGE)
@@ -48,7 +48,7 @@ class Machine:
         self.name = name
         self.capacity: ResourceRequests = {}
         self.devices = DeviceLedger(name)
-        self.zones = ZoneLedger()
+        self.zones = MachineZoneLedger()
         self._used: ResourceRequests = {}
         #: pod -> the requests it was admitted with
         self._admitted: dict[str, ResourceRequests] = {}

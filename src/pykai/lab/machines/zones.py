@@ -38,7 +38,7 @@ _MILLI, _UNIT = 10**6, 10**9
 ZoneSet = tuple[int, ...]
 
 
-class ZoneLedger:
+class MachineZoneLedger:
     """The zones of one machine, and what pods hold of them."""
 
     def __init__(self) -> None:

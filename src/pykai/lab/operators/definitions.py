@@ -14,10 +14,10 @@ from pykai.api.unstructured import JsonObject
 from pykai.kube.resources import Resource
 
 #: type of a printer column, its name and its path
-Column = tuple[str, str, str]
+ColumnDefinition = tuple[str, str, str]
 
-AGE: Final[Column] = ("date", "Age", ".metadata.creationTimestamp")
-LAST_CONDITION: Final[Column] = ("string", "State", ".status.conditions[-1:].type")
+AGE: Final[ColumnDefinition] = ("date", "Age", ".metadata.creationTimestamp")
+LAST_CONDITION: Final[ColumnDefinition] = ("string", "State", ".status.conditions[-1:].type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class CustomKind:
     resource: Resource
     #: fields of the spec that operators read
     fields: SchemaDocument
-    columns: tuple[Column, ...] = (AGE,)
+    columns: tuple[ColumnDefinition, ...] = (AGE,)
     short_names: tuple[str, ...] = ()
     #: versions that are served besides
     other_versions: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ from pykai.api import names
 from pykai.api.unstructured import JsonObject
 from pykai.kube.resources import PODS, Resource
 from pykai.lab.controllers.controller import owner_reference
-from pykai.lab.operators.steps import Creation, Observed, OperatedKind, OperatedWorkload, RefusedWorkload, Step
+from pykai.lab.operators.steps import Creation, ObservedWorkload, OperatedKind, OperatedWorkload, RefusedWorkload, Step
 
 #: A short text with aliases may stand for a document without end.
 _ALIASES: Final = (yaml.AliasToken, yaml.AnchorToken)
@@ -39,7 +39,7 @@ def creating_kind(resource: Resource, *created: Resource) -> OperatedKind[Creati
     """A kind whose objects say what they create: pods, and objects of these kinds."""
     resources = {(each.api_version, each.kind): each for each in (PODS, *created)}
 
-    def plan(workload: CreatingWorkload, seen: Observed) -> Step:
+    def plan(workload: CreatingWorkload, seen: ObservedWorkload) -> Step:
         present = {(PODS, pod.metadata.name) for pod in seen.pods}
         present |= {(each, one.metadata.name) for each, found in seen.owned.items() for one in found}
         wanted = _wanted(workload, resource, resources)

@@ -28,7 +28,7 @@ from pykai.lab.controllers.jobs import finished_condition
 from pykai.lab.operators.steps import (
     Creation,
     Deletion,
-    Observed,
+    ObservedWorkload,
     OperatedKind,
     OperatedWorkload,
     Patching,
@@ -86,7 +86,7 @@ class JobSetWorkload(OperatedWorkload):
     spec: JobSetWorkloadSpec = field(default_factory=JobSetWorkloadSpec)
 
 
-def plan_job_set(job_set: JobSetWorkload, seen: Observed) -> Step:
+def plan_job_set(job_set: JobSetWorkload, seen: ObservedWorkload) -> Step:
     """The next step of a JobSet."""
     conditions = conditions_of(job_set.status)
     jobs: Sequence[Job] = seen.owned.get(JOBS, ())
@@ -116,7 +116,7 @@ def plan_job_set(job_set: JobSetWorkload, seen: Observed) -> Step:
     return Step({**status, "conditions": conditions}, create, patch=patch)
 
 
-def _after_the_end(job_set: JobSetWorkload, over: JsonMapping, jobs: Sequence[Job], seen: Observed) -> Step:
+def _after_the_end(job_set: JobSetWorkload, over: JsonMapping, jobs: Sequence[Job], seen: ObservedWorkload) -> Step:
     """Jobs that still run are deleted, and the JobSet after its time to live."""
     delete = [Deletion(JOBS, job) for job in jobs if finished_condition(job) is None]
     status = {**job_set.status, **_replica_statuses(job_set, jobs)}

@@ -25,7 +25,7 @@ from pykai.kube.resources import Resource
 from pykai.lab.controllers.pods import is_active, is_terminating
 from pykai.lab.operators.steps import (
     Deletion,
-    Observed,
+    ObservedWorkload,
     OperatedKind,
     OperatedWorkload,
     RefusedWorkload,
@@ -108,7 +108,7 @@ TRAINING_KINDS: Final = (
 )
 
 
-def plan_training_job(kind: TrainingKind, job: TrainingJob, seen: Observed) -> Step:
+def plan_training_job(kind: TrainingKind, job: TrainingJob, seen: ObservedWorkload) -> Step:
     """The next step of a job."""
     roles: Mapping[str, TrainingRole] = getattr(job.spec, kind.roles)
     over = finished(job)
@@ -197,7 +197,7 @@ def finished(job: TrainingJob) -> JsonMapping | None:
 
 
 def after_the_end(
-    resource: Resource, job: TrainingJob, roles: Mapping[str, TrainingRole], over: JsonMapping, seen: Observed
+    resource: Resource, job: TrainingJob, roles: Mapping[str, TrainingRole], over: JsonMapping, seen: ObservedWorkload
 ) -> Step:
     """Clean up after a job: its pods as the policy says, and the job itself after its time to live."""
     policy = job.spec.run_policy.clean_pod_policy or "Running"
@@ -217,7 +217,7 @@ def after_the_end(
 class JobState:
     """The status of a job in the words of Kubeflow: conditions, and pods by role."""
 
-    def __init__(self, kind: str, job: TrainingJob, seen: Observed) -> None:
+    def __init__(self, kind: str, job: TrainingJob, seen: ObservedWorkload) -> None:
         self._kind = kind
         self._job = job
         self._seen = seen

@@ -28,7 +28,7 @@ from pykai.lab.controllers.pods import is_active, is_finished, is_ready
 from pykai.lab.operators.steps import (
     Creation,
     Deletion,
-    Observed,
+    ObservedWorkload,
     OperatedKind,
     OperatedWorkload,
     Step,
@@ -65,7 +65,7 @@ class LeaderWorkerSetWorkload(OperatedWorkload):
     spec: LeaderWorkerSetSpec = field(default_factory=LeaderWorkerSetSpec)
 
 
-def plan_leader_worker_set(workload: LeaderWorkerSetWorkload, seen: Observed) -> Step:
+def plan_leader_worker_set(workload: LeaderWorkerSetWorkload, seen: ObservedWorkload) -> Step:
     """The next step of a LeaderWorkerSet."""
     count = checked_count(workload.spec.replicas, "replicas")
     size = checked_count(workload.spec.leader_worker_template.size, "size")

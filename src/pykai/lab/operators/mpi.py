@@ -30,7 +30,7 @@ from pykai.lab.operators.kubeflow import (
 from pykai.lab.operators.steps import (
     Creation,
     Deletion,
-    Observed,
+    ObservedWorkload,
     OperatedKind,
     RefusedWorkload,
     Step,
@@ -45,7 +45,7 @@ _LAUNCHER: Final = "Launcher"
 _WORKER: Final = "Worker"
 
 
-def plan_mpi_job(job: TrainingJob, seen: Observed) -> Step:
+def plan_mpi_job(job: TrainingJob, seen: ObservedWorkload) -> Step:
     """The next step of an MPIJob."""
     roles = job.spec.mpi_replica_specs
     over = finished(job)

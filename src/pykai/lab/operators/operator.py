@@ -29,7 +29,7 @@ from pykai.lab.controllers.controller import (
 from pykai.lab.controllers.pods import CONTROLLER, pod_store, pod_writer
 from pykai.lab.operators.steps import (
     Creation,
-    Observed,
+    ObservedWorkload,
     OperatedKind,
     RefusedWorkload,
     Step,
@@ -111,14 +111,14 @@ class _Operator:
     def _refuse(self, workload: Any, text: str) -> None:
         self.controller.event(workload, "Warning", names.EVENT_INVALID_WORKLOAD, text)
 
-    def _observe(self, workload: Any, vanished: Sequence[MachinePod]) -> Observed:
+    def _observe(self, workload: Any, vanished: Sequence[MachinePod]) -> ObservedWorkload:
         uid = workload.metadata.uid
         pods: list[MachinePod] = []
         for pod in self._pods.by_index(CONTROLLER, uid):
             pods += (pod, *self._pods.by_index(CONTROLLER, pod.metadata.uid))
         owned = {resource: tuple(store.by_index(CONTROLLER, uid)) for resource, store in self._owned.items()}
         now, now_s = self.controller.now(), self.controller.now_s()
-        return Observed(now, now_s, pods, vanished, owned, lambda resource, key: self._read[resource].get(key))
+        return ObservedWorkload(now, now_s, pods, vanished, owned, lambda resource, key: self._read[resource].get(key))
 
     async def _carry_out(self, workload: Any, step: Step) -> float | None:
         # A status first: pods of some kinds are grouped by what it says.

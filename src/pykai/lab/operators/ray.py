@@ -27,7 +27,7 @@ from pykai.lab.controllers.pods import is_finished, is_ready
 from pykai.lab.operators.steps import (
     Creation,
     Deletion,
-    Observed,
+    ObservedWorkload,
     OperatedKind,
     OperatedWorkload,
     Step,
@@ -112,7 +112,7 @@ class RayServiceWorkload(OperatedWorkload):
     spec: RayServiceSpec = field(default_factory=RayServiceSpec)
 
 
-def plan_ray_cluster(cluster: RayClusterWorkload, seen: Observed) -> Step:
+def plan_ray_cluster(cluster: RayClusterWorkload, seen: ObservedWorkload) -> Step:
     """The next step of a RayCluster."""
     conditions = conditions_of(cluster.status)
     if cluster.spec.suspend:
@@ -173,7 +173,7 @@ def _node_type(pod: MachinePod) -> str:
 
 
 def _cluster_status(
-    cluster: RayClusterWorkload, seen: Observed, state: str, conditions: Sequence[JsonMapping]
+    cluster: RayClusterWorkload, seen: ObservedWorkload, state: str, conditions: Sequence[JsonMapping]
 ) -> JsonObject:
     workers = [pod for pod in seen.pods if _node_type(pod) == "worker"]
     return {
@@ -186,7 +186,7 @@ def _cluster_status(
     }
 
 
-def plan_ray_job(job: RayJobWorkload, seen: Observed) -> Step:
+def plan_ray_job(job: RayJobWorkload, seen: ObservedWorkload) -> Step:
     """The next step of a RayJob."""
     clusters: Sequence[RayClusterWorkload] = seen.owned.get(RAY_CLUSTERS, ())
     submitters: Sequence[Job] = seen.owned.get(JOBS, ())
@@ -233,7 +233,7 @@ def _validation_error(spec: RayJobSpec) -> str:
     return ""
 
 
-def _after_ray_job(job: RayJobWorkload, clusters: Sequence[RayClusterWorkload], seen: Observed) -> Step:
+def _after_ray_job(job: RayJobWorkload, clusters: Sequence[RayClusterWorkload], seen: ObservedWorkload) -> Step:
     """The cluster stays unless the job says that it goes."""
     if not job.spec.shutdown_after_job_finishes or not clusters:
         return Step(job.status)
@@ -290,7 +290,7 @@ def submitter_document(job: RayJobWorkload) -> JsonObject:
     }
 
 
-def plan_ray_service(service: RayServiceWorkload, seen: Observed) -> Step:
+def plan_ray_service(service: RayServiceWorkload, seen: ObservedWorkload) -> Step:
     """The next step of a RayService."""
     active = _named_cluster(service.status, "activeServiceStatus")
     pending = _named_cluster(service.status, "pendingServiceStatus")

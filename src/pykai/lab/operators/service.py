@@ -27,7 +27,7 @@ _BACKOFF: Final = Backoff(0.1, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorOptions:
+class WorkloadOperatorOptions:
     """What `kai run operators` is asked for."""
 
     families: tuple[OperatorFamily, ...] = ()
@@ -78,5 +78,5 @@ class DefinitionInstaller:
 
 def from_flags(runtime: Runtime, given: Mapping[str, str], _: CollectorRegistry) -> list[Service]:
     """Operators and their definitions as `kai run operators` starts them; raises `OptionError`."""
-    families = read_options(OperatorOptions(read_families(ALL)), FLAGS, given).families
+    families = read_options(WorkloadOperatorOptions(read_families(ALL)), FLAGS, given).families
     return [DefinitionInstaller(runtime, definitions(families)), *operators(runtime, families)]

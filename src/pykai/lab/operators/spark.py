@@ -24,7 +24,7 @@ from pykai.kube.resources import PODS, Resource
 from pykai.lab.controllers.pods import is_finished
 from pykai.lab.operators.steps import (
     Deletion,
-    Observed,
+    ObservedWorkload,
     OperatedKind,
     OperatedWorkload,
     RefusedWorkload,
@@ -78,7 +78,7 @@ class SparkWorkload(OperatedWorkload):
     spec: SparkApplicationSpec = field(default_factory=SparkApplicationSpec)
 
 
-def plan_spark_application(app: SparkWorkload, seen: Observed) -> Step:
+def plan_spark_application(app: SparkWorkload, seen: ObservedWorkload) -> Step:
     """The next step of a SparkApplication."""
     driver = next((pod for pod in seen.pods if _role(pod) == "driver"), None)
     executors = [pod for pod in seen.pods if _role(pod) == names.SPARK_EXECUTOR]
@@ -104,7 +104,7 @@ def plan_spark_application(app: SparkWorkload, seen: Observed) -> Step:
     return Step(_status(app, "RUNNING", executors), create, [*delete, *ended])
 
 
-def _after_driver(app: SparkWorkload, driver: MachinePod, executors: list[MachinePod], seen: Observed) -> Step:
+def _after_driver(app: SparkWorkload, driver: MachinePod, executors: list[MachinePod], seen: ObservedWorkload) -> Step:
     delete: list[Deletion] = delete_pods(executors)
     if driver.status.phase == "Succeeded":
         status = {**_status(app, "COMPLETED", executors), "terminationTime": seen.now}

@@ -78,7 +78,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedWorkload:
     """What exists of a workload."""
 
     now: str
@@ -99,7 +99,7 @@ class OperatedKind(Generic[T]):
 
     resource: Resource
     into: type[T]
-    plan: Callable[[T, Observed], Step]
+    plan: Callable[[T, ObservedWorkload], Step]
     #: kinds of its dependents beside pods
     owns: tuple[tuple[Resource, type[Wire]], ...] = ()
     #: kinds that it looks up by name

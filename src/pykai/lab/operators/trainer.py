@@ -20,7 +20,7 @@ from pykai.lab.controllers.controller import owner_reference
 from pykai.lab.operators.jobset import JOB_SETS, JobSetWorkload
 from pykai.lab.operators.steps import (
     Creation,
-    Observed,
+    ObservedWorkload,
     OperatedKind,
     OperatedWorkload,
     Patching,
@@ -80,7 +80,7 @@ class TrainJobWorkload(OperatedWorkload):
     spec: TrainJobSpec = field(default_factory=TrainJobSpec)
 
 
-def plan_train_job(job: TrainJobWorkload, seen: Observed) -> Step:
+def plan_train_job(job: TrainJobWorkload, seen: ObservedWorkload) -> Step:
     """The next step of a TrainJob."""
     sets: Sequence[JobSetWorkload] = seen.owned.get(JOB_SETS, ())
     conditions = conditions_of(job.status)
@@ -102,7 +102,7 @@ def plan_train_job(job: TrainJobWorkload, seen: Observed) -> Step:
     return Step(status, patch=[Patching(JOB_SETS, job_set, change)] if job_set.spec.suspend != suspended else [])
 
 
-def job_set_document(job: TrainJobWorkload, seen: Observed) -> JsonObject:
+def job_set_document(job: TrainJobWorkload, seen: ObservedWorkload) -> JsonObject:
     """The JobSet of a TrainJob."""
     template = _runtime_template(job, seen)
     spec = dict(template.get("spec") or {})
@@ -122,7 +122,7 @@ def job_set_document(job: TrainJobWorkload, seen: Observed) -> JsonObject:
     }
 
 
-def _runtime_template(job: TrainJobWorkload, seen: Observed) -> JsonMapping:
+def _runtime_template(job: TrainJobWorkload, seen: ObservedWorkload) -> JsonMapping:
     wanted = job.spec.runtime_ref
     if wanted.kind == TRAINING_RUNTIMES.kind:
         found = seen.find(TRAINING_RUNTIMES, TRAINING_RUNTIMES.key(job.metadata.namespace, wanted.name))

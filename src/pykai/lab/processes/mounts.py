@@ -17,13 +17,13 @@ from typing import Any, Final
 from pykai.lab.processes.failures import CannotRun
 
 Document = dict[str, Any]
-Reader = Callable[[str, str], Document | None]
+VolumeSourceReader = Callable[[str, str], Document | None]
 #: volumes that begin empty
 _EMPTY: Final = ("emptyDir", "ephemeral")
 _MISSING: Final = "ContainerCreating"
 
 
-def write_volumes(pod: Document, folder: Path, host: Path, read: Reader) -> dict[str, Path]:
+def write_volumes(pod: Document, folder: Path, host: Path, read: VolumeSourceReader) -> dict[str, Path]:
     """Volume -> folder, with their content; `read(kind, name)` finds a config map or secret.  Raises `CannotRun`."""
     made = {}
     for volume in pod["spec"].get("volumes") or ():
@@ -57,7 +57,7 @@ def text_of(obj: Document) -> dict[str, str]:
     return dict(encoded)
 
 
-def _content(volume: Document, read: Reader) -> dict[str, bytes] | None:
+def _content(volume: Document, read: VolumeSourceReader) -> dict[str, bytes] | None:
     """File -> content; None for volumes that begin empty."""
     sources = list(_sources(volume))
     if not sources and not any(kind in volume for kind in _EMPTY) and "projected" not in volume:

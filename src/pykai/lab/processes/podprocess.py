@@ -34,7 +34,7 @@ from pykai.lab.processes.addresses import PodAddresses, listening_address
 from pykai.lab.processes.containers import Surroundings, command_line, environment_of
 from pykai.lab.processes.failures import CannotRun
 from pykai.lab.processes.mounts import is_mounted, text_of, write_volumes
-from pykai.lab.processes.podstatus import ContainerState, phase_of, status_patch
+from pykai.lab.processes.podstatus import ProcessState, phase_of, status_patch
 from pykai.lab.processes.probes import probe_of
 from pykai.lab.processes.tokens import AccountTokens
 from pykai.lab.timestamps import to_timestamp
@@ -201,7 +201,7 @@ class PodProcess:
     async def _keep_running(
         self,
         container: Document,
-        states: list[ContainerState],
+        states: list[ProcessState],
         index: int,
         around: Surroundings,
         *,
@@ -228,7 +228,7 @@ class PodProcess:
             await asyncio.sleep(delay_s)
 
     async def _run_once(
-        self, container: Document, states: list[ContainerState], index: int, around: Surroundings, restarts: int
+        self, container: Document, states: list[ProcessState], index: int, around: Surroundings, restarts: int
     ) -> int:
         environment = environment_of(container, around)
         words = command_line(container, around, environment)
@@ -353,7 +353,7 @@ class PodProcess:
         with contextlib.suppress(NotFound, Conflict):
             await self._surface.client.delete(PODS, metadata["name"], metadata["namespace"], uid=self.uid, grace_s=0)
 
-    def _set(self, states: list[ContainerState], index: int, state: ContainerState) -> None:
+    def _set(self, states: list[ProcessState], index: int, state: ProcessState) -> None:
         states[index] = state
         self._changed.set()
 
@@ -361,8 +361,8 @@ class PodProcess:
         return to_timestamp(self._surface.clock.now().timestamp())
 
 
-def _waiting(container: Document) -> ContainerState:
-    return ContainerState(str(container["name"]), str(container.get("image", "")))
+def _waiting(container: Document) -> ProcessState:
+    return ProcessState(str(container["name"]), str(container.get("image", "")))
 
 
 def _without_times(status: Document) -> str:

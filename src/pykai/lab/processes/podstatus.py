@@ -15,7 +15,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerState:
+class ProcessState:
     """One container: it waits, unless it was started, and runs, unless it has ended."""
 
     name: str
@@ -42,16 +42,16 @@ class ContainerState:
         """Whether the process has ended."""
         return self.exit_code is not None
 
-    def waiting(self, reason: str, message: str = "") -> ContainerState:
+    def waiting(self, reason: str, message: str = "") -> ProcessState:
         """It waits; what it was before is its last state."""
         last = self._terminated() if self.has_ended else self.last
-        return ContainerState(self.name, self.image, reason, message, restarts=self.restarts, last=last)
+        return ProcessState(self.name, self.image, reason, message, restarts=self.restarts, last=last)
 
-    def running(self, at: str, *, restarts: int) -> ContainerState:
+    def running(self, at: str, *, restarts: int) -> ProcessState:
         """It was started."""
         return replace(self, started=at, finished="", exit_code=None, restarts=restarts, is_ready=False)
 
-    def ended(self, exit_code: int, at: str) -> ContainerState:
+    def ended(self, exit_code: int, at: str) -> ProcessState:
         """Its process ended."""
         return replace(self, finished=at, exit_code=exit_code, is_ready=False)
 
@@ -81,7 +81,7 @@ class ContainerState:
         return {"terminated": {"exitCode": self.exit_code, "reason": reason, **times}}
 
 
-def phase_of(containers: Sequence[ContainerState], *, restarts_always: bool, restarts_failed: bool) -> str:
+def phase_of(containers: Sequence[ProcessState], *, restarts_always: bool, restarts_failed: bool) -> str:
     """Pending, Running, Succeeded or Failed."""
     if not any(each.started or each.last for each in containers):
         return "Pending"
@@ -94,8 +94,8 @@ def phase_of(containers: Sequence[ContainerState], *, restarts_always: bool, res
 
 def status_patch(
     phase: str,
-    initial: Sequence[ContainerState],
-    containers: Sequence[ContainerState],
+    initial: Sequence[ProcessState],
+    containers: Sequence[ProcessState],
     *,
     address: str,
     host: str,

@@ -13,7 +13,6 @@ from pykai.operator.chart.language import (
     All,
     Any_,
     Choice,
-    Condition,
     Equals,
     Exists,
     FirstOf,
@@ -22,9 +21,10 @@ from pykai.operator.chart.language import (
     IsMoreThan,
     IsSet,
     NamesIn,
-    Node,
     Not,
     ReleaseNamespace,
+    TemplateCondition,
+    TemplateNode,
     Truth,
     Value,
     when_given,
@@ -37,7 +37,7 @@ KEEP: Final = {"helm.sh/resource-policy": "keep", "argocd.argoproj.io/sync-optio
 DEFAULT_SHARD: Final = "default"
 
 #: a look at the cluster, for those who do not say
-IS_OPENSHIFT: Final[Condition] = Any_(
+IS_OPENSHIFT: Final[TemplateCondition] = Any_(
     (
         IsSet(Value("openshift")),
         Exists("apiextensions.k8s.io/v1", "CustomResourceDefinition", "clusterversions.config.openshift.io"),
@@ -47,7 +47,7 @@ IS_OPENSHIFT: Final[Condition] = Any_(
 
 _SHARING_MODE: Final = Value("global.gpuSharingMode")
 #: the mode of newer charts goes before the switch of older ones
-_SHARES_GPUS: Final[Condition] = Any_(
+_SHARES_GPUS: Final[TemplateCondition] = Any_(
     (
         All((Not(IsSet(_SHARING_MODE)), IsSet(Value("global.gpuSharing")))),
         All((IsSet(_SHARING_MODE), Not(Equals(_SHARING_MODE, "Disabled")))),
@@ -55,12 +55,12 @@ _SHARES_GPUS: Final[Condition] = Any_(
 )
 
 
-def pull_policy(image: str) -> Node:
+def pull_policy(image: str) -> TemplateNode:
     """When an image is pulled."""
     return FirstOf((Value(f"{image}.pullPolicy"), Value("global.imagePullPolicy")))
 
 
-def _image(image: str) -> dict[str, Node]:
+def _image(image: str) -> dict[str, TemplateNode]:
     return {
         "name": Value(f"{image}.name"),
         "repository": Value("global.registry"),
@@ -69,7 +69,9 @@ def _image(image: str) -> dict[str, Node]:
     }
 
 
-def _service(component: str, enabled: Node, *, has_budget: bool = False, has_args: bool = True) -> dict[str, Node]:
+def _service(
+    component: str, enabled: TemplateNode, *, has_budget: bool = False, has_args: bool = True
+) -> dict[str, TemplateNode]:
     budget = {
         "podDisruptionBudget": {
             "enabled": Value(f"{component}.podDisruptionBudget.enabled"),
@@ -86,11 +88,11 @@ def _service(component: str, enabled: Node, *, has_budget: bool = False, has_arg
     }
 
 
-def _switched(component: str, *, has_budget: bool = False, has_args: bool = True) -> dict[str, Node]:
+def _switched(component: str, *, has_budget: bool = False, has_args: bool = True) -> dict[str, TemplateNode]:
     return _service(component, Value(f"{component}.enabled"), has_budget=has_budget, has_args=has_args)
 
 
-def _everywhere() -> dict[str, Node]:
+def _everywhere() -> dict[str, TemplateNode]:
     """`spec.global`."""
     gating = "global.queueAdmissionGating"
     return {
@@ -124,7 +126,7 @@ def _everywhere() -> dict[str, Node]:
     }
 
 
-def _binder() -> dict[str, Node]:
+def _binder() -> dict[str, TemplateNode]:
     place = "global.resourceReservation"
     return {
         "service": _switched("binder", has_budget=True),
@@ -142,7 +144,7 @@ def _binder() -> dict[str, Node]:
     }
 
 
-def _admission() -> dict[str, Node]:
+def _admission() -> dict[str, TemplateNode]:
     newer, older = "admission.gpuFractionRuntimeClassName", "admission.gpuPodRuntimeClassName"
     return {
         "service": _switched("admission", has_budget=True),
@@ -160,7 +162,7 @@ def _admission() -> dict[str, Node]:
     }
 
 
-def _numa_exporter() -> dict[str, Node]:
+def _numa_exporter() -> dict[str, TemplateNode]:
     name = "numaPlacementExporter"
     rest = (
         "nodeSelector",
@@ -177,7 +179,7 @@ def _numa_exporter() -> dict[str, Node]:
     }
 
 
-def config() -> Node:
+def config() -> TemplateNode:
     """The Config; `kai.scheduler/v1`, named as the only one that counts."""
     return {
         "apiVersion": "kai.scheduler/v1",
@@ -226,7 +228,7 @@ def config() -> Node:
     }
 
 
-def default_shard() -> Node:
+def default_shard() -> TemplateNode:
     """The shard of nodes without a pool; it stays when the release goes."""
     strategy = Value("scheduler.placementStrategy")
     return Choice(
@@ -249,6 +251,6 @@ def default_shard() -> Node:
     )
 
 
-def has_leader_election() -> Node:
+def has_leader_election() -> TemplateNode:
     """Whether operators elect a leader; several replicas always do (operations:OC-19)."""
     return Truth(Any_((IsSet(Value("global.leaderElection")), IsMoreThan(Value("operator.replicaCount"), 1))))

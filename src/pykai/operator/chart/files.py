@@ -21,8 +21,8 @@ from pykai.operator.chart.language import (
     Choice,
     Failure,
     IsSet,
-    Node,
-    Scope,
+    TemplateNode,
+    TemplateScope,
     Value,
     evaluated,
 )
@@ -60,7 +60,7 @@ Submit work to a queue:
 """
 
 
-def release_documents() -> dict[str, list[Node]]:
+def release_documents() -> dict[str, list[TemplateNode]]:
     """File -> the documents of a release that are no hooks."""
     return {
         "operator.yaml": objects.operator_objects(),
@@ -74,7 +74,7 @@ def release_documents() -> dict[str, list[Node]]:
     }
 
 
-def hook_files() -> dict[str, list[Node]]:
+def hook_files() -> dict[str, list[TemplateNode]]:
     """File -> the documents of hooks."""
     return {
         "hooks/openshift.yaml": hooks.openshift_documents(),
@@ -82,7 +82,7 @@ def hook_files() -> dict[str, list[Node]]:
     }
 
 
-def checks() -> list[Node]:
+def checks() -> list[TemplateNode]:
     """Values that exclude each other."""
     both = All((IsSet(Value("kaiConfig.render")), IsSet(Value("kaiConfigDeployer.enabled"))))
     text = (
@@ -92,7 +92,7 @@ def checks() -> list[Node]:
     return [Choice(both, Failure(text))]
 
 
-def rendered_documents(scope: Scope, documents: Iterable[Node]) -> list[dict[str, Any]]:
+def rendered_documents(scope: TemplateScope, documents: Iterable[TemplateNode]) -> list[dict[str, Any]]:
     """The objects of documents for some values."""
     found: list[dict[str, Any]] = []
     for each in documents:

@@ -18,7 +18,6 @@ from pykai.operator.chart.language import (
     All,
     Any_,
     Choice,
-    Condition,
     Embedded,
     Equals,
     Exists,
@@ -33,11 +32,12 @@ from pykai.operator.chart.language import (
     IsMoreThan,
     IsSet,
     NamesIn,
-    Node,
     Not,
     Pick,
     PortOf,
     ReleaseNamespace,
+    TemplateCondition,
+    TemplateNode,
     Text,
     Truth,
     Value,
@@ -54,12 +54,12 @@ _VERBS: Final = {"{{": "{", "}}": "}", "{}": "%v", "%": "%%"}
 _MARKS: Final = re.compile("|".join(map(re.escape, _VERBS)))
 
 
-def template(documents: list[Node]) -> str:
+def template(documents: list[TemplateNode]) -> str:
     """A template file with these documents."""
     return "".join("\n".join(_document(each)) + "\n" for each in documents)
 
 
-def definition(name: str, document: Node) -> str:
+def definition(name: str, document: TemplateNode) -> str:
     """A named template."""
     body = "\n".join(_block(document, ""))
     return f'{{{{- define "{name}" -}}}}\n{body}\n{{{{- end -}}}}\n'
@@ -70,7 +70,7 @@ def included(name: str) -> str:
     return f'---\n{{{{ include "{name}" . }}}}\n'
 
 
-def _document(node: Node) -> Iterator[str]:
+def _document(node: TemplateNode) -> Iterator[str]:
     if isinstance(node, Choice):
         yield f"{{{{- if {_condition(node.condition)} }}}}"
         yield from _document(node.then)
@@ -88,7 +88,7 @@ def _document(node: Node) -> Iterator[str]:
         yield from _block(node, "")
 
 
-def _block(node: Node, indent: str) -> Iterator[str]:
+def _block(node: TemplateNode, indent: str) -> Iterator[str]:
     """Lines of a dict or a list that is not empty."""
     members = node.values() if isinstance(node, dict) else node
     if all(isinstance(each, Choice) and each.otherwise is NOTHING for each in members):
@@ -101,7 +101,7 @@ def _block(node: Node, indent: str) -> Iterator[str]:
             yield from _item(item, indent)
 
 
-def _member(head: str, value: Node, indent: str) -> Iterator[str]:
+def _member(head: str, value: TemplateNode, indent: str) -> Iterator[str]:
     if isinstance(value, Choice):
         yield f"{indent}{{{{- if {_condition(value.condition)} }}}}"
         yield from _member(head, value.then, indent)
@@ -116,7 +116,7 @@ def _member(head: str, value: Node, indent: str) -> Iterator[str]:
         yield f"{head} {_inline(value)}"
 
 
-def _item(item: Node, indent: str) -> Iterator[str]:
+def _item(item: TemplateNode, indent: str) -> Iterator[str]:
     if isinstance(item, Choice):
         yield f"{indent}{{{{- if {_condition(item.condition)} }}}}"
         yield from _item(item.then, indent)
@@ -135,7 +135,7 @@ def _item(item: Node, indent: str) -> Iterator[str]:
         yield f"{indent}- {_inline(item)}"
 
 
-def _inline(value: Node) -> str:
+def _inline(value: TemplateNode) -> str:
     if isinstance(value, Expression):
         return f"{{{{ {_bare(value)} | toJson }}}}"
     return _scalar(value)
@@ -156,13 +156,13 @@ def _text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _bare(node: Node) -> str:
+def _bare(node: TemplateNode) -> str:
     """An expression without the parentheses around it."""
     written = _expression(node)
     return written[1:-1] if written.startswith("(") else written
 
 
-def _expression(node: Node) -> str:
+def _expression(node: TemplateNode) -> str:
     match node:
         case str():
             return _text(node)
@@ -202,17 +202,17 @@ def _expression(node: Node) -> str:
     raise TypeError(f"Helm cannot be told {node!r}")
 
 
-def _boolean(condition: Condition) -> str:
+def _boolean(condition: TemplateCondition) -> str:
     """A condition as true or false, where Helm does not convert."""
     return f"(not (empty {_operand(condition)}))"
 
 
-def _condition(condition: Condition) -> str:
+def _condition(condition: TemplateCondition) -> str:
     written = _operand(condition)
     return written[1:-1] if written.startswith("(") else written
 
 
-def _operand(condition: Condition) -> str:
+def _operand(condition: TemplateCondition) -> str:
     match condition:
         case IsSet(expression):
             return _expression(expression)

@@ -16,15 +16,15 @@ from pykai.operator.chart.language import (
     All,
     Any_,
     Choice,
-    Condition,
     Embedded,
     Has,
     ImageReference,
     IsSet,
-    Node,
     Not,
     Pick,
     ReleaseNamespace,
+    TemplateCondition,
+    TemplateNode,
     Text,
     Value,
     Within,
@@ -45,7 +45,7 @@ _EXPORTER_SCC: Final = "kai-numa-placement-exporter"
 _SCC_GROUP: Final = "security.openshift.io"
 
 
-def hook_documents(hook: HookDefinition) -> list[Node]:
+def hook_documents(hook: HookDefinition) -> list[TemplateNode]:
     """Account, roles and Job of a hook."""
     documents = [*_account(hook), *_roles(hook)]
     if hook is CONFIG_DEPLOYER:
@@ -66,12 +66,12 @@ def marks(moment: str, weight: int, *, ends: bool = True) -> dict[str, str]:
     return found
 
 
-def _account_name(hook: HookDefinition) -> Node:
+def _account_name(hook: HookDefinition) -> TemplateNode:
     # operations:OD-14: the account is called as the Job says.
     return Value("postCleanup.serviceAccountName") if hook is POST_CLEANUP else hook.account
 
 
-def _account(hook: HookDefinition) -> list[Node]:
+def _account(hook: HookDefinition) -> list[TemplateNode]:
     name = _account_name(hook)
     metadata = {"name": name, "namespace": ReleaseNamespace(), "annotations": marks(hook.moment, -1)}
     return [
@@ -84,7 +84,7 @@ def _account(hook: HookDefinition) -> list[Node]:
     ]
 
 
-def _roles(hook: HookDefinition) -> list[Node]:
+def _roles(hook: HookDefinition) -> list[TemplateNode]:
     documents = []
     for namespace, rules in by_namespace(hook.rules).items():
         for each in role_and_binding(hook.account, namespace, rules, (hook.account, names.DEFAULT_NAMESPACE)):
@@ -96,7 +96,7 @@ def _roles(hook: HookDefinition) -> list[Node]:
     return documents
 
 
-def _config_manifest() -> Node:
+def _config_manifest() -> TemplateNode:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -105,13 +105,13 @@ def _config_manifest() -> Node:
     }
 
 
-def _job(hook: HookDefinition) -> Node:
+def _job(hook: HookDefinition) -> TemplateNode:
     metadata = {
         "name": hook.name,
         "namespace": ReleaseNamespace(),
         "annotations": marks(hook.moment, hook.weight),
     }
-    pod: dict[str, Node] = {
+    pod: dict[str, TemplateNode] = {
         "serviceAccountName": _account_name(hook),
         "restartPolicy": "OnFailure",
         **pod_placement(),
@@ -142,10 +142,10 @@ def _job(hook: HookDefinition) -> Node:
     }
 
 
-def _container(hook: HookDefinition) -> dict[str, Node]:
+def _container(hook: HookDefinition) -> dict[str, TemplateNode]:
     image = f"{hook.value}.image"
     resources = f"{hook.value}.resources"
-    found: dict[str, Node] = {
+    found: dict[str, TemplateNode] = {
         "name": hook.name,
         "image": ImageReference(image),
         "imagePullPolicy": pull_policy(image),
@@ -161,7 +161,7 @@ def _container(hook: HookDefinition) -> dict[str, Node]:
     return found
 
 
-def _arguments(hook: HookDefinition) -> Node:
+def _arguments(hook: HookDefinition) -> TemplateNode:
     if hook is CONFIG_DEPLOYER:
         return [f"--file={MANIFEST_FOLDER}/{MANIFEST_KEY}"]
     if hook is POST_CLEANUP:
@@ -174,10 +174,10 @@ def _arguments(hook: HookDefinition) -> Node:
     return []
 
 
-def openshift_documents() -> list[Node]:
+def openshift_documents() -> list[TemplateNode]:
     """What OpenShift lets all pods of ours do, those of hooks included (operations:OD-14)."""
     namespace = ReleaseNamespace()
-    accounts: list[tuple[Node, Node]] = [(each.account, namespace) for each in installed_services()]
+    accounts: list[tuple[TemplateNode, TemplateNode]] = [(each.account, namespace) for each in installed_services()]
     accounts += [(_account_name(hook), namespace) for hook in HOOKS]
     reservation = "global.resourceReservation"
     accounts.append((Value(f"{reservation}.serviceAccount"), Value(f"{reservation}.namespace")))
@@ -209,7 +209,7 @@ def openshift_documents() -> list[Node]:
 
 
 #: another shard than the default one may use NUMA, too: then the switch has to be on
-_EXPORTS_NUMA: Final[Condition] = Any_(
+_EXPORTS_NUMA: Final[TemplateCondition] = Any_(
     (
         IsSet(Value("numaPlacementExporter.enabled")),
         All((Not(Has("numaPlacementExporter.enabled")), IsSet(Within("scheduler.plugins", ("numa", "enabled"))))),
@@ -217,7 +217,7 @@ _EXPORTS_NUMA: Final[Condition] = Any_(
 )
 
 
-def _exporter_documents() -> list[Node]:
+def _exporter_documents() -> list[TemplateNode]:
     """What OpenShift lets the exporter of NUMA placements do: read a socket and a folder of its node as root."""
     user = Text("system:serviceaccount:{}:{}", (ReleaseNamespace(), NUMA_EXPORTER))
     return [
@@ -238,7 +238,7 @@ def _scc_metadata(name: str) -> dict[str, Any]:
     return {"name": name, "annotations": marks(PRE, -1, ends=False)}
 
 
-def _constraints(users: list[Node]) -> dict[str, Node]:
+def _constraints(users: list[TemplateNode]) -> dict[str, TemplateNode]:
     return {
         "apiVersion": f"{_SCC_GROUP}/v1",
         "kind": "SecurityContextConstraints",

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 #: a dict, a list, a scalar, an Expression or a Choice
-Node = Any
+TemplateNode = Any
 
 
 class _Nothing:
@@ -35,7 +35,7 @@ class TemplateFailure(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class TemplateScope:
     """What a document is rendered with."""
 
     #: all values, defaults included
@@ -83,7 +83,7 @@ class Version(Expression):
 class FirstOf(Expression):
     """The first that is not empty; the last one otherwise."""
 
-    choices: tuple[Node, ...]
+    choices: tuple[TemplateNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Text(Expression):
     """A text with `{}` for each part."""
 
     form: str
-    parts: tuple[Node, ...]
+    parts: tuple[TemplateNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +105,16 @@ class NamesIn(Expression):
 class Pick(Expression):
     """One of two expressions."""
 
-    condition: Condition
-    then: Node
-    otherwise: Node
+    condition: TemplateCondition
+    then: TemplateNode
+    otherwise: TemplateNode
 
 
 @dataclass(frozen=True, slots=True)
 class Truth(Expression):
     """A condition as true or false."""
 
-    condition: Condition
+    condition: TemplateCondition
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Embedded(Expression):
     """Another document as a text of JSON; `name` is that of its definition in the chart."""
 
     name: str
-    document: Node
+    document: TemplateNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,26 +155,26 @@ class PortOf(Expression):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class TemplateCondition:
     """What a choice depends on."""
 
 
 @dataclass(frozen=True, slots=True)
-class IsSet(Condition):
+class IsSet(TemplateCondition):
     """The expression is not empty."""
 
     expression: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class Has(Condition):
+class Has(TemplateCondition):
     """There is such a value, whatever it is."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class IsMoreThan(Condition):
+class IsMoreThan(TemplateCondition):
     """The number is greater."""
 
     expression: Expression
@@ -182,7 +182,7 @@ class IsMoreThan(Condition):
 
 
 @dataclass(frozen=True, slots=True)
-class Equals(Condition):
+class Equals(TemplateCondition):
     """The expression is this text."""
 
     expression: Expression
@@ -190,49 +190,49 @@ class Equals(Condition):
 
 
 @dataclass(frozen=True, slots=True)
-class IsInstall(Condition):
+class IsInstall(TemplateCondition):
     """The release is new."""
 
 
 @dataclass(frozen=True, slots=True)
-class Exists(Condition):
+class Exists(TemplateCondition):
     """The cluster has such an object; with `is_ours`, one of this release."""
 
     api_version: str
     kind: str
-    name: Node
-    namespace: Node = ""
+    name: TemplateNode
+    namespace: TemplateNode = ""
     is_ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Not(Condition):
+class Not(TemplateCondition):
     """The opposite."""
 
-    condition: Condition
+    condition: TemplateCondition
 
 
 @dataclass(frozen=True, slots=True)
-class Any_(Condition):
+class Any_(TemplateCondition):
     """At least one holds."""
 
-    conditions: tuple[Condition, ...]
+    conditions: tuple[TemplateCondition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class All(Condition):
+class All(TemplateCondition):
     """All hold."""
 
-    conditions: tuple[Condition, ...]
+    conditions: tuple[TemplateCondition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One of two documents; as a member of a dict or list it may be nothing."""
 
-    condition: Condition
-    then: Node
-    otherwise: Node = NOTHING
+    condition: TemplateCondition
+    then: TemplateNode
+    otherwise: TemplateNode = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class Failure:
     text: str
 
 
-def when_set(path: str, then: Node = None) -> Choice:
+def when_set(path: str, then: TemplateNode = None) -> Choice:
     """The value at a path, or a document, where that value is not empty."""
     return Choice(IsSet(Value(path)), Value(path) if then is None else then)
 
@@ -252,7 +252,7 @@ def when_given(path: str) -> Choice:
     return Choice(Has(path), Value(path))
 
 
-def evaluated(node: Node, scope: Scope) -> Any:
+def evaluated(node: TemplateNode, scope: TemplateScope) -> Any:
     """The document with its holes filled; `NOTHING` where none is left."""
     if isinstance(node, Expression):
         return _expression(node, scope)
@@ -268,7 +268,7 @@ def evaluated(node: Node, scope: Scope) -> Any:
     return node
 
 
-def _expression(node: Expression, scope: Scope) -> Any:
+def _expression(node: Expression, scope: TemplateScope) -> Any:
     match node:
         case Value(path):
             return value_at(scope.values, path)
@@ -309,13 +309,13 @@ def _printed(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def image_tag(scope: Scope, path: str) -> str:
+def image_tag(scope: TemplateScope, path: str) -> str:
     """The tag of an image (operations:O-63)."""
     own = value_at(scope.values, f"{path}.tag") or value_at(scope.values, "global.tag") or scope.version
     return f"{own}-fips" if value_at(scope.values, "global.fipsMode") in ("on", "only") else str(own)
 
 
-def holds(condition: Condition, scope: Scope) -> bool:
+def holds(condition: TemplateCondition, scope: TemplateScope) -> bool:
     """Whether a condition is true."""
     match condition:
         case IsSet(expression):
@@ -340,7 +340,7 @@ def holds(condition: Condition, scope: Scope) -> bool:
     raise TypeError(f"{condition} is no condition of the chart")
 
 
-def _exists(condition: Exists, scope: Scope) -> bool:
+def _exists(condition: Exists, scope: TemplateScope) -> bool:
     namespace, name = evaluated(condition.namespace, scope), evaluated(condition.name, scope)
     found = scope.live.get((condition.kind, namespace, name))
     if found is None or not condition.is_ours:

@@ -16,9 +16,9 @@ from pykai.operator.chart.language import (
     FileText,
     FirstOf,
     IsSet,
-    Node,
     Not,
     ReleaseNamespace,
+    TemplateNode,
     Value,
     when_set,
 )
@@ -34,7 +34,7 @@ _RULES: Final = (
 )
 
 
-def monitoring_documents() -> list[Node]:
+def monitoring_documents() -> list[TemplateNode]:
     """Alerts, then a ConfigMap for each dashboard."""
     alerts, *dashboards = monitoring_objects()
     return [
@@ -43,17 +43,17 @@ def monitoring_documents() -> list[Node]:
     ]
 
 
-def _labelled(made: dict[str, Any], labels: str) -> dict[str, Node]:
+def _labelled(made: dict[str, Any], labels: str) -> dict[str, TemplateNode]:
     metadata = {"name": made["metadata"]["name"], "namespace": ReleaseNamespace(), "labels": when_set(labels)}
     return {**made, "metadata": metadata}
 
 
-def _from_files(made: dict[str, Any]) -> dict[str, Node]:
+def _from_files(made: dict[str, Any]) -> dict[str, TemplateNode]:
     data = {name: FileText(path_of_dashboard(name), text) for name, text in made["data"].items()}
     return {**_labelled(made, "dashboards.labels"), "data": data}
 
 
-def prometheus_role() -> list[Node]:
+def prometheus_role() -> list[TemplateNode]:
     """What the Prometheus that the operator makes may read; its account has the name of the instance."""
     account = FirstOf((Value("prometheus.instanceName"), "prometheus"))
     is_made = All((IsSet(Value("prometheus.enabled")), Not(IsSet(Value("prometheus.externalPrometheusUrl")))))

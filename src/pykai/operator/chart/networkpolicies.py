@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pykai.operator.chart.language import Choice, IsSet, Node, PortOf, ReleaseNamespace, Value
+from pykai.operator.chart.language import Choice, IsSet, PortOf, ReleaseNamespace, TemplateNode, Value
 from pykai.operator.desired.objects import OPERATOR
 
 
-def network_policies() -> list[Node]:
+def network_policies() -> list[TemplateNode]:
     """As far as they are wanted."""
     place = "global.resourceReservation"
     ports = [PortOf("operator.metricsBindAddress"), PortOf("operator.probeBindAddress")]
-    served: list[Node] = [{"ports": [{"port": each, "protocol": "TCP"} for each in ports]}]
+    served: list[TemplateNode] = [{"ports": [{"port": each, "protocol": "TCP"} for each in ports]}]
     listed = [
         _policy(OPERATOR, ReleaseNamespace(), OPERATOR, served),
         # They serve nothing.
@@ -19,7 +19,9 @@ def network_policies() -> list[Node]:
     return [Choice(IsSet(Value("networkPolicies.enabled")), listed)]
 
 
-def _policy(name: str, namespace: Node, app: Node, ingress: list[Node]) -> dict[str, Node]:
+def _policy(
+    name: str, namespace: TemplateNode, app: TemplateNode, ingress: list[TemplateNode]
+) -> dict[str, TemplateNode]:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

@@ -22,18 +22,18 @@ from pykai.operator.chart.language import (
     All,
     Any_,
     Choice,
-    Condition,
     Equals,
     Exists,
     ImageReference,
     ImageTag,
     IsInstall,
     IsSet,
-    Node,
     Not,
     Pick,
     PortOf,
     ReleaseNamespace,
+    TemplateCondition,
+    TemplateNode,
     Text,
     Value,
     when_set,
@@ -45,7 +45,7 @@ from pykai.services.rights import DEFAULT_PLACES
 
 _RESERVATION: Final = "global.resourceReservation"
 #: the namespaces in which services have rights, and who says how they are called
-_NAMESPACES: Final[Mapping[str, Node]] = {
+_NAMESPACES: Final[Mapping[str, TemplateNode]] = {
     DEFAULT_PLACES.services: ReleaseNamespace(),
     DEFAULT_PLACES.reservations: Value(f"{_RESERVATION}.namespace"),
     DEFAULT_PLACES.scaling: Value("nodescaleadjuster.scalingPodNamespace"),
@@ -53,7 +53,7 @@ _NAMESPACES: Final[Mapping[str, Node]] = {
 #: the feature of a service -> the value that asks for its role
 _OPTIONAL_ROLES: Final = {"suspend": "scheduler.suspendRole"}
 #: stands in policies where a value belongs
-_PLACES: Final[Mapping[str, Node]] = {
+_PLACES: Final[Mapping[str, TemplateNode]] = {
     "@namespace@": ReleaseNamespace(),
     "@reservation-namespace@": Value(f"{_RESERVATION}.namespace"),
     "@reservation-app@": Value(f"{_RESERVATION}.appLabel"),
@@ -73,7 +73,7 @@ _OPERATOR_RESOURCES: Final = {
 }
 
 
-def pod_placement() -> dict[str, Node]:
+def pod_placement() -> dict[str, TemplateNode]:
     """What holds for the pods of operator and hooks."""
     return {
         "imagePullSecrets": when_set("global.imagePullSecrets"),
@@ -91,7 +91,7 @@ def container_context() -> Choice:
     return Choice(IsSet(Value(given)), Value(given), STRICT_CONTEXT)
 
 
-def operator_objects() -> list[Node]:
+def operator_objects() -> list[TemplateNode]:
     """The operator's account, the Service of its metrics, and its Deployment."""
     labels = {"app": OPERATOR}
     pod = {
@@ -131,13 +131,13 @@ def operator_objects() -> list[Node]:
 
 
 # operations:OD-17
-def _metrics_port() -> dict[str, Node]:
+def _metrics_port() -> dict[str, TemplateNode]:
     number = PortOf("operator.metricsBindAddress")
     return {"name": METRICS_NAME, "port": number, "protocol": "TCP", "targetPort": number}
 
 
-def _operator_container() -> dict[str, Node]:
-    def flag(name: str, value: Node) -> Text:
+def _operator_container() -> dict[str, TemplateNode]:
+    def flag(name: str, value: TemplateNode) -> Text:
         return Text(f"--{name}={{}}", (value,))
 
     return {
@@ -177,7 +177,7 @@ def _operator_container() -> dict[str, Node]:
     }
 
 
-def _verbosity() -> Node:
+def _verbosity() -> TemplateNode:
     """Zap's level as our `--v`, which knows nothing less than warnings."""
     level = Value("operator.logLevel")
     return Pick(Equals(level, "debug"), "4", Pick(Equals(level, "info"), "3", "2"))
@@ -192,7 +192,7 @@ def _probe(path: str, delay_s: int, period_s: int) -> dict[str, Any]:
     }
 
 
-def roles() -> list[Node]:
+def roles() -> list[TemplateNode]:
     """The roles of all services and their bindings, and those for features as far as they are wanted."""
     optional = [
         Choice(IsSet(Value(value)), in_namespaces(each))
@@ -202,7 +202,7 @@ def roles() -> list[Node]:
     return [*(in_namespaces(each) for each in role_objects()), *optional]
 
 
-def in_namespaces(obj: Mapping[str, Any]) -> dict[str, Node]:
+def in_namespaces(obj: Mapping[str, Any]) -> dict[str, TemplateNode]:
     """A role or a binding with the namespaces of the values."""
     placed = dict(obj)
     placed["metadata"] = _in_namespace(obj["metadata"])
@@ -213,20 +213,20 @@ def in_namespaces(obj: Mapping[str, Any]) -> dict[str, Node]:
     return placed
 
 
-def _in_namespace(part: Mapping[str, Any]) -> dict[str, Node]:
+def _in_namespace(part: Mapping[str, Any]) -> dict[str, TemplateNode]:
     if "namespace" not in part:
         return dict(part)
     return {**part, "namespace": _NAMESPACES[part["namespace"]]}
 
 
-def policies() -> list[Node]:
+def policies() -> list[TemplateNode]:
     """The admission policies, as far as they are wanted."""
     namespace, reservation, app = _PLACES
     settings = GuardSettings(services_namespace=namespace, reservation_namespace=reservation, reservation_app=app)
     return [Choice(IsSet(Value("admissionPolicies.enabled")), _placed(each)) for each in admission_policies(settings)]
 
 
-def _placed(node: Any) -> Node:
+def _placed(node: Any) -> TemplateNode:
     """A document with values where places are."""
     if isinstance(node, dict):
         return {key: _placed(value) for key, value in node.items()}
@@ -238,12 +238,14 @@ def _placed(node: Any) -> Node:
     return node
 
 
-def _is_ours_or_missing(api_version: str, kind: str, name: Node, namespace: Node = "") -> Condition:
+def _is_ours_or_missing(
+    api_version: str, kind: str, name: TemplateNode, namespace: TemplateNode = ""
+) -> TemplateCondition:
     there = Exists(api_version, kind, name, namespace)
     return Any_((Not(there), Exists(api_version, kind, name, namespace, is_ours=True)))
 
 
-def kept_objects() -> list[Node]:
+def kept_objects() -> list[TemplateNode]:
     """What stays when the release goes: namespaces with work in them, the account of reservation pods, queues."""
     reservation, account = Value(f"{_RESERVATION}.namespace"), Value(f"{_RESERVATION}.serviceAccount")
     scaling = Value("nodescaleadjuster.scalingPodNamespace")
@@ -278,7 +280,7 @@ def kept_objects() -> list[Node]:
     ]
 
 
-def _namespace(name: Node, labels: str) -> dict[str, Node]:
+def _namespace(name: TemplateNode, labels: str) -> dict[str, TemplateNode]:
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -304,7 +306,7 @@ def _queue(place: str) -> Choice:
     )
 
 
-def priority_classes() -> list[Node]:
+def priority_classes() -> list[TemplateNode]:
     """workloads:PR-1."""
     return [
         Choice(

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pykai.api.installation import ResourceRequirements, WebhookSwitch
+from pykai.api.installation import ContainerResources, WebhookSwitch
 from pykai.api.meta import Wire
 from pykai.api.quantity import QuantityError, nano_value
 from pykai.kube.flags import OptionError, bounded_int, parse_command_line, read_count, read_positive
@@ -165,7 +165,7 @@ def _numbers(spec: Wire, path: str) -> Iterator[tuple[str, Any, Reader]]:
         here, value = f"{path}.{field.encode_name}", getattr(spec, field.name)
         if value is None:
             continue
-        if isinstance(spec, ResourceRequirements) and isinstance(value, dict):
+        if isinstance(spec, ContainerResources) and isinstance(value, dict):
             for name, quantity in value.items():
                 yield f"{here}.{name}", quantity, _read_quantity
         elif isinstance(value, Wire):

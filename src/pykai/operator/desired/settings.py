@@ -14,6 +14,7 @@ from pykai.api.installation import (
     BinderSpec,
     ComponentSpec,
     ConfigSpec,
+    ContainerResources,
     GlobalSpec,
     ImageSpec,
     NodeScaleAdjusterArgs,
@@ -24,7 +25,6 @@ from pykai.api.installation import (
     PrometheusSpec,
     QueueControllerSpec,
     ReservationSpec,
-    ResourceRequirements,
     SchedulerSpec,
     ServiceSpec,
     VerticalAutoscaling,
@@ -221,6 +221,6 @@ class Settings:
         return part(component.vpa if component.vpa is not None else self.everywhere.vpa, VerticalAutoscaling)
 
 
-def requirements(given: ResourceRequirements | None, otherwise: Mapping[str, Any]) -> Mapping[str, Any]:
+def requirements(given: ContainerResources | None, otherwise: Mapping[str, Any]) -> Mapping[str, Any]:
     """The resources of a container."""
     return otherwise if given is None else as_document(given)

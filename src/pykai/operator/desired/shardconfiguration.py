@@ -14,7 +14,14 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from pykai.api.duration import DurationError, parse_duration
-from pykai.api.installation import ActionSpec, MinRuntime, PlacementStrategy, PluginSpec, SearchBudgets, ShardSpec
+from pykai.api.installation import (
+    ActionSpec,
+    MinRuntimeSpec,
+    PlacementStrategy,
+    PluginSpec,
+    ScenarioSearchBudgets,
+    ShardSpec,
+)
 from pykai.operator.desired.checking import check_configuration
 from pykai.operator.desired.refusals import LeftOut, Refused
 from pykai.operator.desired.settings import Settings, as_document, default, part
@@ -116,7 +123,7 @@ def _strategies(given: PlacementStrategy) -> tuple[str, str]:
 # operations:O-6
 def _plugins(shard: ShardSpec, gpu: str, cpu: str) -> dict[str, _Entry]:
     packs = gpu == BINPACK
-    runtimes = part(shard.min_runtime, MinRuntime)
+    runtimes = part(shard.min_runtime, MinRuntimeSpec)
     arguments: dict[str, dict[str, str]] = {
         "nodeplacement": {"cpu": cpu, "gpu": gpu},
         # queues:Q-309
@@ -184,7 +191,7 @@ def _queue_depth(given: Mapping[str, int], actions: Iterable[str]) -> dict[str, 
 
 
 # operations:O-10
-def _budgets(given: SearchBudgets) -> dict[str, Any]:
+def _budgets(given: ScenarioSearchBudgets) -> dict[str, Any]:
     by_action = given.max_action_search_duration or {}
     for key in by_action:
         if key not in _BUDGET_ACTIONS:

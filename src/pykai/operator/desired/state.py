@@ -46,7 +46,7 @@ CONFIG_NAME: Final = "kai-config"
 
 
 @dataclass(frozen=True, slots=True)
-class OwnerState:
+class DesiredState:
     """What one Config or SchedulingShard asks for."""
 
     kind: Resource
@@ -65,7 +65,7 @@ class OwnerState:
 
 def desired_state(
     config: Config, shards: Sequence[SchedulingShard], facts: ClusterFacts, images: ImageDefaults = OWN_IMAGES
-) -> list[OwnerState]:
+) -> list[DesiredState]:
     """The Config's objects first, then those of each shard by name; pure.
 
     Settings of a Config that is refused are in force nowhere, so its shards wait (install:refusals).
@@ -81,7 +81,7 @@ def desired_state(
 
 def _config_state(
     config: Config, settings: Settings, shards: Sequence[SchedulingShard], facts: ClusterFacts
-) -> OwnerState:
+) -> DesiredState:
     name, uid = config.metadata.name, config.metadata.uid
     operands: dict[str, list[Object]] = {}
     left_out: list[LeftOut] = []
@@ -97,7 +97,7 @@ def _config_state(
         if wants_numa := numaexporter.is_wanted(settings, shards):
             numaexporter.check_exporter(settings)
     except Refused as error:
-        return OwnerState(CONFIGS, name, uid, refusal=str(error), left_out=tuple(left_out))
+        return DesiredState(CONFIGS, name, uid, refusal=str(error), left_out=tuple(left_out))
     operands["SchedulerForConfig"] = (
         [account(SCHEDULER_ACCOUNT, settings.namespace)] if settings.is_enabled(settings.scheduler) else []
     )
@@ -105,22 +105,22 @@ def _config_state(
     operands[numaexporter.OPERAND] = exporter if wants_numa else []
     _add_owner(operands, CONFIGS, name, uid)
     missing = {prometheus.OPERAND: prometheus.DEPENDENCY} if lacks else {}
-    return OwnerState(CONFIGS, name, uid, operands, missing, left_out=tuple(left_out))
+    return DesiredState(CONFIGS, name, uid, operands, missing, left_out=tuple(left_out))
 
 
-def _waiting_state(shard: SchedulingShard, text: str) -> OwnerState:
-    return OwnerState(SCHEDULING_SHARDS, shard.metadata.name, shard.metadata.uid, refusal=text, is_waiting=True)
+def _waiting_state(shard: SchedulingShard, text: str) -> DesiredState:
+    return DesiredState(SCHEDULING_SHARDS, shard.metadata.name, shard.metadata.uid, refusal=text, is_waiting=True)
 
 
-def _shard_state(shard: SchedulingShard, settings: Settings, facts: ClusterFacts) -> OwnerState:
+def _shard_state(shard: SchedulingShard, settings: Settings, facts: ClusterFacts) -> DesiredState:
     name, uid = shard.metadata.name, shard.metadata.uid
     try:
         objects, left_out = shard_objects(settings, shard, facts)
     except Refused as error:
-        return OwnerState(SCHEDULING_SHARDS, name, uid, refusal=str(error))
+        return DesiredState(SCHEDULING_SHARDS, name, uid, refusal=str(error))
     operands = {"SchedulerForShard": objects}
     _add_owner(operands, SCHEDULING_SHARDS, name, uid)
-    return OwnerState(SCHEDULING_SHARDS, name, uid, operands, left_out=tuple(left_out))
+    return DesiredState(SCHEDULING_SHARDS, name, uid, operands, left_out=tuple(left_out))
 
 
 def _component(component: Component, settings: Settings, facts: ClusterFacts) -> tuple[list[Object], list[LeftOut]]:

@@ -17,7 +17,7 @@ from pykai.api import names
 from pykai.kube.resources import Resource
 from pykai.operator.chart.configuration import config
 from pykai.operator.chart.files import checks, release_documents, rendered_documents
-from pykai.operator.chart.language import Scope
+from pykai.operator.chart.language import TemplateScope
 from pykai.operator.chart.values import default_values, merged_values
 from pykai.operator.installing.givenvalues import check_values
 
@@ -38,10 +38,10 @@ class Release:
     #: (kind, namespace, name) -> object that a look at the cluster has found
     live: Mapping[tuple[str, str, str], Mapping[str, Any]] = field(default_factory=dict)
 
-    def scope(self) -> Scope:
+    def scope(self) -> TemplateScope:
         """What the chart's documents are rendered with; raises `ValueProblem`."""
         check_values(self.values)
-        return Scope(
+        return TemplateScope(
             merged_values(default_values(), self.values),
             namespace=self.namespace,
             version=pykai.__version__,

@@ -23,7 +23,7 @@ from pykai.api.installation import Config, SchedulingShard
 from pykai.api.meta import ObjectMeta
 from pykai.operator.chart.configuration import DEFAULT_SHARD, config, default_shard, pull_policy
 from pykai.operator.chart.files import rendered_documents
-from pykai.operator.chart.language import ImageReference, Scope, evaluated
+from pykai.operator.chart.language import ImageReference, TemplateScope, evaluated
 from pykai.operator.chart.objects import STRICT_CONTEXT
 from pykai.operator.desired import arguments
 from pykai.operator.desired.settings import Settings
@@ -83,7 +83,7 @@ def shadow_name(shard: SchedulingShard) -> str:
     return f"{SHADOW}-{shard.metadata.name}"
 
 
-def shadow_objects(scope: Scope, observed: Observed) -> list[Object]:
+def shadow_objects(scope: TemplateScope, observed: Observed) -> list[Object]:
     """The objects of all shadows, with image, pull secrets and placement of the values; raises `Refused`."""
     account = (SHADOW, scope.namespace)
     return [
@@ -107,7 +107,7 @@ def reading_rules() -> list[RoleRule]:
     return [RoleRule(group, tuple(sorted(resources)), LIST_WATCH) for group, resources in found.items()]
 
 
-def _deployment(scope: Scope, observed: Observed, shard: SchedulingShard) -> Object:
+def _deployment(scope: TemplateScope, observed: Observed, shard: SchedulingShard) -> Object:
     name = shadow_name(shard)
     labels = {"app": name}
     return {
@@ -123,7 +123,7 @@ def _deployment(scope: Scope, observed: Observed, shard: SchedulingShard) -> Obj
     }
 
 
-def _flags(scope: Scope, observed: Observed, shard: SchedulingShard) -> dict[str, str]:
+def _flags(scope: TemplateScope, observed: Observed, shard: SchedulingShard) -> dict[str, str]:
     """The command line of the scheduler beside it (operations:O-13), with what a shadow has of its own."""
     flags: dict[str, str] = {}
     for each in arguments.scheduler(observed.settings, shard)[0]:
@@ -133,7 +133,7 @@ def _flags(scope: Scope, observed: Observed, shard: SchedulingShard) -> dict[str
     return {**kept, **scope.values["scheduler"]["args"], **_OWN_FLAGS}
 
 
-def _pod(scope: Scope, observed: Observed, shard: SchedulingShard) -> dict[str, Any]:
+def _pod(scope: TemplateScope, observed: Observed, shard: SchedulingShard) -> dict[str, Any]:
     places = ("nodeSelector", "affinity", "tolerations", "imagePullSecrets", "priorityClassName")
     given = {key: scope.values["global"][key] for key in places if scope.values["global"][key]}
     return {

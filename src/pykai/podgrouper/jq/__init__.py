@@ -21,7 +21,7 @@ Values are never walked recursively, and an expression has a bounded length and 
 from __future__ import annotations
 
 from pykai.podgrouper.jq.budget import Budget, JqError, JqLimit, JqSyntaxError, JqUnsupported
-from pykai.podgrouper.jq.expression import Expression, compile_jq
+from pykai.podgrouper.jq.expression import JqExpression, compile_jq
 from pykai.podgrouper.jq.values import Json
 
-__all__ = ["Budget", "Expression", "Json", "JqError", "JqLimit", "JqSyntaxError", "JqUnsupported", "compile_jq"]
+__all__ = ["Budget", "JqExpression", "Json", "JqError", "JqLimit", "JqSyntaxError", "JqUnsupported", "compile_jq"]

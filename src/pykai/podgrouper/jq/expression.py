@@ -12,7 +12,7 @@ from pykai.podgrouper.jq.values import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class JqExpression:
     """An expression of the subset."""
 
     text: str
@@ -35,6 +35,6 @@ class Expression:
         return all(any(read[: len(path)] == path for path in paths) for read in self.root.reads())
 
 
-def compile_jq(text: str) -> Expression:
+def compile_jq(text: str) -> JqExpression:
     """Parse an expression; raises `JqSyntaxError`."""
-    return Expression(text, parse(text))
+    return JqExpression(text, parse(text))

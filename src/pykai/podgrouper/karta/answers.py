@@ -18,7 +18,7 @@ MAX_BYTES: Final = 16 << 20
 #: What a text or number costs beside its characters.
 _BYTES_EACH: Final = 64
 
-Key = tuple[str, ...]
+AnswerKey = tuple[str, ...]
 Answer = tuple[int, ...] | tuple[str, ...]
 
 
@@ -27,21 +27,21 @@ class RememberedAnswers:
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._answers: OrderedDict[Key, tuple[Answer | str, int]] = OrderedDict()
+        self._answers: OrderedDict[AnswerKey, tuple[Answer | str, int]] = OrderedDict()
         #: bytes that all of them hold
         self.size = 0
 
     def __len__(self) -> int:
         return len(self._answers)
 
-    def get(self, key: Key) -> Answer | None:
+    def get(self, key: AnswerKey) -> Answer | None:
         """The answer, None where it is not remembered; raises `GroupingError` where it was a refusal."""
         answer, _ = self._answers.get(key, (None, 0))
         if isinstance(answer, str):
             raise GroupingError(answer)
         return answer
 
-    def put(self, key: Key, answer: Answer | str) -> None:
+    def put(self, key: AnswerKey, answer: Answer | str) -> None:
         """Remember an answer, or the text of a refusal."""
         size = _size(key) + _size((answer,) if isinstance(answer, str) else answer)
         _, before = self._answers.get(key, (None, 0))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pykai.api.decode import DecodeError, decode_as
-from pykai.podgrouper.jq import Expression, JqSyntaxError, compile_jq
+from pykai.podgrouper.jq import JqExpression, JqSyntaxError, compile_jq
 from pykai.podgrouper.karta.definition import (
     Karta,
     KartaComponent,
@@ -57,13 +57,13 @@ class CompiledComponent:
     #: whether it says what its pods are made of
     has_pods: bool
     #: minimum, replicas and maximum, each one result an instance; None where it does not say how many pods it has
-    scale: tuple[Expression | None, ...] | None
-    instance_ids: Expression | None
+    scale: tuple[JqExpression | None, ...] | None
+    instance_ids: JqExpression | None
     #: what selects its pods, and the value that is wanted; any value for None
-    pod_key: Expression | None
+    pod_key: JqExpression | None
     pod_value: str | None
     #: where a pod holds the id of its instance
-    pod_instance: Expression | None
+    pod_instance: JqExpression | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class CompiledMember:
     """Which pods of a component form groups, and by which keys."""
 
     component: str
-    keys: tuple[Expression, ...]
-    filters: tuple[Expression, ...]
+    keys: tuple[JqExpression, ...]
+    filters: tuple[JqExpression, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class CompiledKarta:
         """Whether any component says how many pods it has."""
         return any(component.scale is not None for component in self.components.values())
 
-    def pod_expressions(self) -> Iterator[Expression]:
+    def pod_expressions(self) -> Iterator[JqExpression]:
         """All that is evaluated on pods."""
         for component in self.components.values():
             yield from (each for each in (component.pod_key, component.pod_instance) if each is not None)
@@ -262,12 +262,12 @@ def _member(path: str, member: KartaMember, components: Mapping[str, CompiledCom
     )
 
 
-def _expressions(path: str, texts: tuple[str, ...]) -> tuple[Expression, ...]:
+def _expressions(path: str, texts: tuple[str, ...]) -> tuple[JqExpression, ...]:
     compiled = (_expression(f"{path}[{number}]", text) for number, text in enumerate(texts))
     return tuple(each for each in compiled if each is not None)
 
 
-def _expression(path: str, text: str | None) -> Expression | None:
+def _expression(path: str, text: str | None) -> JqExpression | None:
     if not text:
         return None
     try:

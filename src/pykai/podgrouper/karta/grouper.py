@@ -20,7 +20,7 @@ from typing import Any, cast
 from pykai.api.core import Pod
 from pykai.api.scheduling import MOST_SUBGROUPS, SubGroup, TopologyConstraint
 from pykai.podgrouper.defaults import default_metadata
-from pykai.podgrouper.jq import Budget, Expression, JqError, Json
+from pykai.podgrouper.jq import Budget, JqError, JqExpression, Json
 from pykai.podgrouper.karta.answers import Answer, RememberedAnswers
 from pykai.podgrouper.karta.compiled import CACHED_POD_FIELDS, CompiledComponent, CompiledKarta, CompiledMember
 from pykai.podgrouper.karta.definition import KartaPodGroup, KartaSubGroup, KartaTopology
@@ -204,7 +204,7 @@ class _QueriedPod:
             raise self._error(f"component {component.name}: instance {found!r} is not among {', '.join(ids[:10])}")
         return found
 
-    def key(self, member: CompiledMember, expression: Expression) -> str:
+    def key(self, member: CompiledMember, expression: JqExpression) -> str:
         """One key of its group."""
         return self._text(member.component, expression)
 
@@ -215,10 +215,10 @@ class _QueriedPod:
         wanted = component.pod_value
         return any(output is not None if wanted is None else output == wanted for output in outputs)
 
-    def _passes(self, member: CompiledMember, expression: Expression) -> bool:
+    def _passes(self, member: CompiledMember, expression: JqExpression) -> bool:
         return self._single(member.component, expression) is True
 
-    def _text(self, component: str, expression: Expression) -> str:
+    def _text(self, component: str, expression: JqExpression) -> str:
         value = self._single(component, expression)
         if isinstance(value, bool):
             return str(value).lower()
@@ -226,7 +226,7 @@ class _QueriedPod:
             return str(value)
         raise self._error(f"component {component}: jq expression {expression.text!r}: expected text")
 
-    def _single(self, component: str, expression: Expression) -> Json:
+    def _single(self, component: str, expression: JqExpression) -> Json:
         outputs = self._outputs(component, expression)
         if len(outputs) != 1 or outputs[0] is None or outputs[0] == "":
             count = f"{len(outputs)} results" if len(outputs) != 1 else "nothing"
@@ -236,7 +236,7 @@ class _QueriedPod:
             )
         return outputs[0]
 
-    def _outputs(self, component: str, expression: Expression) -> list[Json]:
+    def _outputs(self, component: str, expression: JqExpression) -> list[Json]:
         try:
             return expression.outputs(self._document, self._budget)
         except JqError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pykai.podgrouper.jq import Budget, Expression, JqError, Json
+from pykai.podgrouper.jq import Budget, JqError, JqExpression, Json
 from pykai.podgrouper.karta.compiled import CompiledComponent, CompiledKarta
 from pykai.podgrouper.metadata import GroupingError
 from pykai.podgrouper.ownerspec import MAX_INT32
@@ -74,7 +74,7 @@ class WorkloadScale:
             return 1
         return len(self.instance_ids(component.name))
 
-    def _numbers(self, component: CompiledComponent, expression: Expression | None) -> list[int]:
+    def _numbers(self, component: CompiledComponent, expression: JqExpression | None) -> list[int]:
         """One number for each result, 0 for null and what is negative."""
         if expression is None:
             return []
@@ -88,7 +88,7 @@ class WorkloadScale:
             numbers.append(max(number, 0))
         return numbers
 
-    def _outputs(self, component: CompiledComponent, expression: Expression) -> list[Json]:
+    def _outputs(self, component: CompiledComponent, expression: JqExpression) -> list[Json]:
         try:
             return expression.outputs(self._workload, self._budget)
         except JqError as error:

@@ -19,8 +19,8 @@ from pykai.core.queueing.usagehistory import UsageAmounts
 from pykai.scheduler.config.usagedb import UsageConfig
 from pykai.scheduler.usage.promql import (
     RESOURCE_NAMES,
+    InstantVector,
     UsageError,
-    Vector,
     first_value,
     read_vector,
     usage_fractions,
@@ -54,7 +54,7 @@ class PrometheusUsage:
         limit_ns = self._config.query_timeout_ns
         try:
             async with timeout(limit_ns / SECOND), aiohttp.ClientSession(trust_env=True) as session:
-                return await self._query_all(_Connection(session, address, now_ns), *queries)
+                return await self._query_all(_InstantQueries(session, address, now_ns), *queries)
         except TimeoutError:
             raise UsageError(
                 f"Prometheus at {shown} did not answer within {format_go_duration(limit_ns)} (usageQueryTimeout)"
@@ -83,7 +83,7 @@ class PrometheusUsage:
     # All capacities first (queues:Q-340).  A cluster without GPUs has none of that one, and usage of the rest
     # (queues:Q-344); one without any is one of which nothing is known.
     async def _query_all(
-        self, connection: _Connection, capacity: Sequence[str], allocated: Sequence[str]
+        self, connection: _InstantQueries, capacity: Sequence[str], allocated: Sequence[str]
     ) -> Mapping[str, UsageAmounts]:
         totals = [first_value(await self._query(connection, query)) for query in capacity]
         if not any(totals):
@@ -99,7 +99,7 @@ class PrometheusUsage:
             sums.append(samples)
         return usage_fractions(totals, sums)
 
-    async def _query(self, connection: _Connection, query: str) -> Vector:
+    async def _query(self, connection: _InstantQueries, query: str) -> InstantVector:
         vector = await connection.query(query)
         for warning in vector.warnings:
             self._log_once(f"{warning} (query {query})")
@@ -112,7 +112,7 @@ class PrometheusUsage:
             log.warning("usage from Prometheus: %s", text)
 
 
-class _Connection:
+class _InstantQueries:
     """Queries of one fetch, all at the same instant."""
 
     def __init__(self, session: aiohttp.ClientSession, address: URL, now_ns: int) -> None:
@@ -121,7 +121,7 @@ class _Connection:
         self._time = f"{now_ns / SECOND:.3f}"
         self._method = "POST"
 
-    async def query(self, query: str) -> Vector:
+    async def query(self, query: str) -> InstantVector:
         status, body = await self._send(query)
         if self._method == "POST" and status in _GET_INSTEAD:
             self._method = "GET"

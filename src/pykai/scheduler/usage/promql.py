@@ -92,7 +92,7 @@ class _Answer(msgspec.Struct, rename="camel"):
     warnings: list[str] = []
 
 
-class Vector(NamedTuple):
+class InstantVector(NamedTuple):
     """The answer to an instant query."""
 
     #: queue ("" for a sum over all) and value, in the order of the answer
@@ -100,7 +100,7 @@ class Vector(NamedTuple):
     warnings: Sequence[str]
 
 
-def read_vector(body: bytes) -> Vector:
+def read_vector(body: bytes) -> InstantVector:
     """The answer of `/api/v1/query`; raises `UsageError` where it is none, or not a vector."""
     try:
         answer = msgspec.json.decode(body, type=_Answer)
@@ -115,7 +115,7 @@ def read_vector(body: bytes) -> Vector:
         found = [(each.metric.get(_QUEUE, ""), _sane(float(each.value[1]))) for each in samples]
     except (msgspec.DecodeError, ValueError):
         raise UsageError("the answer holds a sample that is not a number") from None
-    return Vector(found, answer.warnings)
+    return InstantVector(found, answer.warnings)
 
 
 def _sane(value: float) -> float:
@@ -123,7 +123,7 @@ def _sane(value: float) -> float:
     return value if 0.0 < value < inf else 0.0
 
 
-def first_value(vector: Vector) -> float:
+def first_value(vector: InstantVector) -> float:
     """The first value, 0 for an empty vector (queues:Q-339)."""
     return vector.samples[0][1] if vector.samples else 0.0
 
