@@ -5,16 +5,15 @@ was written (operations:O-2).  The descriptions are those that `kubectl explain`
 these types (`typeschemas`).
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, field
 
+from pykai.api.conditions import ConditionDocument
 from pykai.api.meta import Int64, ObjectMeta, Wire
+from pykai.api.unstructured import JsonObject
 
-#: an object of Kubernetes' own that is passed on as it is
-Document = dict[str, Any]
 Quantity = int | str
-Condition = dict[str, Any]
 
 
 def says(text: str) -> Meta:
@@ -36,7 +35,7 @@ class ContainerResources(Wire):
 
     requests: Annotated[dict[str, Quantity] | None, says("What is reserved for the container.")] = None
     limits: Annotated[dict[str, Quantity] | None, says("What the container may use at most.")] = None
-    claims: Annotated[list[Document] | None, says("Resource claims of the container.")] = None
+    claims: Annotated[list[JsonObject] | None, says("Resource claims of the container.")] = None
 
 
 class ClientConfig(Wire):
@@ -57,8 +56,8 @@ class VerticalAutoscaling(Wire):
     """A VerticalPodAutoscaler."""
 
     enabled: Annotated[bool | None, says("Make a VerticalPodAutoscaler.")] = None
-    update_policy: Annotated[Document | None, says("Its update policy; InPlaceOrRecreate without it.")] = None
-    resource_policy: Annotated[Document | None, says("Its resource policy.")] = None
+    update_policy: Annotated[JsonObject | None, says("Its update policy; InPlaceOrRecreate without it.")] = None
+    resource_policy: Annotated[JsonObject | None, says("Its resource policy.")] = None
 
 
 class ServiceSpec(Wire):
@@ -68,7 +67,7 @@ class ServiceSpec(Wire):
     image: Annotated[ImageSpec | None, says("Its image.")] = None
     resources: Annotated[ContainerResources | None, says("Resources of its container.")] = None
     k8s_client_config: Annotated[ClientConfig | None, says("Limits of its API client.")] = None
-    affinity: Annotated[Document | None, says("Affinity of its pods.")] = None
+    affinity: Annotated[JsonObject | None, says("Affinity of its pods.")] = None
     pod_disruption_budget: Annotated[DisruptionBudgetSpec | None, says("Budget of its pods.")] = None
     args: Annotated[
         dict[str, str] | None, says("Flags of its program that follow from no other field, by name. Not in KAI.")
@@ -91,12 +90,12 @@ class GlobalSpec(Wire):
     queue_label_key: Annotated[str | None, says("Label that names a queue.")] = None
     node_pool_label_key: Annotated[str | None, says("Label that names a node pool.")] = None
     replica_count: Annotated[int | None, says("Replicas of every component; 1 without it.")] = None
-    security_context: Annotated[Document | None, says("Security context of every container.")] = None
+    security_context: Annotated[JsonObject | None, says("Security context of every container.")] = None
     openshift: Annotated[bool | None, says("Leave security contexts to OpenShift.")] = None
-    affinity: Annotated[Document | None, says("Affinity of all pods.")] = None
+    affinity: Annotated[JsonObject | None, says("Affinity of all pods.")] = None
     node_selector: Annotated[dict[str, str] | None, says("Node selector of all pods.")] = None
-    tolerations: Annotated[list[Document] | None, says("Tolerations of all pods.")] = None
-    daemonsets_tolerations: Annotated[list[Document] | None, says("Tolerations of DaemonSets.")] = None
+    tolerations: Annotated[list[JsonObject] | None, says("Tolerations of all pods.")] = None
+    daemonsets_tolerations: Annotated[list[JsonObject] | None, says("Tolerations of DaemonSets.")] = None
     priority_class_name: Annotated[str | None, says("Priority class of all pods.")] = None
     require_default_pod_anti_affinity_term: Annotated[
         bool | None, says("Never run two replicas of a component on one node.")
@@ -167,8 +166,8 @@ class ReservationSpec(Wire):
     allocation_timeout: Annotated[int | None, says("Seconds until a pod must know its GPU.")] = None
     runtime_class_name: Annotated[str | None, says("Their runtime class.")] = None
     pod_resources: Annotated[ContainerResources | None, says("Resources of their container.")] = None
-    reservation_pod_security_context: Annotated[Document | None, says("Security context of the pods.")] = None
-    reservation_container_security_context: Annotated[Document | None, says("Security context of the container.")] = (
+    reservation_pod_security_context: Annotated[JsonObject | None, says("Security context of the pods.")] = None
+    reservation_container_security_context: Annotated[JsonObject | None, says("Security context of the container.")] = (
         None
     )
 
@@ -319,7 +318,9 @@ class NumaPlacementExporterSpec(Wire):
 
     service: Annotated[ServiceSpec | None, says("What every component has.")] = None
     node_selector: Annotated[dict[str, str] | None, says("Nodes it runs on.")] = None
-    tolerations: Annotated[list[Document] | None, says("Its tolerations, beside global.daemonsetsTolerations.")] = None
+    tolerations: Annotated[list[JsonObject] | None, says("Its tolerations, beside global.daemonsetsTolerations.")] = (
+        None
+    )
     poll_interval: Annotated[str | None, says("How often the kubelet is asked.")] = None
     drift_resync_interval: Annotated[str | None, says("How often annotations are compared.")] = None
     pod_resources_host_path: Annotated[str | None, says("Folder of the kubelet's socket.")] = None
@@ -347,7 +348,7 @@ class InstallationStatus(Wire):
     """How far the operator is."""
 
     conditions: Annotated[
-        list[Condition] | None, says("Deployed, Available, DependenciesFulfilled, Ready, Reconciling.")
+        list[ConditionDocument] | None, says("Deployed, Available, DependenciesFulfilled, Ready, Reconciling.")
     ] = None
 
 

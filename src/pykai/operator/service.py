@@ -26,10 +26,12 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
+from pykai.api.conditions import ConditionDocument
 from pykai.api.decode import DecodeError, decode_as
 from pykai.api.installation import Config, SchedulingShard
 from pykai.api.keys import object_key
 from pykai.api.timestamp import format_timestamp
+from pykai.api.unstructured import JsonObject
 from pykai.kube import resources
 from pykai.kube.client import PatchKind
 from pykai.kube.errors import ApiError, Conflict, NotFound, Unauthorized
@@ -41,7 +43,6 @@ from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
 from pykai.operator.applying.comparison import is_applied, is_made_by_us, prepared
 from pykai.operator.applying.conditions import (
-    Condition,
     Progress,
     conditions,
     is_known,
@@ -62,7 +63,6 @@ from pykai.webhooks.table import TLS_SECRET
 
 log = logging.getLogger(__name__)
 
-Document = dict[str, Any]
 
 FIELD_MANAGER: Final = "kai-operator"
 #: the one key that is reconciled
@@ -106,7 +106,7 @@ class Operator(ReconcilingService):
         self._leases = self._watch(runtime, resources.LEASES, namespace=options.namespace)
         self._pods = self._watch(runtime, resources.PODS, namespace=options.namespace)
         #: (kind, namespace) -> what is there
-        self._live: dict[tuple[str, str], Store[Document]] = {}
+        self._live: dict[tuple[str, str], Store[JsonObject]] = {}
         for kind in OWNED_KINDS:
             for namespace in self._namespaces(kind):
                 self._live[kind.resource.kind, namespace] = self._watch_owned(runtime, kind, namespace)
@@ -132,10 +132,10 @@ class Operator(ReconcilingService):
             return tuple(dict.fromkeys(self._options.places))
         return (self._options.namespace,)
 
-    def _watch(self, runtime: Runtime, resource: Resource, **selection: Any) -> Store[Document]:
+    def _watch(self, runtime: Runtime, resource: Resource, **selection: Any) -> Store[JsonObject]:
         return self._need(runtime.caches.store(resource, dict, **selection))
 
-    def _watch_owned(self, runtime: Runtime, kind: OwnedKind, namespace: str) -> Store[Document]:
+    def _watch_owned(self, runtime: Runtime, kind: OwnedKind, namespace: str) -> Store[JsonObject]:
         selection: dict[str, Any] = {"namespace": namespace}
         if kind.resource is resources.SECRETS:
             # The right to read Secrets is limited to this name, and its content is not needed.
@@ -219,7 +219,7 @@ class Operator(ReconcilingService):
             now_s=self._clock.now().timestamp(),
         )
 
-    def _own_prometheus(self, settings: Settings, config_uid: str) -> Document | None:
+    def _own_prometheus(self, settings: Settings, config_uid: str) -> JsonObject | None:
         """The instance that belongs to the Config; one of others is theirs."""
         name = settings.prometheus.instance_name or "prometheus"
         found = self._live["Prometheus", self._options.namespace].get(object_key(self._options.namespace, name))
@@ -272,7 +272,7 @@ class Operator(ReconcilingService):
         self._is_waiting = self._is_waiting or bool(waiting)
         return errors, waiting
 
-    async def _apply(self, wanted: Document) -> str:
+    async def _apply(self, wanted: JsonObject) -> str:
         """Apply one object; what it must wait for, or nothing."""
         kind = BY_KIND[wanted["kind"]]
         metadata = wanted["metadata"]
@@ -307,7 +307,7 @@ class Operator(ReconcilingService):
         return ""
 
     # install:handover
-    async def _delete_foreign(self, kind: OwnedKind, live: Document) -> None:
+    async def _delete_foreign(self, kind: OwnedKind, live: JsonObject) -> None:
         """Delete what another operator made under our name; a workload is there until its pods are gone."""
         metadata = live["metadata"]
         log.info("replacing %s %s, which another operator made", kind.resource.kind, metadata["name"])
@@ -321,7 +321,7 @@ class Operator(ReconcilingService):
                 propagation=propagation,
             )
 
-    def _find(self, kind: OwnedKind, namespace: str, name: str) -> Document | None:
+    def _find(self, kind: OwnedKind, namespace: str, name: str) -> JsonObject | None:
         store = self._live.get((kind.resource.kind, namespace))
         return store.get(kind.resource.key(namespace, name)) if store is not None else None
 
@@ -362,13 +362,13 @@ class Operator(ReconcilingService):
                 problems += [*filter(None, texts), f"{operand}: not available"]
         return problems
 
-    async def _report(self, kind: Resource, owner: Document, progress: Progress) -> None:
+    async def _report(self, kind: Resource, owner: JsonObject, progress: Progress) -> None:
         generation = owner["metadata"].get("generation", 0)
         await self._write_conditions(kind, owner, conditions(progress, generation))
 
     async def _write_conditions(
-        self, kind: Resource, owner: Document, made: list[Condition], *, is_end: bool = True
-    ) -> Document:
+        self, kind: Resource, owner: JsonObject, made: list[ConditionDocument], *, is_end: bool = True
+    ) -> JsonObject:
         """One patch for all conditions, and none where nothing changes (operations:O-35, OD-6)."""
         now = format_timestamp(int(self._clock.now().timestamp()) * 10**9)
         listed = merged(_conditions_of(owner), made, now, is_end=is_end)
@@ -400,7 +400,7 @@ class Operator(ReconcilingService):
             log.warning("%s", text)
         self._noted[about] = text
 
-    def _warn(self, kind: Resource, owner: Document, text: str, reason: str = "InvalidConfiguration") -> None:
+    def _warn(self, kind: Resource, owner: JsonObject, text: str, reason: str = "InvalidConfiguration") -> None:
         metadata = owner["metadata"]
         about = f"{kind.kind} {metadata['name']} {reason} {text}"
         if self._noted.get(about) == str(metadata.get("generation")):
@@ -415,7 +415,7 @@ class InstallationError(Exception):
     """Something could not be written; the reconciler tries again with back-off (operations:O-38)."""
 
 
-def _conditions_of(owner: Mapping[str, Any]) -> list[Condition]:
+def _conditions_of(owner: Mapping[str, Any]) -> list[ConditionDocument]:
     found = (owner.get("status") or {}).get("conditions")
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 

@@ -12,12 +12,11 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from pykai.api.unstructured import JsonObject
 from pykai.lab.processes.failures import CannotRun
 from pykai.services.table import SERVICES
-
-Document = dict[str, Any]
 
 #: program of an image -> ours
 PROGRAMS: Final[Mapping[str, Path]] = {"kai": Path(sys.executable).with_name("kai")}
@@ -33,7 +32,7 @@ _LOOPBACK_PORTS: Final = ("plugin-server-port",)
 class Surroundings:
     """What there is around the containers of a pod."""
 
-    pod: Document
+    pod: JsonObject
     #: the pod's, and where its processes listen
     address: str
     listens_at: str
@@ -46,7 +45,7 @@ class Surroundings:
     environment: Mapping[str, str]
 
 
-def command_line(container: Document, around: Surroundings, environment: Mapping[str, str]) -> list[str]:
+def command_line(container: JsonObject, around: Surroundings, environment: Mapping[str, str]) -> list[str]:
     """The program and its arguments on this machine; raises `CannotRun`."""
     words = [*(container.get("command") or _ENTRYPOINT), *(container.get("args") or [])]
     program, *given = [_expanded(word, environment) for word in words]
@@ -58,7 +57,7 @@ def command_line(container: Document, around: Surroundings, environment: Mapping
     return [str(PROGRAMS[program]), *_listening_at(around.listens_at, arguments)]
 
 
-def environment_of(container: Document, around: Surroundings) -> dict[str, str]:
+def environment_of(container: JsonObject, around: Surroundings) -> dict[str, str]:
     """All variables of a container; raises `CannotRun` if a value comes from something that does not exist."""
     folders = mount_folders(container, around)
     made = dict(around.environment)
@@ -73,7 +72,7 @@ def environment_of(container: Document, around: Surroundings) -> dict[str, str]:
     return made
 
 
-def mount_folders(container: Document, around: Surroundings) -> dict[str, Path]:
+def mount_folders(container: JsonObject, around: Surroundings) -> dict[str, Path]:
     """Path in the container -> folder, longer paths first; raises `CannotRun` for a volume that the pod lacks."""
     found = {}
     for mount in container.get("volumeMounts") or ():
@@ -130,7 +129,7 @@ def _flag_values(arguments: list[str]) -> dict[str, str]:
     return given
 
 
-def _all_of(source: Document, around: Surroundings) -> Mapping[str, str]:
+def _all_of(source: JsonObject, around: Surroundings) -> Mapping[str, str]:
     for field, kind, read in (
         ("configMapRef", "configmap", around.config_map),
         ("secretRef", "secret", around.secret),
@@ -144,7 +143,7 @@ def _all_of(source: Document, around: Surroundings) -> Mapping[str, str]:
     return {}
 
 
-def _value(variable: Document, around: Surroundings) -> str | None:
+def _value(variable: JsonObject, around: Surroundings) -> str | None:
     source = variable.get("valueFrom")
     if source is None:
         return str(variable.get("value", ""))
@@ -159,7 +158,7 @@ def _value(variable: Document, around: Surroundings) -> str | None:
     raise CannotRun(_INVALID, f"env {variable['name']}: {', '.join(source)} is not supported here")
 
 
-def _key(reference: Document, kind: str, read: Callable[[str], Mapping[str, str] | None]) -> str | None:
+def _key(reference: JsonObject, kind: str, read: Callable[[str], Mapping[str, str] | None]) -> str | None:
     content = read(reference["name"])
     if content is not None and reference["key"] in content:
         return content[reference["key"]]

@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from pykai.api.unstructured import JsonObject
 from pykai.lab.processes.failures import CannotRun
 
-Document = dict[str, Any]
-VolumeSourceReader = Callable[[str, str], Document | None]
+VolumeSourceReader = Callable[[str, str], JsonObject | None]
 #: volumes that begin empty
 _EMPTY: Final = ("emptyDir", "ephemeral")
 _MISSING: Final = "ContainerCreating"
 
 
-def write_volumes(pod: Document, folder: Path, host: Path, read: VolumeSourceReader) -> dict[str, Path]:
+def write_volumes(pod: JsonObject, folder: Path, host: Path, read: VolumeSourceReader) -> dict[str, Path]:
     """Volume -> folder, with their content; `read(kind, name)` finds a config map or secret.  Raises `CannotRun`."""
     made = {}
     for volume in pod["spec"].get("volumes") or ():
@@ -40,7 +40,7 @@ def write_volumes(pod: Document, folder: Path, host: Path, read: VolumeSourceRea
     return made
 
 
-def is_mounted(pod: Document, kind: str, name: str) -> bool:
+def is_mounted(pod: JsonObject, kind: str, name: str) -> bool:
     """Whether a volume of the pod shows this config map or secret."""
     return any(
         (source_kind, source.get("name") or source.get("secretName")) == (kind, name)
@@ -49,7 +49,7 @@ def is_mounted(pod: Document, kind: str, name: str) -> bool:
     )
 
 
-def text_of(obj: Document) -> dict[str, str]:
+def text_of(obj: JsonObject) -> dict[str, str]:
     """The content of a config map or secret as text."""
     encoded = obj.get("data") or {}
     if obj.get("kind") == "Secret" or "type" in obj:
@@ -57,7 +57,7 @@ def text_of(obj: Document) -> dict[str, str]:
     return dict(encoded)
 
 
-def _content(volume: Document, read: VolumeSourceReader) -> dict[str, bytes] | None:
+def _content(volume: JsonObject, read: VolumeSourceReader) -> dict[str, bytes] | None:
     """File -> content; None for volumes that begin empty."""
     sources = list(_sources(volume))
     if not sources and not any(kind in volume for kind in _EMPTY) and "projected" not in volume:
@@ -77,7 +77,7 @@ def _content(volume: Document, read: VolumeSourceReader) -> dict[str, bytes] | N
     return files
 
 
-def _sources(volume: Document) -> Iterator[tuple[str, Document]]:
+def _sources(volume: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     """Kind and reference of each object that the volume shows."""
     projected = (volume.get("projected") or {}).get("sources") or ()
     for holder in (volume, *projected):
@@ -86,7 +86,7 @@ def _sources(volume: Document) -> Iterator[tuple[str, Document]]:
                 yield kind, holder[field]
 
 
-def _files(obj: Document) -> dict[str, bytes]:
+def _files(obj: JsonObject) -> dict[str, bytes]:
     binary = {key: base64.b64decode(value) for key, value in (obj.get("binaryData") or {}).items()}
     return {key: value.encode() for key, value in text_of(obj).items()} | binary
 

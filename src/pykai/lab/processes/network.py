@@ -15,11 +15,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from pykai.api.unstructured import JsonObject
 from pykai.kube.caches import Caches
 from pykai.kube.resources import ENDPOINT_SLICES, SERVICES
 from pykai.lab.processes.addresses import PodAddresses, listening_address
 
-Document = dict[str, Any]
 log = logging.getLogger(__name__)
 _SERVICE_LABEL: Final = "kubernetes.io/service-name"
 _HEADER_LIMIT: Final = 16_384
@@ -39,7 +39,7 @@ def egress_configuration(socket: Path) -> str:
 
 
 def destination(
-    host: str, port: int, services: Iterable[Document], slices: Iterable[Document], addresses: PodAddresses
+    host: str, port: int, services: Iterable[JsonObject], slices: Iterable[JsonObject], addresses: PodAddresses
 ) -> tuple[str, int] | None:
     """Where to connect for an address of a Service or a pod; None if nothing is ready there."""
     if host in addresses:
@@ -54,7 +54,7 @@ def destination(
 
 
 def _ready_endpoint(
-    service: Document, port_name: str, slices: Iterable[Document], addresses: PodAddresses
+    service: JsonObject, port_name: str, slices: Iterable[JsonObject], addresses: PodAddresses
 ) -> tuple[str, int] | None:
     for each in slices:
         metadata = each["metadata"]

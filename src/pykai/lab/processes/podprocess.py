@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from pykai.api.unstructured import JsonObject
 from pykai.kube.backoff import Backoff
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
@@ -39,7 +40,6 @@ from pykai.lab.processes.probes import probe_of
 from pykai.lab.processes.tokens import AccountTokens
 from pykai.lab.timestamps import to_timestamp
 
-Document = dict[str, Any]
 log = logging.getLogger(__name__)
 
 _RESTARTS = Backoff(0.5, 30.0)
@@ -61,13 +61,13 @@ class Surface:
     tokens: AccountTokens
     session: aiohttp.ClientSession
     #: kind, namespace and name -> the object, None if there is none
-    read: Callable[[str, str, str], Document | None]
+    read: Callable[[str, str, str], JsonObject | None]
 
 
 class PodProcess:
     """The processes of one pod."""
 
-    def __init__(self, pod: Document, surface: Surface) -> None:
+    def __init__(self, pod: JsonObject, surface: Surface) -> None:
         self.pod = pod
         self.uid = str(pod["metadata"]["uid"])
         self._surface = surface
@@ -77,7 +77,7 @@ class PodProcess:
         self._started = self._now()
         self._initial = [_waiting(each) for each in self._spec.get("initContainers") or ()]
         self._states = [_waiting(each) for each in self._spec["containers"]]
-        self._written: Document = {}
+        self._written: JsonObject = {}
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         #: something to write, or to try again
         self._changed = asyncio.Event()
@@ -87,7 +87,7 @@ class PodProcess:
         self._grace_s = float(self._spec.get("terminationGracePeriodSeconds") or 0)
         self.update(pod)
 
-    def update(self, pod: Document | None) -> None:
+    def update(self, pod: JsonObject | None) -> None:
         """The pod has changed, or is gone."""
         if pod is None:
             self._end(0.0)
@@ -200,7 +200,7 @@ class PodProcess:
 
     async def _keep_running(
         self,
-        container: Document,
+        container: JsonObject,
         states: list[ProcessState],
         index: int,
         around: Surroundings,
@@ -228,7 +228,7 @@ class PodProcess:
             await asyncio.sleep(delay_s)
 
     async def _run_once(
-        self, container: Document, states: list[ProcessState], index: int, around: Surroundings, restarts: int
+        self, container: JsonObject, states: list[ProcessState], index: int, around: Surroundings, restarts: int
     ) -> int:
         environment = environment_of(container, around)
         words = command_line(container, around, environment)
@@ -361,11 +361,11 @@ class PodProcess:
         return to_timestamp(self._surface.clock.now().timestamp())
 
 
-def _waiting(container: Document) -> ProcessState:
+def _waiting(container: JsonObject) -> ProcessState:
     return ProcessState(str(container["name"]), str(container.get("image", "")))
 
 
-def _without_times(status: Document) -> str:
+def _without_times(status: JsonObject) -> str:
     """What counts as a change: a condition that was written a second later is none."""
     conditions = [{**each, "lastTransitionTime": ""} for each in status.get("conditions") or ()]
     return json.dumps({**status, "conditions": conditions}, sort_keys=True)

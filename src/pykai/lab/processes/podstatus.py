@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from pykai.api.unstructured import JsonObject
 from pykai.lab.machines.statuses import pod_condition
-
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class ProcessState:
     #: its probes say so
     is_ready: bool = False
     #: how it ended before it was started again
-    last: Document | None = None
+    last: JsonObject | None = None
 
     @property
     def is_running(self) -> bool:
@@ -55,7 +53,7 @@ class ProcessState:
         """Its process ended."""
         return replace(self, finished=at, exit_code=exit_code, is_ready=False)
 
-    def as_status(self) -> Document:
+    def as_status(self) -> JsonObject:
         """As an entry of `containerStatuses`."""
         return {
             "name": self.name,
@@ -68,14 +66,14 @@ class ProcessState:
             **({"lastState": self.last} if self.last else {}),
         }
 
-    def _state(self) -> Document:
+    def _state(self) -> JsonObject:
         if self.has_ended:
             return self._terminated()
         if self.is_running:
             return {"running": {"startedAt": self.started}}
         return {"waiting": {"reason": self.reason, **({"message": self.message} if self.message else {})}}
 
-    def _terminated(self) -> Document:
+    def _terminated(self) -> JsonObject:
         reason = "Completed" if self.exit_code == 0 else "Error"
         times = {"startedAt": self.started, "finishedAt": self.finished}
         return {"terminated": {"exitCode": self.exit_code, "reason": reason, **times}}
@@ -101,7 +99,7 @@ def status_patch(
     host: str,
     started: str,
     at: str,
-) -> Document:
+) -> JsonObject:
     """The whole status."""
     initialised = all(each.exit_code == 0 for each in initial)
     unready = [each.name for each in containers if not each.is_ready]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import aiohttp
 
+from pykai.api.unstructured import JsonObject
 from pykai.lab.processes.failures import CannotRun
-
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Probe:
             return False
 
 
-def probe_of(container: Document, kind: str, address: str) -> Probe | None:
+def probe_of(container: JsonObject, kind: str, address: str) -> Probe | None:
     """The probe of this kind, such as `readinessProbe`; raises `CannotRun` for one that is not HTTP."""
     given = container.get(kind)
     if given is None:

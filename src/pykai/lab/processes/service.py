@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from pykai.api.unstructured import JsonObject
 from pykai.kube.resources import CONFIG_MAPS, PODS, SECRETS, Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
@@ -25,7 +26,6 @@ from pykai.lab.processes.network import ServiceNetwork
 from pykai.lab.processes.podprocess import PodProcess, Surface
 from pykai.lab.processes.tokens import AccountTokens
 
-Document = dict[str, Any]
 log = logging.getLogger(__name__)
 _KINDS: Final[dict[str, Resource]] = {"configmap": CONFIG_MAPS, "secret": SECRETS}
 #: below the folder
@@ -93,10 +93,10 @@ class PodProcesses:
                 await asyncio.gather(*self._tasks, return_exceptions=True)
                 shutil.rmtree(self._folder / "host", ignore_errors=True)
 
-    def _read(self, kind: str, namespace: str, name: str) -> Document | None:
+    def _read(self, kind: str, namespace: str, name: str) -> JsonObject | None:
         return self._objects[kind, namespace].get(f"{namespace}/{name}")
 
-    def _on_pod(self, change: Change[Document]) -> None:
+    def _on_pod(self, change: Change[JsonObject]) -> None:
         pod = change.new
         known = self._running.get(change.key)
         if known is not None and (pod is None or pod["metadata"]["uid"] != known.uid):
@@ -109,7 +109,7 @@ class PodProcesses:
         elif pod["spec"].get("nodeName") and pod["status"].get("phase") not in ("Succeeded", "Failed"):
             self._start(change.key, pod, self._surface)
 
-    def _start(self, key: str, pod: Document, surface: Surface) -> None:
+    def _start(self, key: str, pod: JsonObject, surface: Surface) -> None:
         started = self._running[key] = PodProcess(pod, surface)
         task = asyncio.create_task(started.run(), name=key)
         self._tasks.add(task)
@@ -120,7 +120,7 @@ class PodProcesses:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("the pod %s is given up: %r", task.get_name(), error, exc_info=error)
 
-    def _on_object(self, kind: str, change: Change[Document]) -> None:
+    def _on_object(self, kind: str, change: Change[JsonObject]) -> None:
         namespace, _, name = change.key.partition("/")
         for key, pod in self._running.items():
             if key.startswith(f"{namespace}/"):

@@ -10,13 +10,13 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from pykai.api.unstructured import JsonObject
 from pykai.kube.client import Client
 from pykai.kube.resources import SERVICE_ACCOUNTS
 from pykai.lab.processes.failures import CannotRun
 
-Document = dict[str, Any]
 _LIFETIME_S: Final = 24 * 3600
 #: what every namespace has of the authority of the API server
 AUTHORITY_MAP: Final = "kube-root-ca.crt"
@@ -25,12 +25,12 @@ AUTHORITY_MAP: Final = "kube-root-ca.crt"
 class AccountTokens:
     """Makes them."""
 
-    def __init__(self, client: Client, server: str, read: Callable[[str, str, str], Document | None]) -> None:
+    def __init__(self, client: Client, server: str, read: Callable[[str, str, str], JsonObject | None]) -> None:
         self._client = client
         self._server = server
         self._read = read
 
-    async def write(self, pod: Document, folder: Path) -> Path:
+    async def write(self, pod: JsonObject, folder: Path) -> Path:
         """The kubeconfig of a pod's account, in this folder; raises `CannotRun` and `ApiError`."""
         metadata = pod["metadata"]
         namespace = metadata["namespace"]

@@ -13,15 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pykai.api.quantity import QuantityError, canonical_quantity
-
-Object = dict[str, Any]
+from pykai.api.unstructured import JsonObject
 
 DIGEST_ANNOTATION: Final = "kai.scheduler/applied-digest"
 #: by which fields elements of lists are the same
 _KEYS: Final = ("name", "mountPath", "key", "uid", "ip")
 
 
-def prepared(wanted: Object, live: Mapping[str, Any] | None) -> Object:
+def prepared(wanted: JsonObject, live: Mapping[str, Any] | None) -> JsonObject:
     """The object as it is to be applied over the live one, with its digest."""
     made = copy.deepcopy(wanted)
     if live is not None and "webhooks" in made:
@@ -44,7 +43,7 @@ def is_made_by_us(live: Mapping[str, Any]) -> bool:
 
 
 # operations:O-30, OC-18
-def _keep_injected(made: Object, live: Mapping[str, Any]) -> None:
+def _keep_injected(made: JsonObject, live: Mapping[str, Any]) -> None:
     """Clouds add expressions to selectors and change time limits, and would do so again and again."""
     found = {each.get("name"): each for each in live.get("webhooks") or ()}
     for webhook in made["webhooks"]:

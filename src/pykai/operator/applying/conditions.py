@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-Condition = dict[str, Any]
+from pykai.api.conditions import ConditionDocument
 
 DEPLOYED, AVAILABLE, FULFILLED = "Deployed", "Available", "DependenciesFulfilled"
 READY, RECONCILING = "Ready", "Reconciling"
@@ -32,7 +32,7 @@ class Progress:
     unconnected: str | None = None
 
 
-def conditions(progress: Progress, generation: int) -> list[Condition]:
+def conditions(progress: Progress, generation: int) -> list[ConditionDocument]:
     """All conditions at the end of a reconcile."""
     deployed, available = not progress.errors, not progress.unavailable
     missing = progress.missing or {}
@@ -63,32 +63,32 @@ def conditions(progress: Progress, generation: int) -> list[Condition]:
 
 
 # operations:OD-3
-def _args_valid(left_out: Sequence[str]) -> Condition:
+def _args_valid(left_out: Sequence[str]) -> ConditionDocument:
     if left_out:
         return _condition(ARGS_VALID, False, "unknown_args", "\n".join(left_out))
     return _condition(ARGS_VALID, True, "args_valid", "All arguments are flags that may be given")
 
 
 # operations:OD-8
-def _connected(failure: str) -> Condition:
+def _connected(failure: str) -> ConditionDocument:
     reason = "prometheus_connection_failed" if failure else "prometheus_connected"
     return _condition(PROMETHEUS_CONNECTED, not failure, reason, failure or "Prometheus answers")
 
 
-def reconciling(generation: int) -> Condition:
+def reconciling(generation: int) -> ConditionDocument:
     """The condition while a new generation is worked on."""
     made = _condition(RECONCILING, True, "reconciling", "Reconciliation in progress")
     return {**made, "observedGeneration": generation}
 
 
-def is_known(found: Iterable[Condition], generation: int) -> bool:
+def is_known(found: Iterable[ConditionDocument], generation: int) -> bool:
     """Whether there is a condition Reconciling of this generation already (operations:OC-8)."""
     return any(each.get("type") == RECONCILING and each.get("observedGeneration") == generation for each in found)
 
 
 def merged(
-    found: Sequence[Condition], made: Sequence[Condition], now: str, *, is_end: bool = True
-) -> list[Condition] | None:
+    found: Sequence[ConditionDocument], made: Sequence[ConditionDocument], now: str, *, is_end: bool = True
+) -> list[ConditionDocument] | None:
     """The conditions to write; None where nothing changes. Those of others stay, times change with the status.
 
     `is_end`: they are all of ours, and what was not looked at has none: a Prometheus, arguments.
@@ -103,7 +103,7 @@ def merged(
     return None if written == by_type else list(written.values())
 
 
-def _condition(type_: str, is_true: bool, reason: str, message: str) -> Condition:
+def _condition(type_: str, is_true: bool, reason: str, message: str) -> ConditionDocument:
     return {"type": type_, "status": "True" if is_true else "False", "reason": reason, "message": message}
 
 

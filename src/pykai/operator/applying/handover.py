@@ -12,12 +12,11 @@ Statements: install:handover.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from pykai.api.timestamp import parse_timestamp
-
-Object = Mapping[str, Any]
+from pykai.api.unstructured import JsonMapping
 
 #: what runs pods
 WORKLOADS: Final = ("Deployment", "DaemonSet")
@@ -26,7 +25,7 @@ PATIENCE_S: Final = 300.0
 _ENDED: Final = ("Succeeded", "Failed")
 
 
-def pods_in_the_way(wanted: Object, pods: Iterable[Object], now_s: float) -> list[str]:
+def pods_in_the_way(wanted: JsonMapping, pods: Iterable[JsonMapping], now_s: float) -> list[str]:
     """The names of pods that must end before a workload that is not there is made; none for other kinds."""
     if wanted["kind"] not in WORKLOADS:
         return []
@@ -38,13 +37,13 @@ def pods_in_the_way(wanted: Object, pods: Iterable[Object], now_s: float) -> lis
     )
 
 
-def waiting_text(wanted: Object, pods: Sequence[str] = ()) -> str:
+def waiting_text(wanted: JsonMapping, pods: Sequence[str] = ()) -> str:
     """What a workload waits for, as a condition says it: the end of pods, or of the object that owns them."""
     before = f"these pods have ended: {', '.join(pods)}" if pods else "the old one is gone, with its pods"
     return f"{wanted['kind']} {wanted['metadata']['name']} is made once {before}"
 
 
-def _may_run(pod: Object, now_s: float) -> bool:
+def _may_run(pod: JsonMapping, now_s: float) -> bool:
     if (pod.get("status") or {}).get("phase") in _ENDED:
         return False
     # The API server adds the grace to the moment of the deletion.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-Document = Mapping[str, Any]
+from pykai.api.unstructured import JsonMapping
 
 
 def merged_affinity(
-    app: str, own: Document | None, shared: Document | None, *, replicas: int, apart: bool
+    app: str, own: JsonMapping | None, shared: JsonMapping | None, *, replicas: int, apart: bool
 ) -> dict[str, Any] | None:
     """The affinity of a component; `apart` forbids two replicas on one node.
 

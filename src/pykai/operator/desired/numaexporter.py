@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pykai.api.installation import SchedulingShard
+from pykai.api.unstructured import JsonObject
 from pykai.operator.desired.checking import check_command_line
 from pykai.operator.desired.givenflags import given_flags
 from pykai.operator.desired.objects import (
     METRICS_PORT,
-    Object,
     account,
     labels_of,
     make_object,
@@ -71,7 +71,7 @@ def _arguments(settings: Settings) -> list[str]:
     ]
 
 
-def numa_objects(settings: Settings) -> tuple[list[Object], list[LeftOut]]:
+def numa_objects(settings: Settings) -> tuple[list[JsonObject], list[LeftOut]]:
     """Its account, Service and DaemonSet, and which of its flags are left out; raises `Refused`.
 
     It reads the kubelet's socket and runs as root.
@@ -130,7 +130,7 @@ def numa_objects(settings: Settings) -> tuple[list[Object], list[LeftOut]]:
     ], flags.left_out
 
 
-def _pod_fields(settings: Settings) -> Object:
+def _pod_fields(settings: Settings) -> JsonObject:
     spec, everywhere = settings.numa_exporter, settings.everywhere
     fields = pod_fields(settings, settings.service_of(spec).affinity)
     fields.pop("tolerations", None)

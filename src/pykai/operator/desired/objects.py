@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from pykai.api import names
 from pykai.api.installation import ComponentSpec, DisruptionBudgetSpec
+from pykai.api.unstructured import JsonObject
 from pykai.operator.desired.affinity import merged_affinity
 from pykai.operator.desired.settings import Settings, default, part, requirements
-
-Object = dict[str, Any]
 
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 OPERATOR: Final = "kai-operator"
@@ -20,9 +19,9 @@ METRICS_PORT: Final = 8080
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 
 
-def make_object(api_version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> Object:
+def make_object(api_version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> JsonObject:
     """An object without a status."""
-    metadata: Object = {"name": name}
+    metadata: JsonObject = {"name": name}
     if namespace:
         metadata["namespace"] = namespace
     if labels := fields.pop("labels", None):
@@ -32,7 +31,7 @@ def make_object(api_version: str, kind: str, name: str, namespace: str = "", **f
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
 
 
-def account(name: str, namespace: str) -> Object:
+def account(name: str, namespace: str) -> JsonObject:
     """A ServiceAccount."""
     return make_object("v1", "ServiceAccount", name, namespace)
 
@@ -51,7 +50,7 @@ def container(
     arguments: Sequence[str],
     health_port: int,
     resources: Mapping[str, Any],
-) -> Object:
+) -> JsonObject:
     """The one container of a component, with checks of its health (operations:OD-4)."""
     service = settings.service_of(spec)
     context = settings.security_context()
@@ -74,7 +73,7 @@ def container(
     }
 
 
-def _probe(path: str, port: int, delay_s: int, period_s: int) -> Object:
+def _probe(path: str, port: int, delay_s: int, period_s: int) -> JsonObject:
     return {
         "httpGet": {"path": path, "port": port},
         "initialDelaySeconds": delay_s,
@@ -88,12 +87,12 @@ def deployment(
     account_name: str,
     settings: Settings,
     spec: ComponentSpec,
-    main: Object,
+    main: JsonObject,
     *,
     is_recreated: bool,
-    volumes: Sequence[Object] = (),
+    volumes: Sequence[JsonObject] = (),
     annotations: Mapping[str, str] | None = None,
-) -> Object:
+) -> JsonObject:
     """A Deployment with one container (operations:O-4)."""
     replicas = settings.replicas_of(spec)
     everywhere = settings.everywhere
@@ -110,7 +109,7 @@ def deployment(
         "volumes": [{"name": "tmp", "emptyDir": {}}, *volumes],
         **pod_fields(settings, affinity),
     }
-    template_metadata: Object = {"labels": {"app": name}}
+    template_metadata: JsonObject = {"labels": {"app": name}}
     if annotations:
         template_metadata["annotations"] = dict(annotations)
     return make_object(
@@ -128,7 +127,7 @@ def deployment(
     )
 
 
-def pod_fields(settings: Settings, affinity: Mapping[str, Any] | None) -> Object:
+def pod_fields(settings: Settings, affinity: Mapping[str, Any] | None) -> JsonObject:
     """What all pods take from `global`."""
     everywhere = settings.everywhere
     fields = {
@@ -141,28 +140,30 @@ def pod_fields(settings: Settings, affinity: Mapping[str, Any] | None) -> Object
     return {key: value for key, value in fields.items() if value}
 
 
-def service(name: str, settings: Settings, ports: Sequence[Object], *, selected: str = "", **fields: Any) -> Object:
+def service(
+    name: str, settings: Settings, ports: Sequence[JsonObject], *, selected: str = "", **fields: Any
+) -> JsonObject:
     """A Service; without `selected` its endpoints are written by the operator."""
     annotations = fields.pop("annotations", None)
     labels = labels_of(name) | fields.pop("labels", {})
-    spec: Object = {"ports": list(ports), **fields}
+    spec: JsonObject = {"ports": list(ports), **fields}
     if selected:
         spec["selector"] = {"app": selected}
     return make_object("v1", "Service", name, settings.namespace, labels=labels, annotations=annotations, spec=spec)
 
 
-def port(number: int, target: int, name: str = METRICS_NAME) -> Object:
+def port(number: int, target: int, name: str = METRICS_NAME) -> JsonObject:
     """A port of a Service."""
     return {"name": name, "port": number, "protocol": "TCP", "targetPort": target}
 
 
 # operations:OD-17
-def metrics_service(name: str, settings: Settings) -> Object:
+def metrics_service(name: str, settings: Settings) -> JsonObject:
     """A Service of ours, for metrics alone."""
     return service(name, settings, [port(METRICS_PORT, METRICS_PORT)], selected=name)
 
 
-def disruption_budget(name: str, settings: Settings, spec: ComponentSpec) -> list[Object]:
+def disruption_budget(name: str, settings: Settings, spec: ComponentSpec) -> list[JsonObject]:
     """A PodDisruptionBudget where there are several replicas (operations:O-16)."""
     given = part(settings.service_of(spec).pod_disruption_budget, DisruptionBudgetSpec)
     if not given.enabled or settings.replicas_of(spec) <= 1:
@@ -180,12 +181,12 @@ def disruption_budget(name: str, settings: Settings, spec: ComponentSpec) -> lis
     ]
 
 
-def autoscaler(name: str, settings: Settings, spec: ComponentSpec, *, available: bool) -> list[Object]:
+def autoscaler(name: str, settings: Settings, spec: ComponentSpec, *, available: bool) -> list[JsonObject]:
     """A VerticalPodAutoscaler, where the cluster knows them (operations:O-18)."""
     given = settings.autoscaling_of(spec)
     if not given.enabled or not available:
         return []
-    content: Object = {
+    content: JsonObject = {
         "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
         "updatePolicy": default(given.update_policy, {"updateMode": "InPlaceOrRecreate"}),
     }
@@ -203,14 +204,14 @@ def autoscaler(name: str, settings: Settings, spec: ComponentSpec, *, available:
     ]
 
 
-def network_policy(name: str, settings: Settings, ports: Sequence[int]) -> list[Object]:
+def network_policy(name: str, settings: Settings, ports: Sequence[int]) -> list[JsonObject]:
     """Only these ports of a component can be reached, where that is asked for (operations:OD-22).
 
     API servers and kubelets connect from addresses that are not known here, so a port is open to everyone.
     """
     if not settings.everywhere.network_policies:
         return []
-    content: Object = {
+    content: JsonObject = {
         "podSelector": {"matchLabels": {"app": name}},
         "policyTypes": ["Ingress"],
         "ingress": [{"ports": [{"port": each, "protocol": "TCP"} for each in sorted(set(ports))]}] if ports else [],

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from pykai.api.duration import DurationError, parse_extended_duration
 from pykai.api.installation import PrometheusSpec, ServiceMonitorSpec
 from pykai.api.timestamp import TimestampError, format_timestamp, parse_timestamp
+from pykai.api.unstructured import JsonObject
 from pykai.operator.desired import numaexporter
 from pykai.operator.desired.arguments import queue_metrics
 from pykai.operator.desired.components import COMPONENTS
@@ -16,7 +17,6 @@ from pykai.operator.desired.objects import (
     COMPONENT_LABEL,
     METRICS_NAME,
     OPERATOR,
-    Object,
     account,
     make_object,
     port,
@@ -35,7 +35,7 @@ _MONTH: Final = 30 * 24 * 3600 * _SECOND
 
 def prometheus_objects(
     settings: Settings, facts: ClusterFacts, *, has_numa_exporter: bool
-) -> tuple[list[Object], bool]:
+) -> tuple[list[JsonObject], bool]:
     """The objects, and whether the Prometheus operator is missing."""
     spec = settings.prometheus
     if not spec.enabled:
@@ -55,9 +55,9 @@ def prometheus_objects(
     ], False
 
 
-def _prometheus(name: str, settings: Settings, spec: PrometheusSpec) -> Object:
+def _prometheus(name: str, settings: Settings, spec: PrometheusSpec) -> JsonObject:
     selector = {"matchLabels": dict([_accounting(spec)])}
-    content: Object = {
+    content: JsonObject = {
         "replicas": 1,
         "serviceAccountName": name,
         "retention": default(spec.retention_period, "2w"),
@@ -76,7 +76,7 @@ def _prometheus(name: str, settings: Settings, spec: PrometheusSpec) -> Object:
     return make_object(_GROUP, "Prometheus", name, settings.namespace, spec=content)
 
 
-def _usage_service(instance: str) -> Object:
+def _usage_service(instance: str) -> JsonObject:
     return {"selector": {"prometheus": instance}, "ports": [port(9090, 9090, "web")]}
 
 
@@ -116,7 +116,7 @@ def _monitored(settings: Settings, *, has_numa_exporter: bool) -> list[_Monitore
     return rows
 
 
-def _monitors(settings: Settings, spec: PrometheusSpec, monitored: list[_Monitored]) -> list[Object]:
+def _monitors(settings: Settings, spec: PrometheusSpec, monitored: list[_Monitored]) -> list[JsonObject]:
     """A ServiceMonitor for each."""
     given = part(spec.service_monitor, ServiceMonitorSpec)
     if not default(given.enabled, True):
@@ -144,7 +144,7 @@ def _monitors(settings: Settings, spec: PrometheusSpec, monitored: list[_Monitor
 
 
 # operations:O-47, OC-16
-def _deprecated(facts: ClusterFacts) -> list[Object]:
+def _deprecated(facts: ClusterFacts) -> list[JsonObject]:
     """A Prometheus that is not wanted any more is kept as long as its data would be."""
     live = facts.prometheus
     if live is None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pykai.api.installation import SchedulingShard, ShardSpec
 from pykai.api.quantity import QuantityError, nano_value
+from pykai.api.unstructured import JsonObject
 from pykai.operator.desired import arguments
 from pykai.operator.desired.checking import check_command_line
 from pykai.operator.desired.facts import ClusterFacts, LeaderPod
@@ -21,7 +22,6 @@ from pykai.operator.desired.objects import (
     COMPONENT_LABEL,
     METRICS_NAME,
     OPERATOR,
-    Object,
     autoscaler,
     container,
     deployment,
@@ -64,7 +64,7 @@ def check_scheduler(settings: Settings) -> None:
 
 def shard_objects(
     settings: Settings, shard: SchedulingShard, facts: ClusterFacts
-) -> tuple[list[Object], list[LeftOut]]:
+) -> tuple[list[JsonObject], list[LeftOut]]:
     """All objects of a shard, and which of its fields are left out; raises `Refused`."""
     spec, name = settings.scheduler, arguments.shard_name(settings, shard)
     _check_memory_limit(shard.spec)
@@ -126,7 +126,7 @@ def _digest(content: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _service(settings: Settings, shard: SchedulingShard, name: str, facts: ClusterFacts) -> list[Object]:
+def _service(settings: Settings, shard: SchedulingShard, name: str, facts: ClusterFacts) -> list[JsonObject]:
     """The Service of the metrics; of several replicas only the leader's (operations:O-40, O-42)."""
     given = arguments.scheduler_port(settings)
     number, target = given.port or 0, given.target_port or 0
@@ -147,7 +147,7 @@ def _service(settings: Settings, shard: SchedulingShard, name: str, facts: Clust
     return [made, _leader_endpoints(settings, name, target, facts.leaders.get(shard.metadata.name))]
 
 
-def _leader_endpoints(settings: Settings, name: str, target: int, leader: LeaderPod | None) -> Object:
+def _leader_endpoints(settings: Settings, name: str, target: int, leader: LeaderPod | None) -> JsonObject:
     endpoints: list[dict[str, Any]] = []
     if leader is not None:
         reference = {"kind": "Pod", "name": leader.name, "namespace": settings.namespace, "uid": leader.uid}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pykai.api.installation import Config, SchedulingShard, WebhookSwitch
+from pykai.api.unstructured import JsonObject
 from pykai.kube.resources import CONFIGS, SCHEDULING_SHARDS, Resource
 from pykai.operator.desired import numaexporter, prometheus
 from pykai.operator.desired.arguments import (
@@ -25,7 +26,6 @@ from pykai.operator.desired.facts import ClusterFacts
 from pykai.operator.desired.givenflags import given_flags
 from pykai.operator.desired.objects import (
     METRICS_PORT,
-    Object,
     account,
     autoscaler,
     container,
@@ -53,7 +53,7 @@ class DesiredState:
     name: str
     uid: str
     #: operand -> its objects, in the order in which they are applied
-    operands: dict[str, list[Object]] = field(default_factory=dict)
+    operands: dict[str, list[JsonObject]] = field(default_factory=dict)
     #: operand -> what it needs and the cluster lacks
     missing: dict[str, str] = field(default_factory=dict)
     #: why nothing of it is changed; empty: it can work
@@ -83,7 +83,7 @@ def _config_state(
     config: Config, settings: Settings, shards: Sequence[SchedulingShard], facts: ClusterFacts
 ) -> DesiredState:
     name, uid = config.metadata.name, config.metadata.uid
-    operands: dict[str, list[Object]] = {}
+    operands: dict[str, list[JsonObject]] = {}
     left_out: list[LeftOut] = []
     try:
         check_config(settings)
@@ -123,7 +123,7 @@ def _shard_state(shard: SchedulingShard, settings: Settings, facts: ClusterFacts
     return DesiredState(SCHEDULING_SHARDS, name, uid, operands, left_out=tuple(left_out))
 
 
-def _component(component: Component, settings: Settings, facts: ClusterFacts) -> tuple[list[Object], list[LeftOut]]:
+def _component(component: Component, settings: Settings, facts: ClusterFacts) -> tuple[list[JsonObject], list[LeftOut]]:
     """Its objects, and which of its flags are left out; raises `Refused`."""
     spec = component.spec(settings)
     computed = component.arguments(settings, facts)
@@ -167,18 +167,18 @@ def _served_ports(component: Component, settings: Settings) -> list[int]:
     return [METRICS_PORT, health]
 
 
-def _nothing(_: Settings, __: ClusterFacts) -> list[Object]:
+def _nothing(_: Settings, __: ClusterFacts) -> list[JsonObject]:
     return []
 
 
-def _queue_controller(settings: Settings, _: ClusterFacts) -> list[Object]:
+def _queue_controller(settings: Settings, _: ClusterFacts) -> list[JsonObject]:
     metrics = queue_metrics(settings)
     listed = port(metrics.port or 0, metrics.target_port or 0, metrics.name or "")
     type_ = {} if metrics.type is None else {"type": metrics.type}
     return [service("queue-controller", settings, [listed], selected="queue-controller", **type_)]
 
 
-def _binder(settings: Settings, facts: ClusterFacts) -> list[Object]:
+def _binder(settings: Settings, facts: ClusterFacts) -> list[JsonObject]:
     metrics, _ = binder_ports(settings)
     reserving = account(settings.reservation_account, settings.reservation_namespace)
     secrets = dict.fromkeys([*facts.reservation_pull_secrets, *(each["name"] for each in settings.pull_secrets())])
@@ -187,7 +187,7 @@ def _binder(settings: Settings, facts: ClusterFacts) -> list[Object]:
     return [service("binder", settings, [port(metrics, metrics)], selected="binder"), reserving]
 
 
-def _admission(settings: Settings, _: ClusterFacts) -> list[Object]:
+def _admission(settings: Settings, _: ClusterFacts) -> list[JsonObject]:
     ports = admission_ports(settings)
     listed = [port(ports.service, ports.webhooks, "webhook"), port(ports.metrics, ports.metrics)]
     return [
@@ -253,15 +253,15 @@ def registration(settings: Settings) -> Registration:
     )
 
 
-def _pod_grouper(settings: Settings, _: ClusterFacts) -> list[Object]:
+def _pod_grouper(settings: Settings, _: ClusterFacts) -> list[JsonObject]:
     return [metrics_service("pod-grouper", settings)]
 
 
-def _pod_group_controller(settings: Settings, _: ClusterFacts) -> list[Object]:
+def _pod_group_controller(settings: Settings, _: ClusterFacts) -> list[JsonObject]:
     return [metrics_service("podgroup-controller", settings)]
 
 
-def _node_scale_adjuster(settings: Settings, _: ClusterFacts) -> list[Object]:
+def _node_scale_adjuster(settings: Settings, _: ClusterFacts) -> list[JsonObject]:
     return [
         metrics_service("node-scale-adjuster", settings),
         account(scaling_account(settings), settings.scaling_namespace),
@@ -279,7 +279,7 @@ _OTHERS: Final = {
 
 
 # operations:O-3
-def _add_owner(operands: dict[str, list[Object]], kind: Resource, name: str, uid: str) -> None:
+def _add_owner(operands: dict[str, list[JsonObject]], kind: Resource, name: str, uid: str) -> None:
     reference: dict[str, Any] = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
