@@ -97,6 +97,7 @@ class ContainerState(Wire):
 
 class ContainerStatus(Wire):
     name: str = ""
+    image: str = ""
     ready: bool = False
     restart_count: Int64 = 0
     state: ContainerState = field(default_factory=ContainerState)

@@ -9,6 +9,7 @@ from msgspec import field
 
 from pykai.api.core import Condition
 from pykai.api.meta import Int64, ObjectMeta, Wire
+from pykai.api.workloads import ContainerStatus, DeploymentStatus
 
 
 class ContainerImage(Wire):
@@ -34,12 +35,8 @@ class ComponentDeploymentSpec(Wire):
     template: PodTemplateSpec = field(default_factory=PodTemplateSpec)
 
 
-class DeploymentStatus(Wire):
-    available_replicas: Int64 = 0
-
-
 class ComponentDeployment(Wire):
-    """A Deployment."""
+    """A Deployment that may run a component: its containers, and how many of its pods there are."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: ComponentDeploymentSpec = field(default_factory=ComponentDeploymentSpec)
@@ -61,21 +58,6 @@ class DaemonSet(Wire):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: DaemonSetSpec = field(default_factory=DaemonSetSpec)
     status: DaemonSetStatus = field(default_factory=DaemonSetStatus)
-
-
-class WaitingState(Wire):
-    reason: str = ""
-    message: str = ""
-
-
-class ContainerState(Wire):
-    waiting: WaitingState | None = None
-
-
-class ContainerStatus(Wire):
-    name: str = ""
-    image: str = ""
-    state: ContainerState = field(default_factory=ContainerState)
 
 
 class StartingPodStatus(Wire):
