@@ -179,7 +179,7 @@ def _checked(release: Release) -> None:
 
 def _print(objects: list[dict[str, Any]], *, include_crds: bool) -> None:
     from pykai.api.crds import custom_resource_definitions
-    from pykai.operator.chart.files import manifest
+    from pykai.operator.manifesttext import manifest
 
     listed = [*(custom_resource_definitions() if include_crds else ()), *objects]
     click.echo("---\n".join(manifest(each) for each in listed), nl=False)

@@ -61,20 +61,13 @@ def manifests(
     closed_namespaces: tuple[str, ...],
 ) -> None:
     """Print namespaces, accounts, roles, policies, priority classes and default queues as YAML, or definitions."""
-    import yaml
-
     from pykai.api.crds import custom_resource_definitions
     from pykai.operator.install import installation, optional_role
+    from pykai.operator.manifesttext import manifest
     from pykai.operator.monitoring.files import monitoring_objects
     from pykai.operator.policies import admission_policies
     from pykai.operator.webhooks import Registration, admission_objects
     from pykai.services.rights import Places
-
-    class Plain(yaml.SafeDumper):
-        """Without anchors, which readers of manifests do not expect."""
-
-        def ignore_aliases(self, data: object) -> bool:
-            return True
 
     if sum((crds_only, bool(admission), policies_only, no_policies, monitoring, suspend_role)) > 1:
         raise click.UsageError(
@@ -98,7 +91,7 @@ def manifests(
         if not crds_only:
             # Deleting what is printed must not take every Queue and PodGroup along.
             objects = [each for each in objects if each["kind"] != "CustomResourceDefinition"]
-    click.echo(yaml.dump_all(objects, Dumper=Plain, sort_keys=False, width=120), nl=False)
+    click.echo("---\n".join(manifest(each) for each in objects), nl=False)
 
 
 def _https(address: str) -> str:

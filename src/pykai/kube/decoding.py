@@ -16,7 +16,7 @@ import msgspec
 
 from pykai.api.decode import DecodeError, decode_as
 from pykai.api.keys import object_key
-from pykai.api.meta import Wire
+from pykai.api.meta import ObjectMeta, Wire
 from pykai.kube.resources import Resource
 
 T = TypeVar("T")
@@ -44,6 +44,12 @@ class _IdentityDocument(msgspec.Struct):
 
 
 _IDENTITY_DECODER = msgspec.json.Decoder(_IdentityDocument)
+
+
+class PartialObjectMetadata(Wire):
+    """An object of which only the metadata was asked for."""
+
+    metadata: ObjectMeta
 
 
 class ResourceDecoder(Generic[T]):

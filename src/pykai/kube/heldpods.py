@@ -11,18 +11,14 @@ from collections import Counter
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.decode import DecodeError
-from pykai.api.meta import ObjectMeta, Wire
+from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import BindRequest
 from pykai.kube.client import Client
-from pykai.kube.decoding import ResourceDecoder
+from pykai.kube.decoding import PartialObjectMetadata, ResourceDecoder
 from pykai.kube.resources import BIND_REQUESTS, PODS
 
 FINISHED = frozenset(("Succeeded", "Failed"))
 _LIVE = ",".join(f"status.phase!={phase}" for phase in sorted(FINISHED))
-
-
-class _PodMetadata(Wire):
-    metadata: ObjectMeta
 
 
 async def held_pods(client: Client, namespace: str, group: str) -> Counter[str]:
@@ -47,7 +43,7 @@ def has_node(pod: Pod) -> bool:
 
 async def _pods(client: Client, namespace: str, group: str, selector: str) -> dict[str, str]:
     """Pod of the group -> its subgroup."""
-    decoder = ResourceDecoder(PODS, _PodMetadata)
+    decoder = ResourceDecoder(PODS, PartialObjectMetadata)
     found: dict[str, str] = {}
     async for page in client.pages(PODS, namespace=namespace, field_selector=selector, metadata_only=True):
         if page.first:

@@ -14,9 +14,8 @@ from itertools import groupby
 
 from pykai.api import names
 from pykai.api.decode import DecodeError
-from pykai.api.meta import ObjectMeta, Wire
 from pykai.api.scheduling import PodGroup, Queue
-from pykai.kube.decoding import ResourceDecoder
+from pykai.kube.decoding import PartialObjectMetadata, ResourceDecoder
 from pykai.kube.errors import NotFound
 from pykai.kube.resources import POD_GROUPS, PODS, QUEUES
 from pykai.kube.runtime import Runtime
@@ -25,10 +24,6 @@ from pykai.webhooks.queues import subtree
 
 _BY_QUEUE = "queue"
 _GATED = "gated"
-
-
-class _PodMetadata(Wire):
-    metadata: ObjectMeta
 
 
 class QueueLookups:
@@ -45,7 +40,7 @@ class QueueLookups:
         self._queues.index(_GATED, lambda queue: ("",) if queue.spec.admission_gating else ())
         self._groups.index(_BY_QUEUE, lambda group: (group.spec.queue,))
         self._live = f"spec.schedulerName={scheduler_name},status.phase!=Succeeded,status.phase!=Failed"
-        self._pod_decoder = ResourceDecoder(PODS, _PodMetadata)
+        self._pod_decoder = ResourceDecoder(PODS, PartialObjectMetadata)
 
     def is_synced(self) -> bool:
         """Whether the caches are filled."""

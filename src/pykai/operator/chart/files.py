@@ -28,6 +28,7 @@ from pykai.operator.chart.language import (
 )
 from pykai.operator.chart.valuefiles import schema_text, values_text
 from pykai.operator.hooks.table import HOOKS
+from pykai.operator.manifesttext import manifest
 from pykai.operator.monitoring.files import monitoring_files
 
 CHART_NAME: Final = "kai-scheduler"
@@ -135,17 +136,3 @@ def _chart_file() -> str:
         "keywords": ["scheduler", "gpu", "ai", "batch"],
     }
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in lines.items())
-
-
-def manifest(document: Any) -> str:
-    """A document as YAML."""
-    # Imported here: commands that print nothing need it not.
-    import yaml
-
-    class Plain(yaml.SafeDumper):
-        """Without anchors, which readers of manifests do not expect."""
-
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    return yaml.dump(document, Dumper=Plain, sort_keys=False, width=120)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pykai.api.crds import custom_resource_definitions
-from pykai.operator.chart.files import manifest
 from pykai.operator.installing.release import Release, is_kept, release_objects
+from pykai.operator.manifesttext import manifest
 
 _KUSTOMIZATION = "kustomization.yaml"
 
