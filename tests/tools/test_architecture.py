@@ -1,4 +1,4 @@
-"""`tools/architecture.py` on a tiny tree: every figure once, and each kind of import apart from the others."""
+"""`tools/architecture.py` on a tiny tree, where each figure is known; and what must be zero for the project itself."""
 
 import json
 from pathlib import Path
@@ -66,6 +66,12 @@ def test_every_figure_of_a_small_tree(tree: Path) -> None:
         "duplicate type names": {"Plan": ["pykai.deep.middle", "pykai.top"]},
         "ids without anchor": [f"{CYCLE}:ZZZ-2"],
     }
+
+
+def test_no_two_types_of_the_project_share_a_name() -> None:
+    found = measure(Path(__file__).parents[2])
+    assert found["modules"] > 500
+    assert found["duplicate type names"] == {}
 
 
 def test_an_import_in_a_function_closes_a_cycle_of_its_own_kind(tree: Path) -> None:
