@@ -30,7 +30,7 @@ from pykai.kube.client import Client
 from pykai.kube.credentials import connect
 from pykai.kube.errors import LeaseLost
 from pykai.kube.lease import LeaderElection, micro_time
-from pykai.kube.resources import CONFIG_MAPS, JOBS, LEASES, NODES, POD_GROUPS, PODS, QUEUES
+from pykai.kube.resources import BIND_REQUESTS, CONFIG_MAPS, JOBS, LEASES, NODES, POD_GROUPS, PODS, QUEUES
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response, Stream, Transport
 from pykai.lab.machines.nodes import MachineKind, node_objects
@@ -186,7 +186,11 @@ class Cluster:
         await self.pods.wait_until(enough, PATIENCE_S)
 
     async def clear(self) -> None:
-        for resource in (JOBS, PODS, POD_GROUPS):
+        # The processes have made leases and records that no other test of this control plane expects.
+        for resource in (LEASES, CONFIG_MAPS):
+            for each in await self.client.list_raw(resource, namespace=names.DEFAULT_NAMESPACE):
+                await self.client.delete(resource, each["metadata"]["name"], names.DEFAULT_NAMESPACE)
+        for resource in (JOBS, PODS, POD_GROUPS, BIND_REQUESTS):
             for each in await self.client.list_raw(resource, namespace=NS):
                 await self.client.delete(resource, each["metadata"]["name"], NS, grace_s=0)
         for each in await self.client.list_raw(PODS, namespace=names.RESERVATION_NAMESPACE):
