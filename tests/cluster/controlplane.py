@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import fcntl
 import json
 import os
 import secrets
@@ -24,11 +25,13 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -46,6 +49,8 @@ ETCD, API_SERVER, CONTROLLERS, SCHEDULER = "etcd", "kube-apiserver", "kube-contr
 _START_TIMEOUT_S = 90.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _PORTS = range(10_000, 32_768)
+#: what `free_port` has returned in this process
+_GIVEN_PORTS: set[int] = set()
 #: the programs collect garbage a fourth as often as usual: a small heap costs more processor time than memory
 _GOGC = "400"
 
@@ -366,16 +371,32 @@ def requests_in(audit_log: Path) -> Iterator[dict[str, Any]]:
 
 
 def free_port() -> int:
-    """A port for a program that is started later.
+    """A port for a program that is started later; nothing else on this machine that asks here gets the same.
 
-    Below the ports that the system gives to connections: one of those may be taken before the program listens.  By
-    chance, since other workers look for theirs at the same time.
+    Below the ports that the system gives to connections: one of those may be taken before the program listens.  A lock
+    on a byte of a file, which ends with this process, keeps the port from others until the program listens.
     """
+    locks = _open_port_locks()
     while True:
         port = secrets.choice(_PORTS)
+        if port in _GIVEN_PORTS:
+            continue
+        try:
+            fcntl.lockf(locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError:
+            continue
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _GIVEN_PORTS.add(port)
             return port
+        fcntl.lockf(locks, fcntl.LOCK_UN, 1, port)
+
+
+@cache
+def _open_port_locks() -> int:
+    """Open once: closing any descriptor of the file would end all locks of this process."""
+    path = Path(tempfile.gettempdir()) / f"pykai-ports-{os.getuid()}.lock"
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def have_go() -> bool:
