@@ -36,11 +36,13 @@ def test_a_line_has_time_place_and_cycle() -> None:
 def test_json_lines_carry_the_same_facts() -> None:
     out = io.StringIO()
     set_up_logging(4, as_json=True, stream=out)
-    with log_context(session="1"), log_context(action="allocate"):
+    with log_context(session="1", queue="sprachen-größe"), log_context(action="allocate"):
         try:
             raise ValueError("broken")
         except ValueError:
             logging.getLogger("pykai.x").exception("failed")
+    # People search the lines for what they know by name.
+    assert "sprachen-größe" in out.getvalue()
     entry = json.loads(out.getvalue())
     assert (entry["level"], entry["message"], entry["session"], entry["action"]) == ("error", "failed", "1", "allocate")
     assert "ValueError: broken" in entry["exception"]
@@ -56,6 +58,7 @@ def test_setting_up_twice_writes_each_line_once() -> None:
 
 def test_other_libraries_log_warnings_only() -> None:
     out = io.StringIO()
+    logging.getLogger().setLevel(logging.DEBUG)
     set_up_logging(5, stream=out)
     logging.getLogger("aiohttp").info("chatter")
     assert not out.getvalue()

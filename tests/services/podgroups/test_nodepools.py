@@ -139,6 +139,23 @@ def test_a_scheduler_that_was_seen_at_work_in_the_pool_serves_it(before: Pod, af
     assert scene.look() == ("", UNSERVED_AFTER_S)
 
 
+def test_each_group_is_no_longer_reported_by_itself() -> None:
+    """What a scheduler's work clears is asked for by pool: groups that are gone or served must not come back."""
+    scene = Scene()
+    for name in ("a", "b", "c"):
+        scene.look(a_group(name))
+    for name in ("a", "b", "c"):
+        assert scene.look(a_group(name), at_s=UNSERVED_AFTER_S)[0]
+    scene.pools.forget("ns/a")
+
+    def cleared() -> list[str]:
+        return sorted(scene.pools.observe(a_pod("x"), a_pod("x", on="n"), a_group("other")))
+
+    assert cleared() == ["ns/b", "ns/c"]
+    assert scene.look(a_group("b")) == ("", UNSERVED_AFTER_S)
+    assert cleared() == ["ns/c"]
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [(None, a_pod("x", told="Unschedulable")), (a_pod("x"), None), (a_pod("x"), a_pod("x", phase="Failed"))],

@@ -98,6 +98,7 @@ def test_memory_counts_as_memory_until_it_is_received() -> None:
     received = {"gpu-memory": "2500", "received-resource-type": "Fraction"}
     found = member(annotations=received, requests={}, phase="Running", node={"nvidia.com/gpu.memory": "5000"})
     assert (found.allocated, found.gpu_memory_node) == ({GPU: N // 2}, "n")
+    assert found.problem == ""
     twice = {**received, "gpu-fraction-num-devices": "2"}
     found = member(annotations=twice, requests={}, phase="Running", node={"nvidia.com/gpu.memory": "5000"})
     assert found.allocated == {GPU: N}
