@@ -72,12 +72,26 @@ async def no_pause(_: float) -> None:
     """The client's own pauses are tested elsewhere."""
 
 
+class NotingClock(Clock):
+    """A clock whose pauses are noted and take no time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses_s: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses_s.append(seconds)
+        await asyncio.sleep(0)
+
+
 @asynccontextmanager
-async def at_work(wire: Wire, find: Callable[[], str] = gpu_7) -> AsyncIterator[asyncio.Task[None]]:
+async def at_work(
+    wire: Wire, find: Callable[[], str] = gpu_7, clock: Clock | None = None
+) -> AsyncIterator[asyncio.Task[None]]:
     """The program; it must end at once when it is stopped."""
     stop = asyncio.Event()
     program = asyncio.ensure_future(
-        hold_device(Client(wire, sleep=no_pause), OURS, find, stop, clock=Clock(speed=10_000))
+        hold_device(Client(wire, sleep=no_pause), OURS, find, stop, clock=clock or NotingClock())
     )
     try:
         async with asyncio.timeout(5.0):
@@ -139,9 +153,12 @@ async def test_the_program_waits_for_an_api_server_that_is_away(it: BinderCluste
     wire = Wire(it)
     failures = iter(range(20))
     wire.fault = lambda request: fault if next(failures, None) is not None else None
-    async with at_work(wire):
+    clock = NotingClock()
+    async with at_work(wire, clock=clock):
         assert await annotated(it) == "GPU-7"
     assert next(failures, None) is None
+    # It asks ever more seldom: thousands of such pods may wait.
+    assert clock.pauses_s == [0.5, 1.0, 2.0]
 
 
 async def test_a_late_program_writes_nothing_into_the_pod_that_has_its_name_now(it: BinderCluster) -> None:
