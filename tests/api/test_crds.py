@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
-from pykai.api.crds import custom_resource_definitions, queue
+from pykai.api.crds import bind_request, custom_resource_definitions, network_topology, pod_group, queue
 from pykai.api.fieldmeanings import MEANINGS
 from pykai.api.meta import ObjectMeta, Wire
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
@@ -176,7 +176,22 @@ def test_every_field_says_what_it_means(kind: str) -> None:
     assert found.pop("metadata") == {"type": "object"}
     silent = [path for path, schema in found.items() if "description" not in schema and not path.endswith(("[]", "{}"))]
     assert silent == []
-    assert set(MEANINGS[kind]) - found.keys() == set()
+    assert {path: found[path]["description"] for path in MEANINGS[kind] if path != "metadata"} == MEANINGS[kind]
+
+
+@pytest.mark.parametrize("make", [queue, pod_group, bind_request, network_topology])
+def test_each_place_of_a_schema_has_a_part_of_its_own(make: Callable[[], dict[str, Any]]) -> None:
+    """The meaning of one field written into a shared part would be that of all."""
+    parts = [id(each) for each in _walk(make())]
+    assert len(set(parts)) == len(parts)
+
+
+def test_fields_that_are_alike_say_what_each_means() -> None:
+    amounts = dict(_properties(_schema("Queue")))
+    assert amounts["spec.resources.gpu"]["description"].startswith("GPUs")
+    assert amounts["spec.resources.cpu"]["description"].startswith("CPU")
+    claims = dict(_properties(_schema("BindRequest")))
+    assert "AllocationResult" in claims["spec.resourceClaimAllocations[].allocation"]["description"]
 
 
 @pytest.mark.parametrize("kind", _DEFINITIONS)

@@ -13,7 +13,6 @@ a BindRequest are passed on untouched, in whatever version of resource.k8s.io wr
 
 from __future__ import annotations
 
-from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -84,6 +83,16 @@ def resources() -> SchemaDocument:
     return {"type": "object", "additionalProperties": quantity}
 
 
+def _unshared(schema: Any) -> Any:
+    """A copy in which each place has its own part: some are used in several, with another meaning in each.
+
+    `deepcopy` would share again what was shared, and the description written last would stand in all places.
+    """
+    if isinstance(schema, dict):
+        return {key: _unshared(value) for key, value in schema.items()}
+    return [_unshared(each) for each in schema] if isinstance(schema, list) else schema
+
+
 def _definition(
     *,
     group: str,
@@ -97,8 +106,7 @@ def _definition(
     short_names: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """One definition with one version, completed with what its fields mean."""
-    # Parts of a schema are used in several places, with another meaning in each.
-    schema = deepcopy(
+    schema = _unshared(
         object_schema(required, apiVersion=text(), kind=text(), metadata={"type": "object"}, **properties)
     )
     describe(schema, MEANINGS[kind])
