@@ -17,6 +17,7 @@ import yaml
 from pykai.operator.chart.values import VALUES, Kind, default_values
 from pykai.operator.installing.release import Release, release_objects
 from tests.operator.chart.charts import rendered
+from tools.kubernetes import VERSION
 
 pytestmark = pytest.mark.skipif("KAI_HELM" not in os.environ, reason="make test-helm builds Helm")
 
@@ -66,11 +67,16 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def templates(*arguments: str, version: str = VERSION) -> subprocess.CompletedProcess[str]:
+    """What `helm template` says; a Helm that was built from its module takes the cluster for an old one."""
+    return helm("template", *arguments, "--kube-version", version)
+
+
 def printed(tmp_path: Path, paths: dict[str, Any], namespace: str) -> list[Document]:
     """What `helm template` renders."""
     file = tmp_path / "values.yaml"
     file.write_text(json.dumps(_given(paths)))
-    done = helm("template", "kai-scheduler", str(CHART), "--namespace", namespace, "-f", str(file))
+    done = templates("kai-scheduler", str(CHART), "--namespace", namespace, "-f", str(file))
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 
@@ -136,9 +142,20 @@ def test_helm_names_the_mistake(tmp_path: Path, paths: dict[str, Any], said: str
     """operations:OC-19."""
     file = tmp_path / "values.yaml"
     file.write_text(json.dumps(_given(paths)))
-    done = helm("template", "kai", str(CHART), "-f", str(file))
+    done = templates("kai", str(CHART), "-f", str(file))
     assert done.returncode != 0
     assert said in done.stderr.replace(".", "/") or said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "works"),
+    [("v1.33.1-eks-1de2ab1", True), ("v1.30.5-gke.1014001", True), ("v1.31.4+k3s1", True), ("v1.29.14", False)],
+)
+def test_helm_refuses_a_kubernetes_that_is_too_old(version: str, works: bool) -> None:
+    """install:kubernetes."""
+    done = templates("kai", str(CHART), version=version)
+    assert (done.returncode == 0) is works, done.stderr
+    assert works or f"kubeVersion: >=1.30.0-0 which is incompatible with Kubernetes {version}" in done.stderr
 
 
 def test_definitions_come_first_and_apart() -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from pykai.operator.chart.files import chart_files
 from pykai.operator.chart.helmtemplates import template
+from pykai.operator.chart.kubernetesversion import version_problem
 from pykai.operator.chart.kustomization import kustomize_files
 from pykai.operator.chart.language import Choice, IsSet, Text, Value
 from pykai.operator.chart.values import UNSET, VALUES, default_values, merged_values
@@ -48,6 +49,30 @@ def test_deleting_a_base_takes_no_queues_and_definitions_along() -> None:
     assert not {"CustomResourceDefinition", "Namespace", "Queue"} & kinds["base/objects.yaml"]
     everything = [each for objects in bases.values() for each in objects]
     assert len(everything) == len(release_objects(Release())) + len(bases["crds/objects.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("found", "works"),
+    [
+        ("v1.30.0", True),
+        ("v1.33.1-eks-1de2ab1", True),
+        ("v1.30.5-gke.1014001", True),
+        ("v1.31.4+k3s1", True),
+        ("v2.0.0", True),
+        ("v1.29.14", False),
+        ("v1.29.10-eks-7f9249a", False),
+        ("of our own", True),
+    ],
+)
+def test_the_range_of_versions_of_kubernetes(found: str, works: bool) -> None:
+    """install:kubernetes: Helm reads the range as semantic versions, so a suffix is one before the release."""
+    assert yaml.safe_load(chart_files()["Chart.yaml"])["kubeVersion"] == ">=1.30.0-0"
+    said = version_problem({"gitVersion": found})
+    assert said == (
+        ""
+        if works
+        else f"this cluster runs Kubernetes {found}; PyKAI needs 1.30 or newer, so upgrade the cluster first"
+    )
 
 
 def test_values_yaml_has_the_defaults_of_the_table_and_a_word_on_each() -> None:

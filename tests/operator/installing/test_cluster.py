@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from pykai.api import names
@@ -150,6 +152,28 @@ async def test_a_check_says_what_would_change_and_writes_nothing(server: ApiServ
     assert await client.get_raw(resources.DEPLOYMENTS, "kai-operator", NS) == before
     await client.delete(resources.CONFIGS, CONFIG)
     assert "create Config kai-config" in await done(cluster.changes(client, release))
+
+
+class OldServer(CountingTransport):
+    """Says that it is older than it is."""
+
+    async def send(self, request: Request) -> Response:
+        answer = await super().send(request)
+        if request.path != "/version":
+            return answer
+        old = json.loads(answer.body) | {"gitVersion": "v1.29.3-gke.1282001"}
+        return msgspec.structs.replace(answer, body=json.dumps(old).encode())
+
+
+@pytest.mark.parametrize("step", [cluster.install, cluster.changes])
+async def test_an_older_kubernetes_is_refused_before_anything_is_done(
+    server: ApiServer, step: Callable[[Client, Release], AsyncIterator[str]]
+) -> None:
+    """install:kubernetes."""
+    wire = OldServer(server)
+    with pytest.raises(StepFailure, match=r"runs Kubernetes v1\.29\.3-gke\.1282001; PyKAI needs 1\.30 or newer"):
+        await done(step(Client(wire), Release()))
+    assert wire.writes == []
 
 
 async def test_an_uninstallation_leaves_queues_definitions_and_work(client: Client) -> None:

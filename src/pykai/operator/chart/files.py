@@ -15,6 +15,7 @@ import pykai
 from pykai.api.crds import custom_resource_definitions
 from pykai.operator.chart import configuration, hooks, monitoring, networkpolicies, objects
 from pykai.operator.chart.helmtemplates import definition, included, template
+from pykai.operator.chart.kubernetesversion import KUBE_VERSION
 from pykai.operator.chart.language import (
     NOTHING,
     All,
@@ -131,6 +132,7 @@ def _chart_file() -> str:
         "name": CHART_NAME,
         "description": "PyKAI: KAI Scheduler in Python, for GPU and AI workloads",
         "type": "application",
+        "kubeVersion": KUBE_VERSION,
         "version": pykai.__version__,
         "appVersion": pykai.__version__,
         "keywords": ["scheduler", "gpu", "ai", "batch"],

@@ -22,6 +22,7 @@ from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.resources import CONFIG_MAPS, CONFIGS, CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, SCHEDULING_SHARDS
+from pykai.operator.chart.kubernetesversion import version_problem
 from pykai.operator.chart.language import RELEASE_NAME_ANNOTATION
 from pykai.operator.chart.values import merged_values
 from pykai.operator.desired.objects import OPERATOR
@@ -97,6 +98,7 @@ async def read_record(client: Client, namespace: str) -> Record | None:
 
 async def install(client: Client, release: Release, clock: Clock | None = None) -> AsyncIterator[str]:
     """Bring everything up to date, definitions first."""
+    await _refuse_version(client)
     await _refuse_helm(client, release.namespace)
     before = await read_record(client, release.namespace)
     objects = release_objects(replace(release, is_install=before is None))
@@ -199,6 +201,7 @@ async def uninstall(client: Client, namespace: str) -> AsyncIterator[str]:
 
 async def changes(client: Client, release: Release) -> AsyncIterator[str]:
     """What `install` would change, a line for each object."""
+    await _refuse_version(client)
     before = await read_record(client, release.namespace)
     objects = release_objects(release)
     for wanted in (*custom_resource_definitions(), *objects):
@@ -288,6 +291,12 @@ async def _delete(client: Client, keys: Iterable[Key]) -> AsyncIterator[str]:
         except NotFound:
             continue
         yield f"deleted {kind} {name}"
+
+
+# install:kubernetes
+async def _refuse_version(client: Client) -> None:
+    if text := version_problem(await client.server_version()):
+        raise StepFailure(text)
 
 
 async def _refuse_helm(client: Client, namespace: str) -> None:
