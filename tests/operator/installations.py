@@ -126,3 +126,19 @@ async def kueue_topologies(client: Client, **topologies: list[str]) -> None:
     for name, labels in topologies.items():
         levels = [{"nodeLabel": each} for each in labels]
         await client.create(kind, {"metadata": {"name": name}, "spec": {"levels": levels}})
+
+
+async def openshift_definitions(client: Client) -> None:
+    """Kinds by which a cluster is known as OpenShift, and with which it limits pods; it keeps whatever they hold."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    for group, kind, plural in (
+        ("config.openshift.io", "ClusterVersion", "clusterversions"),
+        ("security.openshift.io", "SecurityContextConstraints", "securitycontextconstraints"),
+    ):
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+        definition = {
+            "metadata": {"name": f"{plural}.{group}"},
+            "spec": {"group": group, "names": names, "scope": "Cluster", "versions": [version]},
+        }
+        await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)

@@ -23,10 +23,11 @@ from pykai.operator.hooks.steps import StepFailure
 from pykai.operator.installing import cluster
 from pykai.operator.installing.release import Release
 from pykai.operator.installing.shadow import SHADOW_NAMESPACE
-from tests.operator.installations import config_manifest, kueue_topologies
+from tests.operator.installations import config_manifest, kueue_topologies, openshift_definitions
 
 NS = names.DEFAULT_NAMESPACE
 CONFIG = "kai-config"
+SCC = "SecurityContextConstraints"
 Document = dict[str, Any]
 
 
@@ -152,6 +153,25 @@ async def test_a_check_says_what_would_change_and_writes_nothing(server: ApiServ
     assert await client.get_raw(resources.DEPLOYMENTS, "kai-operator", NS) == before
     await client.delete(resources.CONFIGS, CONFIG)
     assert "create Config kai-config" in await done(cluster.changes(client, release))
+
+
+@pytest.mark.parametrize("step", [cluster.install, cluster.install_shadow])
+async def test_openshift_is_recognized_and_allows_our_pods_until_they_go(
+    client: Client, step: Callable[[Client, Release], AsyncIterator[str]]
+) -> None:
+    """operations:OD-14."""
+    await done(step(client, Release()))
+    constraints = Resource("security.openshift.io", "v1", "securitycontextconstraints", SCC, False)
+    await openshift_definitions(client)
+    assert await client.list_raw(constraints) == []
+    await done(step(client, Release()))
+    (found,) = await client.list_raw(constraints)
+    assert f"system:serviceaccount:{NS}:{'kai-operator' if step is cluster.install else 'kai-shadow'}" in found["users"]
+    if step is cluster.install:
+        assert (await client.get_raw(resources.CONFIGS, CONFIG))["spec"]["global"]["openshift"] is True
+        assert await done(cluster.changes(client, Release())) == []
+    await done(cluster.uninstall(client, NS))
+    assert await client.list_raw(constraints) == []
 
 
 class OldServer(CountingTransport):

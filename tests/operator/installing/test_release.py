@@ -90,6 +90,41 @@ def test_an_installation_is_that_of_the_chart_without_its_hooks() -> None:
     assert found[-1] == config_in_hook(chart)
 
 
+def test_openshift_gets_what_the_chart_lets_it_allow() -> None:
+    """operations:OD-14: the same objects, which are no hooks here."""
+    values = {"openshift": True, "numaPlacementExporter": {"enabled": True}}
+    found = {(each["kind"], each["metadata"]["name"]): each for each in release_objects(Release(values))}
+    chart = rendered({"openshift": True, "numaPlacementExporter.enabled": True})
+    allowed = [
+        ("SecurityContextConstraints", "kai-system"),
+        ("SecurityContextConstraints", "kai-numa-placement-exporter"),
+        ("ClusterRole", "kai-system-scc"),
+        ("ClusterRoleBinding", "kai-system-scc"),
+    ]
+    for key in allowed:
+        hook = chart[key]
+        assert hook["metadata"].pop("annotations")["helm.sh/hook"] == "pre-install,pre-upgrade"
+        assert found[key] == hook
+    order = [*found]
+    assert max(map(order.index, allowed)) < order.index(("Deployment", "kai-operator"))
+    assert found["Config", "kai-config"]["spec"]["global"]["openshift"] is True
+    plain = {(each["kind"], each["metadata"]["name"]) for each in release_objects(Release())}
+    assert plain.isdisjoint(allowed)
+
+
+def test_openshift_lets_shadows_run() -> None:
+    def made(*values: str) -> dict[str, dict[str, Any]]:
+        printed = run("--dry-run", "--shadow", "--namespace", "beside", *values).output
+        return {each["kind"]: each for each in yaml.safe_load_all(printed)}
+
+    found = made("--set", "openshift=true")
+    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    allowed = found["SecurityContextConstraints"]
+    assert allowed["users"] == ["system:serviceaccount:beside:kai-shadow"]
+    assert allowed["runAsUser"] == {"type": "MustRunAs", "uid": container["securityContext"]["runAsUser"]}
+    assert "SecurityContextConstraints" not in made()
+
+
 def test_an_upgrade_makes_no_queue_that_a_user_deleted() -> None:
     assert "Queue" in {each["kind"] for each in release_objects(Release())}
     assert "Queue" not in {each["kind"] for each in release_objects(Release(is_install=False))}

@@ -36,11 +36,13 @@ CONFIG_DEFINITION: Final = "kai-scheduler.config"
 KEEP: Final = {"helm.sh/resource-policy": "keep", "argocd.argoproj.io/sync-options": "Prune=false"}
 DEFAULT_SHARD: Final = "default"
 
+#: a definition that only OpenShift has
+OPENSHIFT_DEFINITION: Final = "clusterversions.config.openshift.io"
 #: a look at the cluster, for those who do not say
 IS_OPENSHIFT: Final[TemplateCondition] = Any_(
     (
         IsSet(Value("openshift")),
-        Exists("apiextensions.k8s.io/v1", "CustomResourceDefinition", "clusterversions.config.openshift.io"),
+        Exists("apiextensions.k8s.io/v1", "CustomResourceDefinition", OPENSHIFT_DEFINITION),
     )
 )
 

@@ -8,7 +8,7 @@ Statements: operations:O-51, O-52, OD-14; cases operations:OC-19.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from pykai.api import names
 from pykai.operator.chart.configuration import CONFIG_DEFINITION, IS_OPENSHIFT, config, pull_policy
@@ -174,20 +174,20 @@ def _arguments(hook: HookDefinition) -> TemplateNode:
     return []
 
 
-def openshift_documents() -> list[TemplateNode]:
-    """What OpenShift lets all pods of ours do, those of hooks included (operations:OD-14)."""
+def openshift_documents(*, are_hooks: bool = True) -> list[TemplateNode]:
+    """What OpenShift lets all pods of ours do, those of hooks included (operations:OD-14); before them, if they are."""
     namespace = ReleaseNamespace()
     accounts: list[tuple[TemplateNode, TemplateNode]] = [(each.account, namespace) for each in installed_services()]
     accounts += [(_account_name(hook), namespace) for hook in HOOKS]
     reservation = "global.resourceReservation"
     accounts.append((Value(f"{reservation}.serviceAccount"), Value(f"{reservation}.namespace")))
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"{_SCC}-scc"}
-    documents = [
-        _constraints([Text("system:serviceaccount:{}:{}", (where, name)) for name, where in accounts]),
+    documents: list[dict[str, TemplateNode]] = [
+        constraints(_SCC, [_user(where, name) for name, where in accounts]),
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
-            "metadata": _scc_metadata(f"{_SCC}-scc"),
+            "metadata": {"name": f"{_SCC}-scc"},
             "rules": [
                 {
                     "apiGroups": [_SCC_GROUP],
@@ -200,12 +200,16 @@ def openshift_documents() -> list[TemplateNode]:
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRoleBinding",
-            "metadata": _scc_metadata(f"{_SCC}-scc"),
+            "metadata": {"name": f"{_SCC}-scc"},
             "roleRef": role,
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": where} for name, where in accounts],
         },
     ]
-    return [Choice(IS_OPENSHIFT, documents), Choice(All((IS_OPENSHIFT, _EXPORTS_NUMA)), _exporter_documents())]
+    exporter = _exporter_documents()
+    if are_hooks:
+        for each in (*documents, *exporter):
+            each["metadata"]["annotations"] = marks(PRE, -1, ends=False)
+    return [Choice(IS_OPENSHIFT, documents), Choice(All((IS_OPENSHIFT, _EXPORTS_NUMA)), exporter)]
 
 
 #: another shard than the default one may use NUMA, too: then the switch has to be on
@@ -217,13 +221,11 @@ _EXPORTS_NUMA: Final[TemplateCondition] = Any_(
 )
 
 
-def _exporter_documents() -> list[TemplateNode]:
+def _exporter_documents() -> list[dict[str, TemplateNode]]:
     """What OpenShift lets the exporter of NUMA placements do: read a socket and a folder of its node as root."""
-    user = Text("system:serviceaccount:{}:{}", (ReleaseNamespace(), NUMA_EXPORTER))
     return [
         {
-            **_constraints([user]),
-            "metadata": _scc_metadata(_EXPORTER_SCC),
+            **constraints(_EXPORTER_SCC, [_user(ReleaseNamespace(), NUMA_EXPORTER)]),
             "allowHostDirVolumePlugin": True,
             "readOnlyRootFilesystem": True,
             "runAsUser": {"type": "MustRunAs", "uid": 0},
@@ -234,15 +236,16 @@ def _exporter_documents() -> list[TemplateNode]:
     ]
 
 
-def _scc_metadata(name: str) -> dict[str, Any]:
-    return {"name": name, "annotations": marks(PRE, -1, ends=False)}
+def _user(namespace: TemplateNode, account: TemplateNode) -> Text:
+    return Text("system:serviceaccount:{}:{}", (namespace, account))
 
 
-def _constraints(users: list[TemplateNode]) -> dict[str, TemplateNode]:
+def constraints(name: str, users: list[TemplateNode]) -> dict[str, TemplateNode]:
+    """OpenShift's leave for these users' pods to run as the image does."""
     return {
         "apiVersion": f"{_SCC_GROUP}/v1",
         "kind": "SecurityContextConstraints",
-        "metadata": _scc_metadata(_SCC),
+        "metadata": {"name": name},
         "priority": 1,
         "allowHostDirVolumePlugin": False,
         "allowHostIPC": False,

@@ -4,7 +4,7 @@ The ConfigMap `kai-install` of the namespace says what was installed, and for wh
 values again, and `kai uninstall` finds everything.  Objects in which users work are made once and stay.  A step that
 fails leaves the rest for the next run: applying is the same however often it happens.
 
-Statements: operations:O-51.
+Statements: operations:O-51, OD-14; install:kubernetes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.resources import CONFIG_MAPS, CONFIGS, CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, SCHEDULING_SHARDS
+from pykai.operator.chart.configuration import OPENSHIFT_DEFINITION
 from pykai.operator.chart.kubernetesversion import version_problem
 from pykai.operator.chart.language import RELEASE_NAME_ANNOTATION
 from pykai.operator.chart.values import merged_values
@@ -101,7 +102,7 @@ async def install(client: Client, release: Release, clock: Clock | None = None) 
     await _refuse_version(client)
     await _refuse_helm(client, release.namespace)
     before = await read_record(client, release.namespace)
-    objects = release_objects(replace(release, is_install=before is None))
+    objects = release_objects(replace(await _looked_around(client, release), is_install=before is None))
     async for line in upgrade_definitions(client):
         yield line
     await _await_definitions(client, clock or Clock())
@@ -141,7 +142,7 @@ async def install_shadow(client: Client, release: Release, shards: Sequence[str]
     observed = await look_beside(client, release)
     try:
         observed = observed.only(shards)
-        objects = shadow_objects(release.scope(), observed)
+        objects = shadow_objects((await _looked_around(client, release)).scope(), observed)
     except (ValueProblem, Refused) as error:
         raise StepFailure(str(error)) from None
     before = await read_record(client, release.namespace)
@@ -174,6 +175,15 @@ async def look_beside(client: Client, release: Release) -> Observed:
     return beside
 
 
+async def _looked_around(client: Client, release: Release) -> Release:
+    """The release with what its documents ask about the cluster: whether it is OpenShift."""
+    try:
+        found = await client.get_raw(CUSTOM_RESOURCE_DEFINITIONS, OPENSHIFT_DEFINITION)
+    except NotFound:
+        return release
+    return replace(release, live={(CUSTOM_RESOURCE_DEFINITIONS.kind, "", OPENSHIFT_DEFINITION): found})
+
+
 async def with_earlier_values(client: Client, release: Release, *, needs_record: bool = True) -> Release:
     """The release with the values of the record below its own."""
     record = await read_record(client, release.namespace)
@@ -203,7 +213,7 @@ async def changes(client: Client, release: Release) -> AsyncIterator[str]:
     """What `install` would change, a line for each object."""
     await _refuse_version(client)
     before = await read_record(client, release.namespace)
-    objects = release_objects(release)
+    objects = release_objects(await _looked_around(client, release))
     for wanted in (*custom_resource_definitions(), *objects):
         line = await _change(client, wanted)
         if line:

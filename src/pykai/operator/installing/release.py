@@ -1,9 +1,9 @@
 """The objects of an installation without Helm, in the order in which they are applied; pure.
 
 They are the documents of the chart without its hooks, whose work `kai install` does itself, with the namespace before
-and the Config behind them.
+and the Config behind them.  What OpenShift has to allow is a hook of the chart only to come early.
 
-Statements: operations:10, O-51; cases operations:OC-19.
+Statements: operations:10, O-51, OD-14; cases operations:OC-19.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pykai.api import names
 from pykai.kube.resources import Resource
 from pykai.operator.chart.configuration import config
 from pykai.operator.chart.files import checks, release_documents, rendered_documents
+from pykai.operator.chart.hooks import openshift_documents
 from pykai.operator.chart.language import TemplateScope
 from pykai.operator.chart.values import default_values, merged_values
 from pykai.operator.installing.givenvalues import check_values
@@ -55,6 +56,7 @@ def release_objects(release: Release) -> list[Object]:
     scope = release.scope()
     rendered_documents(scope, checks())
     documents = [each for file in release_documents().values() for each in file]
+    documents += openshift_documents(are_hooks=False)
     made = sorted(rendered_documents(scope, documents), key=_rank)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}}
     has_config = scope.values["kaiConfig"]["render"] or scope.values["kaiConfigDeployer"]["enabled"]

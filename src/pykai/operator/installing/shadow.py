@@ -21,9 +21,10 @@ from pykai.api import names
 from pykai.api.decode import decode_as
 from pykai.api.installation import Config, SchedulingShard
 from pykai.api.meta import ObjectMeta
-from pykai.operator.chart.configuration import DEFAULT_SHARD, config, default_shard, pull_policy
+from pykai.operator.chart.configuration import DEFAULT_SHARD, IS_OPENSHIFT, config, default_shard, pull_policy
 from pykai.operator.chart.files import rendered_documents
-from pykai.operator.chart.language import ImageReference, TemplateScope, evaluated
+from pykai.operator.chart.hooks import constraints
+from pykai.operator.chart.language import Choice, ImageReference, TemplateScope, evaluated
 from pykai.operator.chart.objects import STRICT_CONTEXT
 from pykai.operator.desired import arguments
 from pykai.operator.desired.settings import Settings
@@ -86,6 +87,7 @@ def shadow_name(shard: SchedulingShard) -> str:
 def shadow_objects(scope: TemplateScope, observed: Observed) -> list[Object]:
     """The objects of all shadows, with image, pull secrets and placement of the values; raises `Refused`."""
     account = (SHADOW, scope.namespace)
+    user = f"system:serviceaccount:{scope.namespace}:{SHADOW}"
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": scope.namespace}},
         {
@@ -94,6 +96,7 @@ def shadow_objects(scope: TemplateScope, observed: Observed) -> list[Object]:
             "metadata": {"name": SHADOW, "namespace": scope.namespace},
         },
         *role_and_binding(SHADOW, "", reading_rules(), account),
+        *rendered_documents(scope, [Choice(IS_OPENSHIFT, constraints(SHADOW, [user]))]),
         *(_deployment(scope, observed, shard) for shard in observed.shards),
     ]
 
