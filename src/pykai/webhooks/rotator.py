@@ -45,8 +45,6 @@ from pykai.webhooks.tlssecret import (
 
 log = logging.getLogger(__name__)
 
-#: of KAI Scheduler's admission service
-LEASE: Final = "ojptxr84.kai.scheduler"
 #: wall seconds between rounds in which nothing has changed
 _ROUND_S: Final = 600.0
 _RETRY_S: Final = 5.0
@@ -118,7 +116,7 @@ class CertificateRotator:
             election = LeaderElection(
                 self._lease_client,
                 namespace=self._options.namespace,
-                name=LEASE,
+                name=table.CERTIFICATES_LEASE,
                 identity=f"{own_pod_name()}_{uuid.uuid4()}",
                 fence=self._fence,
             )

@@ -27,6 +27,8 @@ DELETE: Final = "DELETE"
 ADMISSION_SERVICE: Final = "admission"
 #: where the certificate of the server is
 TLS_SECRET: Final = "kai-admission-webhook-tls-secret"
+#: of the replica that renews it; that of KAI Scheduler's admission service
+CERTIFICATES_LEASE: Final = "ojptxr84.kai.scheduler"
 
 #: an update that leaves labels, annotations and containers alone needs no check
 _POD_CHANGED: Final = "request.operation == 'CREATE' || " + " || ".join(

@@ -21,6 +21,7 @@ from pykai.lab.apiserver.server import ApiServer
 from pykai.operator.hooks import steps
 from pykai.operator.hooks.steps import StepFailure
 from pykai.operator.installing import cluster
+from pykai.operator.installing.records import MANAGER, RECORD
 from pykai.operator.installing.release import Release
 from pykai.operator.installing.shadow import SHADOW_NAMESPACE
 from tests.operator.installations import config_manifest, kueue_topologies, openshift_definitions
@@ -105,7 +106,7 @@ async def test_an_operator_that_was_rolled_out_is_replaced_from_now_on(client: C
     await client.create(resources.NAMESPACES, {"metadata": {"name": NS}})
     old = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
     made = await client.patch(
-        resources.DEPLOYMENTS, "kai-operator", old, NS, kind=PatchKind.APPLY, field_manager=cluster.MANAGER
+        resources.DEPLOYMENTS, "kai-operator", old, NS, kind=PatchKind.APPLY, field_manager=MANAGER
     )
     assert made["spec"]["strategy"]["rollingUpdate"]
     (line,) = [each for each in await done(cluster.changes(client, Release())) if "Deployment kai-operator" in each]
@@ -211,7 +212,7 @@ async def test_an_uninstallation_leaves_queues_definitions_and_work(client: Clie
         (resources.DEPLOYMENTS, "binder", NS),
         (resources.CONFIGS, CONFIG, ""),
         (resources.PRIORITY_CLASSES, "train", ""),
-        (resources.CONFIG_MAPS, cluster.RECORD, NS),
+        (resources.CONFIG_MAPS, RECORD, NS),
     ):
         assert not await is_there(client, resource, name, namespace), name
     for resource, name, namespace in (

@@ -151,6 +151,14 @@ def test_what_users_work_in_is_made_once_and_kept() -> None:
     assert {each["kind"] for each in found if is_made_once(each)} == kept - {"SchedulingShard"}
 
 
+def test_every_object_has_a_field_by_which_it_is_known_again() -> None:
+    """install:uninstall: an API server notes no owner of an object that has a name only."""
+    shadows = list(yaml.safe_load_all(run("--dry-run", "--shadow").output))
+    for each in (*release_objects(Release({"openshift": True})), *shadows):
+        metadata = each["metadata"].keys() - {"name", "namespace"}
+        assert is_kept(each) or metadata or each.keys() - {"apiVersion", "kind", "metadata"}, each
+
+
 def test_what_is_not_wanted_any_more_is_found_in_reverse_order() -> None:
     before = [("v1", "ConfigMap", "ns", "a"), ("v1", "ConfigMap", "ns", "b"), ("v1", "Namespace", "", "ns")]
     after = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}]

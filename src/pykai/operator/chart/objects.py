@@ -107,7 +107,8 @@ def operator_objects() -> list[TemplateNode]:
         {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
-            "metadata": {"name": OPERATOR, "namespace": ReleaseNamespace()},
+            # `kai uninstall` knows its objects by the fields that it owns (install:uninstall).
+            "metadata": {"name": OPERATOR, "namespace": ReleaseNamespace(), "labels": labels},
         },
         {
             "apiVersion": "v1",

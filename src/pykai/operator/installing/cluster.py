@@ -9,10 +9,9 @@ Statements: operations:O-51, OD-14; install:kubernetes.
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import pykai
@@ -30,8 +29,9 @@ from pykai.operator.desired.objects import OPERATOR
 from pykai.operator.desired.refusals import Refused
 from pykai.operator.desired.settings import Settings
 from pykai.operator.desired.state import CONFIG_NAME
-from pykai.operator.hooks.steps import StepFailure, clean_up, migrate_topologies, upgrade_definitions
+from pykai.operator.hooks.steps import StepFailure, migrate_topologies, upgrade_definitions
 from pykai.operator.installing.givenvalues import ValueProblem
+from pykai.operator.installing.records import MANAGER, Key, Record, read_record
 from pykai.operator.installing.release import (
     Object,
     Release,
@@ -42,6 +42,7 @@ from pykai.operator.installing.release import (
     resource_of,
     surplus,
 )
+from pykai.operator.installing.removal import delete_applied, remove
 from pykai.operator.installing.shadow import (
     REPORT_PORT,
     Observed,
@@ -51,50 +52,9 @@ from pykai.operator.installing.shadow import (
     shadow_objects,
 )
 
-MANAGER: Final = "kai-install"
-RECORD: Final = "kai-install"
 _ESTABLISHED: Final = "Established"
 _PAUSE_S: Final = 0.2
 _PATIENCE_S: Final = 30.0
-Key = tuple[str, str, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What is installed in a namespace."""
-
-    version: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict)
-    objects: tuple[Key, ...] = ()
-
-    def config_map(self, namespace: str) -> Object:
-        """How it is kept."""
-        return {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": RECORD, "namespace": namespace},
-            "data": {
-                "version": self.version,
-                "values": json.dumps(self.values, sort_keys=True),
-                "objects": json.dumps(self.objects),
-            },
-        }
-
-
-async def read_record(client: Client, namespace: str) -> Record | None:
-    """The record of an installation by `kai install`; None if there is none."""
-    try:
-        found = await client.get_raw(CONFIG_MAPS, RECORD, namespace)
-    except NotFound:
-        return None
-    try:
-        data = found["data"]
-        keys = [(api_version, kind, place, name) for api_version, kind, place, name in json.loads(data["objects"])]
-        return Record(data["version"], dict(json.loads(data["values"])), tuple(keys))
-    except (KeyError, TypeError, ValueError) as error:
-        raise StepFailure(
-            f"the record in ConfigMap {namespace}/{RECORD} cannot be read ({error}): delete it and install again"
-        ) from None
 
 
 async def install(client: Client, release: Release, clock: Clock | None = None) -> AsyncIterator[str]:
@@ -127,7 +87,7 @@ async def put_in_place(
     await _remember(client, release, tuple(dict.fromkeys((*earlier, *wanted))))
     async for line in apply_objects(client, [each for each in objects if each not in namespaces]):
         yield line
-    async for line in _delete(client, surplus(earlier, objects)):
+    async for line in delete_applied(client, surplus(earlier, objects)):
         yield line
     await _remember(client, release, wanted)
 
@@ -195,18 +155,13 @@ async def with_earlier_values(client: Client, release: Release, *, needs_record:
 
 
 async def uninstall(client: Client, namespace: str) -> AsyncIterator[str]:
-    """Delete what was installed; definitions, queues, PodGroups, namespaces and running pods stay."""
+    """Delete what was installed and what came of it, and name what stays."""
     record = await read_record(client, namespace)
     if record is None:
         await _refuse_helm(client, namespace)
         raise StepFailure(f"nothing was installed in {namespace} by `kai install`: name the --namespace it is in")
-    async for line in _delete(client, reversed(record.objects)):
+    async for line in remove(client, record, namespace):
         yield line
-    if any(kind == "Config" for _, kind, _, _ in record.objects):
-        async for line in clean_up(client, namespace, deletes_config=True):
-            yield line
-    await client.delete(CONFIG_MAPS, RECORD, namespace)
-    yield "definitions, queues, PodGroups, the default shard and all running pods stay"
 
 
 async def changes(client: Client, release: Release) -> AsyncIterator[str]:
@@ -291,16 +246,6 @@ async def _apply(client: Client, obj: Object) -> None:
                 strategy = {"type": "Recreate", "rollingUpdate": None}
                 await client.patch(resource, name, {"spec": {"strategy": strategy}}, namespace, field_manager=MANAGER)
     await client.patch(resource, name, obj, namespace, kind=PatchKind.APPLY, field_manager=MANAGER, force=True)
-
-
-async def _delete(client: Client, keys: Iterable[Key]) -> AsyncIterator[str]:
-    for api_version, kind, namespace, name in keys:
-        resource = resource_of(api_version, kind, namespace)
-        try:
-            await client.delete(resource, name, namespace, propagation="Background")
-        except NotFound:
-            continue
-        yield f"deleted {kind} {name}"
 
 
 # install:kubernetes

@@ -93,7 +93,8 @@ def shadow_objects(scope: TemplateScope, observed: Observed) -> list[Object]:
         {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
-            "metadata": {"name": SHADOW, "namespace": scope.namespace},
+            # `kai uninstall` knows its objects by the fields that it owns (install:uninstall).
+            "metadata": {"name": SHADOW, "namespace": scope.namespace, "labels": {"app": SHADOW}},
         },
         *role_and_binding(SHADOW, "", reading_rules(), account),
         *rendered_documents(scope, [Choice(IS_OPENSHIFT, constraints(SHADOW, [user]))]),
