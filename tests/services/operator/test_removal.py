@@ -13,6 +13,7 @@ from pykai.kube import resources
 from pykai.kube.client import Client
 from pykai.operator.applying.kinds import OWNED_KINDS
 from pykai.operator.installing import cluster
+from pykai.operator.installing.records import RECORD
 from pykai.operator.installing.release import Release, release_objects, resource_of
 from tests.services.operator.installed import NS, SCHEDULER, config, get, is_there, operator, settled, shard
 from tests.services.servicecluster import ServiceCluster
@@ -139,3 +140,20 @@ async def test_a_config_that_others_took_over_stays(place: ServiceCluster) -> No
         *lines
     }
     assert "kept Config kai-config, which nothing carries out any more" in lines
+
+
+async def test_a_config_that_values_leave_to_the_user_is_not_deleted(place: ServiceCluster) -> None:
+    """operations:O-62: all that runs belongs to it, and would go with it."""
+    client = place.client
+    await done(cluster.install(client, Release()))
+    before = await get(place, resources.CONFIGS, "kai-config")
+    external = Release({"kaiConfigDeployer": {"enabled": False}})
+    assert not [line for line in await done(cluster.changes(client, external)) if "Config kai-config" in line]
+    lines = await done(cluster.install(client, external))
+    assert "left the Config kai-config as it is: these values leave it to you" in lines
+    assert await get(place, resources.CONFIGS, "kai-config") == before
+    lines = await done(cluster.install(client, external))
+    assert not [line for line in lines if "left the Config" in line]
+    await done(cluster.uninstall(client, NS))
+    assert await get(place, resources.CONFIGS, "kai-config") == before
+    assert not await is_there(place, resources.CONFIG_MAPS, RECORD)

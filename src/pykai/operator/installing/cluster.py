@@ -35,6 +35,7 @@ from pykai.operator.installing.records import MANAGER, Key, Record, read_record
 from pykai.operator.installing.release import (
     Object,
     Release,
+    is_handed_over,
     is_kept,
     is_made_once,
     key_of,
@@ -89,6 +90,8 @@ async def put_in_place(
         yield line
     async for line in delete_applied(client, surplus(earlier, objects)):
         yield line
+    if any(is_handed_over(each, objects) for each in earlier):
+        yield f"left the Config {CONFIG_NAME} as it is: these values leave it to you"
     await _remember(client, release, wanted)
 
 

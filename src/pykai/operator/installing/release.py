@@ -98,5 +98,11 @@ def resource_of(api_version: str, kind: str, namespace: str) -> Resource:
 
 def surplus(before: Iterable[tuple[str, str, str, str]], after: Iterable[Object]) -> list[tuple[str, str, str, str]]:
     """What an earlier version installed and this one does not, to be deleted in reverse order."""
-    wanted = {key_of(each) for each in after}
-    return [key for key in reversed(list(before)) if key not in wanted]
+    objects = list(after)
+    wanted = {key_of(each) for each in objects}
+    return [key for key in reversed(list(before)) if key not in wanted and not is_handed_over(key, objects)]
+
+
+def is_handed_over(key: tuple[str, str, str, str], after: Iterable[Object]) -> bool:
+    """Whether this is a Config that values leave to the user from now on: all that runs belongs to it (O-62)."""
+    return key[1] == "Config" and not any(each["kind"] == "Config" for each in after)
