@@ -11,6 +11,9 @@ from pykai.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from pykai.operator.desired.facts import ClusterFacts
 from pykai.operator.desired.settings import ImageDefaults
 from pykai.operator.desired.state import DesiredState, desired_state
+from pykai.operator.installing import cluster
+from pykai.operator.installing.previewing import CHANGES
+from pykai.operator.installing.release import Release
 
 IMAGES = ImageDefaults("images.test/kai", "v1")
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -142,3 +145,8 @@ async def openshift_definitions(client: Client) -> None:
             "spec": {"group": group, "names": names, "scope": "Cluster", "versions": [version]},
         }
         await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+
+
+async def changes(client: Client, release: Release) -> list[str]:
+    """What an installation would do, but for what stays as it is."""
+    return [str(each) async for each in cluster.preview(client, release) if each.outcome in CHANGES]

@@ -12,9 +12,10 @@ from pykai.api import names
 
 if TYPE_CHECKING:
     from pykai.kube.client import Client
+    from pykai.operator.installing.previewing import Preview
     from pykai.operator.installing.release import Release
 
-#: exit code of `kai upgrade --check` where something would change
+#: exit code of `kai upgrade --check` and `kai install --dry-run=server` where something would change
 CHANGES_WAIT = 3
 
 _KUBECONFIG = click.option(
@@ -39,7 +40,14 @@ _SET = click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, 
 @_SET
 @_NAMESPACE
 @_KUBECONFIG
-@click.option("--dry-run", is_flag=True, help="Print the objects as YAML and change nothing; needs no cluster.")
+@click.option(
+    "--dry-run",
+    is_flag=False,
+    flag_value="client",
+    type=click.Choice(["client", "server"]),
+    help="Change nothing. client, or nothing: print the objects as YAML, without a cluster. server: say what would"
+    " become of each object of the cluster; exit code 3 if any would change.",
+)
 @click.option("--include-crds", is_flag=True, help="With --dry-run: print the definitions, too.")
 @click.option("--shadow", is_flag=True, help="Install only schedulers that decide beside others and write nothing.")
 @click.option(
@@ -50,7 +58,7 @@ def install(
     assignments: tuple[str, ...],
     namespace: str,
     kubeconfig: Path | None,
-    dry_run: bool,
+    dry_run: str | None,
     include_crds: bool,
     shadow: bool,
     shards: tuple[str, ...],
@@ -65,15 +73,22 @@ def install(
 
     if shards and not shadow:
         raise click.UsageError("--shard: goes with --shadow")
-    if include_crds and (shadow or not dry_run):
-        raise click.UsageError("--include-crds: goes with --dry-run, and not with --shadow")
+    if include_crds and (shadow or dry_run != "client"):
+        raise click.UsageError("--include-crds: goes with --dry-run=client, and not with --shadow")
     release = Release(
         _given_values(files, assignments),
         namespace or (SHADOW_NAMESPACE if shadow else names.DEFAULT_NAMESPACE),
-        is_install=dry_run,
+        is_install=dry_run == "client",
     )
     _checked(release)
-    if dry_run:
+    if dry_run == "server":
+        _preview(
+            kubeconfig,
+            lambda client: (
+                cluster.preview_shadow(client, release, shards) if shadow else cluster.preview(client, release)
+            ),
+        )
+    elif dry_run:
         objects = _shadows(release, shards) if shadow else release_objects(release)
         _print(objects, include_crds=include_crds)
     elif shadow:
@@ -97,24 +112,20 @@ def upgrade(
 
     release = Release(_given_values(files, assignments), namespace or names.DEFAULT_NAMESPACE, is_install=False)
     _checked(release)
-    waiting: list[str] = []
 
-    async def checked(client: Client) -> AsyncIterator[str]:
-        async for line in cluster.changes(
-            client, await cluster.with_earlier_values(client, release, needs_record=False)
-        ):
-            waiting.append(line)
-            yield line
+    async def checked(client: Client) -> AsyncIterator[Preview]:
+        wanted = await cluster.with_earlier_values(client, release, needs_record=False)
+        async for each in cluster.preview(client, wanted):
+            yield each
 
     async def upgraded(client: Client) -> AsyncIterator[str]:
         async for line in cluster.install(client, await cluster.with_earlier_values(client, release)):
             yield line
 
-    _run(kubeconfig, checked if check else upgraded)
-    if check and not waiting:
-        click.echo("nothing would change")
-    if waiting:
-        click.get_current_context().exit(CHANGES_WAIT)
+    if check:
+        _preview(kubeconfig, checked, only_changes=True)
+    else:
+        _run(kubeconfig, upgraded)
 
 
 @click.command()
@@ -183,6 +194,30 @@ def _print(objects: list[dict[str, Any]], *, include_crds: bool) -> None:
 
     listed = [*(custom_resource_definitions() if include_crds else ()), *objects]
     click.echo("---\n".join(manifest(each) for each in listed), nl=False)
+
+
+def _preview(
+    kubeconfig: Path | None, look: Callable[[Client], AsyncIterator[Preview]], *, only_changes: bool = False
+) -> None:
+    """Say what would become of objects; exit code 3 if any would change."""
+    from pykai.operator.installing.previewing import CHANGES, summary
+
+    found: list[Preview] = []
+
+    async def said(client: Client) -> AsyncIterator[str]:
+        async for each in look(client):
+            found.append(each)
+            if not only_changes or each.outcome in CHANGES:
+                yield str(each)
+
+    _run(kubeconfig, said)
+    has_changes = any(each.outcome in CHANGES for each in found)
+    if not only_changes:
+        click.echo(summary(found))
+    elif not has_changes:
+        click.echo("nothing would change")
+    if has_changes:
+        click.get_current_context().exit(CHANGES_WAIT)
 
 
 def _run(kubeconfig: Path | None, step: Callable[[Client], AsyncIterator[str]]) -> None:

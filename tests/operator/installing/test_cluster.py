@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -24,12 +24,13 @@ from pykai.operator.installing import cluster
 from pykai.operator.installing.records import MANAGER, RECORD
 from pykai.operator.installing.release import Release
 from pykai.operator.installing.shadow import SHADOW_NAMESPACE
-from tests.operator.installations import config_manifest, kueue_topologies, openshift_definitions
+from tests.operator.installations import changes, config_manifest, kueue_topologies, openshift_definitions
 
 NS = names.DEFAULT_NAMESPACE
 CONFIG = "kai-config"
 SCC = "SecurityContextConstraints"
 Document = dict[str, Any]
+T = TypeVar("T")
 
 
 class CountingTransport:
@@ -66,7 +67,7 @@ def client(server: ApiServer) -> Client:
     return Client(server.transport())
 
 
-async def done(lines: AsyncIterator[str]) -> list[str]:
+async def done(lines: AsyncIterator[T]) -> list[T]:
     return [line async for line in lines]
 
 
@@ -88,7 +89,7 @@ async def test_an_installation_has_all_parts_and_a_second_one_changes_nothing(cl
     assert await is_there(client, resources.DEPLOYMENTS, "kai-operator", NS)
     assert await is_there(client, resources.CONFIGS, CONFIG)
     assert await is_there(client, resources.QUEUES, names.DEFAULT_QUEUE)
-    assert await done(cluster.changes(client, Release())) == []
+    assert await changes(client, Release()) == []
     before = await client.get_raw(resources.DEPLOYMENTS, "kai-operator", NS)
     await installed(client)
     after = await client.get_raw(resources.DEPLOYMENTS, "kai-operator", NS)
@@ -109,7 +110,7 @@ async def test_an_operator_that_was_rolled_out_is_replaced_from_now_on(client: C
         resources.DEPLOYMENTS, "kai-operator", old, NS, kind=PatchKind.APPLY, field_manager=MANAGER
     )
     assert made["spec"]["strategy"]["rollingUpdate"]
-    (line,) = [each for each in await done(cluster.changes(client, Release())) if "Deployment kai-operator" in each]
+    (line,) = [each for each in await changes(client, Release()) if "Deployment kai-operator" in each]
     assert "spec.strategy" in line
     await installed(client)
     after = await client.get_raw(resources.DEPLOYMENTS, "kai-operator", NS)
@@ -148,12 +149,12 @@ async def test_a_check_says_what_would_change_and_writes_nothing(server: ApiServ
     wire = CountingTransport(server)
     release = Release({"operator": {"replicaCount": 2}, "defaultPriorityClasses": {"enabled": False}})
     before = await client.get_raw(resources.DEPLOYMENTS, "kai-operator", NS)
-    lines = await done(cluster.changes(Client(wire), release))
+    lines = await changes(Client(wire), release)
     assert "delete PriorityClass train" in lines
     assert [line for line in lines if line.startswith("change Deployment kai-operator: ") and "spec.replicas" in line]
     assert await client.get_raw(resources.DEPLOYMENTS, "kai-operator", NS) == before
     await client.delete(resources.CONFIGS, CONFIG)
-    assert "create Config kai-config" in await done(cluster.changes(client, release))
+    assert "create Config kai-config" in await changes(client, release)
 
 
 @pytest.mark.parametrize("step", [cluster.install, cluster.install_shadow])
@@ -170,7 +171,7 @@ async def test_openshift_is_recognized_and_allows_our_pods_until_they_go(
     assert f"system:serviceaccount:{NS}:{'kai-operator' if step is cluster.install else 'kai-shadow'}" in found["users"]
     if step is cluster.install:
         assert (await client.get_raw(resources.CONFIGS, CONFIG))["spec"]["global"]["openshift"] is True
-        assert await done(cluster.changes(client, Release())) == []
+        assert await changes(client, Release()) == []
     await done(cluster.uninstall(client, NS))
     assert await client.list_raw(constraints) == []
 
@@ -186,9 +187,9 @@ class OldServer(CountingTransport):
         return msgspec.structs.replace(answer, body=json.dumps(old).encode())
 
 
-@pytest.mark.parametrize("step", [cluster.install, cluster.changes])
+@pytest.mark.parametrize("step", [cluster.install, cluster.preview])
 async def test_an_older_kubernetes_is_refused_before_anything_is_done(
-    server: ApiServer, step: Callable[[Client, Release], AsyncIterator[str]]
+    server: ApiServer, step: Callable[[Client, Release], AsyncIterator[Any]]
 ) -> None:
     """install:kubernetes."""
     wire = OldServer(server)
@@ -252,7 +253,7 @@ async def test_an_installation_that_was_broken_off_anywhere_is_finished_by_the_n
                 await done(cluster.uninstall(client, NS))
             assert not await is_there(client, resources.DEPLOYMENTS, "kai-operator", NS)
             await installed(client)
-            assert await done(cluster.changes(client, Release())) == []
+            assert await changes(client, Release()) == []
         finally:
             await other.close()
 

@@ -15,6 +15,7 @@ from pykai.operator.applying.kinds import OWNED_KINDS
 from pykai.operator.installing import cluster
 from pykai.operator.installing.records import RECORD
 from pykai.operator.installing.release import Release, release_objects, resource_of
+from tests.operator.installations import changes
 from tests.services.operator.installed import NS, SCHEDULER, config, get, is_there, operator, settled, shard
 from tests.services.servicecluster import ServiceCluster
 
@@ -148,7 +149,7 @@ async def test_a_config_that_values_leave_to_the_user_is_not_deleted(place: Serv
     await done(cluster.install(client, Release()))
     before = await get(place, resources.CONFIGS, "kai-config")
     external = Release({"kaiConfigDeployer": {"enabled": False}})
-    assert not [line for line in await done(cluster.changes(client, external)) if "Config kai-config" in line]
+    assert not [line for line in await changes(client, external) if "Config kai-config" in line]
     lines = await done(cluster.install(client, external))
     assert "left the Config kai-config as it is: these values leave it to you" in lines
     assert await get(place, resources.CONFIGS, "kai-config") == before

@@ -59,7 +59,7 @@ async def upgrade_definitions(client: Client) -> AsyncIterator[str]:
 
 async def migrate_topologies(client: Client) -> AsyncIterator[str]:
     """Copy Topologies of Kueue that ours do not have yet; one that cannot be copied does not stop the others."""
-    topologies = await _topologies_of_kueue(client)
+    topologies = await topologies_of_kueue(client)
     if topologies is None:
         yield "Kueue has no Topologies here: nothing to copy"
         return
@@ -86,7 +86,7 @@ def migrated(topology: Mapping[str, Any]) -> dict[str, Any]:
     return {"metadata": {"name": topology["metadata"]["name"], "annotations": annotations}, "spec": {"levels": levels}}
 
 
-async def _topologies_of_kueue(client: Client) -> list[dict[str, Any]] | None:
+async def topologies_of_kueue(client: Client) -> list[dict[str, Any]] | None:
     """In the newest version that is served; None where there is no such kind."""
     for version in _KUEUE_VERSIONS:
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import pykai
 from pykai.api.crds import custom_resource_definitions
@@ -31,6 +31,7 @@ from pykai.operator.desired.settings import Settings
 from pykai.operator.desired.state import CONFIG_NAME
 from pykai.operator.hooks.steps import StepFailure, migrate_topologies, upgrade_definitions
 from pykai.operator.installing.givenvalues import ValueProblem
+from pykai.operator.installing.previewing import Preview, previews, topology_previews, was_rolled_out
 from pykai.operator.installing.records import MANAGER, Key, Record, read_record
 from pykai.operator.installing.release import (
     Object,
@@ -102,12 +103,7 @@ async def _remember(client: Client, release: Release, keys: tuple[Key, ...]) -> 
 
 async def install_shadow(client: Client, release: Release, shards: Sequence[str] = ()) -> AsyncIterator[str]:
     """Install schedulers that write nothing, one for each shard or for those that are named; no more is touched."""
-    observed = await look_beside(client, release)
-    try:
-        observed = observed.only(shards)
-        objects = shadow_objects((await _looked_around(client, release)).scope(), observed)
-    except (ValueProblem, Refused) as error:
-        raise StepFailure(str(error)) from None
+    observed, objects = await _shadows(client, release, shards)
     before = await read_record(client, release.namespace)
     async for line in put_in_place(client, release, objects, before):
         yield line
@@ -123,6 +119,15 @@ async def install_shadow(client: Client, release: Release, shards: Sequence[str]
         yield f"  kubectl --namespace {release.namespace} logs --follow deployment/{name}"
         yield f"  kubectl --namespace {release.namespace} port-forward deployment/{name} {REPORT_PORT}"
         yield f"  kai shadow report --url http://127.0.0.1:{REPORT_PORT}"
+
+
+async def _shadows(client: Client, release: Release, shards: Sequence[str]) -> tuple[Observed, list[Object]]:
+    observed = await look_beside(client, release)
+    try:
+        observed = observed.only(shards)
+        return observed, shadow_objects((await _looked_around(client, release)).scope(), observed)
+    except (ValueProblem, Refused) as error:
+        raise StepFailure(str(error)) from None
 
 
 async def look_beside(client: Client, release: Release) -> Observed:
@@ -167,54 +172,24 @@ async def uninstall(client: Client, namespace: str) -> AsyncIterator[str]:
         yield line
 
 
-async def changes(client: Client, release: Release) -> AsyncIterator[str]:
-    """What `install` would change, a line for each object."""
+async def preview(client: Client, release: Release) -> AsyncIterator[Preview]:
+    """What `install` would do, object by object; raises `StepFailure` where it would be refused."""
     await _refuse_version(client)
+    await _refuse_helm(client, release.namespace)
     before = await read_record(client, release.namespace)
-    objects = release_objects(await _looked_around(client, release))
-    for wanted in (*custom_resource_definitions(), *objects):
-        line = await _change(client, wanted)
-        if line:
-            yield line
-    for _, kind, _, name in surplus(before.objects if before else (), objects):
-        yield f"delete {kind} {name}"
+    found = replace(await _looked_around(client, release), is_install=before is None)
+    async for each in previews(client, [*custom_resource_definitions(), *release_objects(found)], before):
+        yield each
+    if release.scope().values["topologyMigration"]["enabled"]:
+        async for each in topology_previews(client):
+            yield each
 
 
-async def _change(client: Client, wanted: Object) -> str:
-    """How an apply would change an object; empty if not at all."""
-    resource, (_, kind, namespace, name) = resource_of(*key_of(wanted)[:3]), key_of(wanted)
-    try:
-        live = await client.get_raw(resource, name, namespace)
-    except NotFound:
-        return f"create {kind} {name}"
-    if is_made_once(wanted):
-        return ""
-    was_rolled_out = _was_rolled_out(wanted, live)
-    if was_rolled_out:
-        wanted = {**wanted, "spec": {key: value for key, value in wanted["spec"].items() if key != "strategy"}}
-    after = await client.patch(
-        resource,
-        name,
-        wanted,
-        namespace,
-        kind=PatchKind.APPLY,
-        field_manager=MANAGER,
-        force=True,
-        dry_run=True,
-    )
-    paths = sorted([*_differing(live, after), *(["spec.strategy"] if was_rolled_out else [])])
-    return f"change {kind} {name}: {', '.join(paths)}" if paths else ""
-
-
-def _differing(before: Any, after: Any, path: str = "") -> Iterable[str]:
-    """Where two objects differ, three steps deep; what the server keeps for itself is left out."""
-    if path in ("metadata.managedFields", "metadata.resourceVersion", "metadata.generation", "status"):
-        return
-    if isinstance(before, dict) and isinstance(after, dict) and path.count(".") < 2:
-        for key in sorted(before.keys() | after.keys()):
-            yield from _differing(before.get(key), after.get(key), f"{path}.{key}" if path else key)
-    elif before != after:
-        yield path
+async def preview_shadow(client: Client, release: Release, shards: Sequence[str] = ()) -> AsyncIterator[Preview]:
+    """What `install_shadow` would do."""
+    _, objects = await _shadows(client, release, shards)
+    async for each in previews(client, objects, await read_record(client, release.namespace)):
+        yield each
 
 
 async def apply_objects(client: Client, objects: Iterable[Object]) -> AsyncIterator[str]:
@@ -232,20 +207,12 @@ async def apply_objects(client: Client, objects: Iterable[Object]) -> AsyncItera
             yield f"applied {kind} {name}"
 
 
-def _was_rolled_out(wanted: Object, live: Object) -> bool:
-    """An apply keeps what the API server has filled in for a rolling update, and is refused because of it."""
-    if wanted["kind"] != DEPLOYMENTS.kind:
-        return False
-    asked, found = (each["spec"].get("strategy", {}).get("type") for each in (wanted, live))
-    return bool(asked == "Recreate" != found)
-
-
 async def _apply(client: Client, obj: Object) -> None:
     api_version, kind, namespace, name = key_of(obj)
     resource = resource_of(api_version, kind, namespace)
     if resource == DEPLOYMENTS:
         with suppress(NotFound):
-            if _was_rolled_out(obj, await client.get_raw(resource, name, namespace)):
+            if was_rolled_out(obj, await client.get_raw(resource, name, namespace)):
                 strategy = {"type": "Recreate", "rollingUpdate": None}
                 await client.patch(resource, name, {"spec": {"strategy": strategy}}, namespace, field_manager=MANAGER)
     await client.patch(resource, name, obj, namespace, kind=PatchKind.APPLY, field_manager=MANAGER, force=True)

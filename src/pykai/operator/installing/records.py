@@ -58,3 +58,8 @@ async def read_record(client: Client, namespace: str) -> Record | None:
         raise StepFailure(
             f"the record in ConfigMap {namespace}/{RECORD} cannot be read ({error}): delete it and install again"
         ) from None
+
+
+def is_applied_by_us(found: Mapping[str, Any]) -> bool:
+    """Whether `kai install` has applied an object and still owns a field of it."""
+    return any(each.get("manager") == MANAGER for each in found["metadata"].get("managedFields") or ())

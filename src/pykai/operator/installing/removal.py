@@ -43,7 +43,7 @@ from pykai.operator.desired.settings import Settings
 from pykai.operator.desired.state import CONFIG_NAME
 from pykai.operator.hooks.steps import clean_up
 from pykai.operator.installing.givenvalues import ValueProblem
-from pykai.operator.installing.records import MANAGER, RECORD, Key, Record
+from pykai.operator.installing.records import MANAGER, RECORD, Key, Record, is_applied_by_us
 from pykai.operator.installing.release import Object, Release, is_kept, key_of, release_objects, resource_of
 from pykai.services.rights import Places
 from pykai.services.table import installed_services
@@ -92,14 +92,10 @@ async def delete_applied(client: Client, keys: Iterable[Key]) -> AsyncIterator[s
             found = await client.get_raw(resource, name, namespace)
         except NotFound:
             continue
-        if not _is_applied_by_us(found):
+        if not is_applied_by_us(found):
             yield f"kept {kind} {name}: it was made by others"
         elif await _deleted(client, resource, found):
             yield f"deleted {kind} {name}"
-
-
-def _is_applied_by_us(found: Mapping[str, Any]) -> bool:
-    return any(each.get("manager") == MANAGER for each in found["metadata"].get("managedFields") or ())
 
 
 async def _deleted(client: Client, resource: Resource, found: Mapping[str, Any]) -> bool:
