@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 import yaml
@@ -63,11 +64,24 @@ def test_every_folder_exists_and_the_patch_is_of_a_field() -> None:
     for folder in re.findall(r"charts/[\w/-]+", DOC):
         assert (ROOT / folder).is_dir(), folder
     (made,) = rendered_documents(scope(), [config()])
-    (overlay,) = (text for language, text in BLOCKS if language == "yaml")
-    (patch,) = yaml.safe_load(yaml.safe_load(overlay)["patches"][0]["patch"])
+    (patch,) = yaml.safe_load(_documented("patches")[0]["patch"])
     place = made
     for key in patch["path"].strip("/").split("/"):
         place = place[key]
+
+
+def _documented(key: str) -> list[dict[str, Any]]:
+    """What a block of YAML has at a key."""
+    (found,) = (text for language, text in BLOCKS if language == "yaml" and f"{key}:" in text)
+    listed: list[dict[str, Any]] = yaml.safe_load(found)[key]
+    return listed
+
+
+def test_a_dependency_is_this_chart() -> None:
+    """install:subchart."""
+    (dependency,) = _documented("dependencies")
+    about = yaml.safe_load((ROOT / "charts/kai-scheduler/Chart.yaml").read_text(encoding="utf-8"))
+    assert (dependency["name"], dependency["version"]) == (about["name"], about["version"])
 
 
 def test_codes_and_names_are_those_of_the_program() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+import pykai
 from pykai.operator.chart.values import VALUES, Kind, default_values
 from pykai.operator.installing.release import Release, release_objects
 from tests.operator.chart.charts import rendered
@@ -143,6 +144,7 @@ def test_helm_finds_nothing_to_complain_about() -> None:
         ({"global.fipsMode": "maybe"}, "/global/fipsMode"),
         ({"binder.ports.metricsPort": 70000}, "/binder/ports/metricsPort"),
         ({"kaiConfig.render": True}, "mutually exclusive"),
+        ({"enabled": True}, "enabled: the chart has no such value"),
     ],
 )
 def test_helm_names_the_mistake(tmp_path: Path, paths: dict[str, Any], said: str) -> None:
@@ -152,6 +154,53 @@ def test_helm_names_the_mistake(tmp_path: Path, paths: dict[str, Any], said: str
     done = templates("kai", str(CHART), "-f", str(file))
     assert done.returncode != 0
     assert said in done.stderr.replace(".", "/") or said in done.stderr
+
+
+def around(tmp_path: Path, values: Document) -> Path:
+    """A chart with ours as a dependency."""
+    chart = tmp_path / "platform"
+    chart.mkdir()
+    dependency = {
+        "name": "kai-scheduler",
+        "version": pykai.__version__,
+        "repository": f"file://{CHART}",
+        "condition": "kai-scheduler.enabled",
+        "tags": ["gpu"],
+    }
+    about = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": [dependency]}
+    (chart / "Chart.yaml").write_text(json.dumps(about))
+    (chart / "values.yaml").write_text(json.dumps(values))
+    done = helm("dependency", "update", str(chart))
+    assert done.returncode == 0, done.stderr
+    return chart
+
+
+def test_it_is_a_part_of_another_chart(tmp_path: Path) -> None:
+    """install:subchart."""
+    own = {"operator": {"replicaCount": 2}, "scheduler": {"plugins": {"elastic": {"enabled": False}}}}
+    everywhere = {"registry": "registry.test", "imageRegistry": "other.test", "storage": {"class": "fast"}}
+    values = {"global": everywhere, "tags": {"gpu": True}, "kai-scheduler": {"enabled": True, **own}}
+    chart = around(tmp_path, values)
+    done = templates("platform", str(chart), "--namespace", "gpu-platform")
+    assert done.returncode == 0, done.stderr
+    found = by_key([each for each in yaml.safe_load_all(done.stdout) if each])
+    hooks = {key for key, each in found.items() if _is_hook(each)}
+    ours = release_objects(Release({**own, "global": {"registry": "registry.test"}}, "gpu-platform"))
+    manifest = found["ConfigMap", "gpu-platform", "kai-config-manifest"]
+    found["Config", "", "kai-config"] = json.loads(manifest["data"]["kai-config.json"])
+    assert {key: each for key, each in found.items() if key not in hooks} == by_key(ours[1:])
+    switched_off = templates("platform", str(chart), "--set", "kai-scheduler.enabled=false")
+    assert switched_off.returncode == 0, switched_off.stderr
+    assert not [each for each in yaml.safe_load_all(switched_off.stdout) if each]
+
+
+def test_mistakes_are_named_inside_of_another_chart(tmp_path: Path) -> None:
+    """install:subchart: but those in globals, which may be of other charts."""
+    chart = around(tmp_path, {"global": {"tag": 3}, "kai-scheduler": {"bindr": {}}})
+    done = templates("platform", str(chart))
+    assert done.returncode != 0
+    assert "bindr" in done.stderr
+    assert "/global/tag" in done.stderr
 
 
 @pytest.mark.parametrize(

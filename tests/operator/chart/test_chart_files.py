@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,21 @@ def test_the_schema_allows_the_defaults_and_nothing_unknown() -> None:
     assert sorted(_problems(wrong, schema)) == [
         "binder.ports.metricsPort",
         "global.fipsMode",
-        "global.registri",
         "global.tag",
     ]
+    assert list(_problems({"bindr": {}, "enabled": "yes"}, schema)) == ["bindr", "enabled"]
+
+
+def test_globals_of_a_chart_around_this_one_pass() -> None:
+    """install:subchart: alone, a template refuses them."""
+    schema = json.loads(chart_files()["values.schema.json"])
+    values = {"global": {"imageRegistry": "a", "registry": "b"}, "enabled": True}
+    assert list(_problems(values, schema)) == []
+    text = chart_files()["templates/checks.yaml"]
+    (known,) = re.findall(r"has \$key \(list ([^)]*)\)", text)
+    assert set(known.replace('"', "").split()) == default_values()["global"].keys() | {
+        each.path.split(".")[1] for each in VALUES if each.path.startswith("global.") and each.default is UNSET
+    }
 
 
 _TYPES: dict[str, type | tuple[type, ...]] = {

@@ -27,7 +27,8 @@ from pykai.operator.chart.language import (
     Value,
     evaluated,
 )
-from pykai.operator.chart.valuefiles import schema_text, values_text
+from pykai.operator.chart.valuefiles import WANTED, schema_text, values_text
+from pykai.operator.chart.values import VALUES
 from pykai.operator.hooks.table import HOOKS
 from pykai.operator.manifesttext import manifest
 from pykai.operator.monitoring.files import monitoring_files
@@ -111,7 +112,7 @@ def chart_files() -> dict[str, str]:
     config = configuration.CONFIG_DEFINITION
     templates = {
         "_definitions.tpl": _EXPRESSIONS + definition(config, configuration.config()),
-        "checks.yaml": template(checks()),
+        "checks.yaml": template(checks()) + _root_checks(),
         "config.yaml": f"{{{{- if .Values.kaiConfig.render }}}}\n{included(config)}{{{{- end }}}}\n",
         **{name: template(documents) for name, documents in (release_documents() | hook_files()).items()},
     }
@@ -138,3 +139,21 @@ def _chart_file() -> str:
         "keywords": ["scheduler", "gpu", "ai", "batch"],
     }
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in lines.items())
+
+
+# install:subchart
+def _root_checks() -> str:
+    """Refuses what the schema lets pass for the sake of a chart around this one."""
+    known = sorted({each.path.split(".")[1] for each in VALUES if each.path.startswith("global.")})
+    listed = " ".join(map(json.dumps, known))
+    return f"""{{{{- if .Chart.IsRoot }}}}
+{{{{- range $key, $_ := .Values.global }}}}
+{{{{- if not (has $key (list {listed})) }}}}
+{{{{- fail (printf "global.%s: the chart has no such value" $key) }}}}
+{{{{- end }}}}
+{{{{- end }}}}
+{{{{- if hasKey .Values "{WANTED}" }}}}
+{{{{- fail "{WANTED}: the chart has no such value" }}}}
+{{{{- end }}}}
+{{{{- end }}}}
+"""

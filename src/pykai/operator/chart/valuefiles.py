@@ -1,6 +1,9 @@
 """values.yaml, values.schema.json and docs/values.md, from the table of values.
 
-The schema names what is wrong: a key that no value has, another type, a text that is none of the choices.
+The schema names what is wrong: a key that no value has, another type, a text that is none of the choices.  Helm applies
+it to this chart inside of another one, too.
+
+Statements: install:subchart.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from typing import Any, Final
 from pykai.operator.chart.values import UNSET, VALUES, ChartValue, Kind, groups
 
 _STEP: Final = "  "
+#: what a chart around this one usually calls the switch of a dependency
+WANTED: Final = "enabled"
 _ANY_OBJECT: Final = {"type": "object"}
 _SCHEMAS: Final[Mapping[Kind, dict[str, Any]]] = {
     Kind.TEXT: {"type": "string"},
@@ -82,7 +87,13 @@ def values_schema() -> dict[str, Any]:
         for parent in parents:
             place = place["properties"].setdefault(parent, _map())
         place["properties"][key] = _schema(each)
-    # Helm adds `global` of a parent chart, and a chart may be one of several.
+    # A chart around this one says whether it is wanted, and its globals are those of all its charts; where there is
+    # none, a template looks for mistakes in them (`files`).
+    root["properties"][WANTED] = {
+        "description": "Whether a chart around this one wants it; that chart's condition reads it.",
+        "type": "boolean",
+    }
+    del root["properties"]["global"]["additionalProperties"]
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of kai-scheduler", **root}
 
 
