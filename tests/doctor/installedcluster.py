@@ -134,10 +134,12 @@ class InstalledCluster:
     def of_kind(self, kind: str) -> list[Document]:
         return [each for (found, *_), each in self._objects.items() if found == kind]
 
-    def serve(self, pair: CertificatePair) -> None:
-        """The admission service has this certificate."""
+    def serve(self, pair: CertificatePair, *, given: CertificatePair | None = None) -> None:
+        """The admission service has this certificate, and serves the one that is given in its place."""
         secret = self.get("Secret", "kai-admission-webhook-tls-secret")
-        secret["data"] = {"tls.crt": encoded(pair.certificate), "tls.key": encoded(pair.key)}
+        secret["data"] = {"serving.crt": encoded(pair.certificate), "serving.key": encoded(pair.key)}
+        if given is not None:
+            secret["data"] |= {"tls.crt": encoded(given.certificate), "tls.key": encoded(given.key)}
 
     def endpoints(self, service: str, *, ready: bool = True) -> Document:
         metadata = {"name": service, "namespace": self._namespace, "labels": {"kubernetes.io/service-name": service}}

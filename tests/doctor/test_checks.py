@@ -257,6 +257,7 @@ BROKEN: list[tuple[str, Severity, str, Break]] = [
     ),
     ("certificate-expires", WARNING, "6.0 days left", lambda c: c.serve(issued(days=6))),
     ("certificate-expires", ERROR, "-0.5 days left", lambda c: c.serve(issued(days=-0.5))),
+    ("certificate-expires", WARNING, "5.0 days left", lambda c: c.serve(issued(), given=issued(days=5))),
     ("certificate-names", ERROR, "", lambda c: c.serve(issued("admission.elsewhere.svc"))),
     (
         "certificate-missing",

@@ -110,7 +110,7 @@ class Admission:
         store = self.runtime.caches.store(SECRETS, dict, namespace=self.namespace, field_selector=field)
 
         def certificates() -> list[str]:
-            found = [(each.get("data") or {}).get("tls.crt", "") for each in store.values()]
+            found = [(each.get("data") or {}).get("serving.crt", "") for each in store.values()]
             return [each for each in found if each not in ("", served)]
 
         await store.wait_until(lambda _: bool(certificates()), 120)

@@ -43,7 +43,7 @@ class Load:
 
 async def rotate_under_load(admission: Admission, rotations: int, per_second: float = 0.0) -> Load:
     """Rotate while pods are created: so many a second, or, with 0, one after the other on a few connections."""
-    load = Load(certificates=[(await admission.secret())["data"]["tls.crt"]])
+    load = Load(certificates=[(await admission.secret())["data"]["serving.crt"]])
     numbers = count()
     stop = asyncio.Event()
     workers = [asyncio.create_task(_create(admission.admin, load, stop, numbers, per_second)) for _ in range(_WORKERS)]

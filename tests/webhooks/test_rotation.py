@@ -52,7 +52,7 @@ async def test_replicas_serve_the_same_certificate_and_one_rotates_it(caplog: py
         try:
             before = (await first.secret())["data"]
             assert await shown(first.server) == await shown(second.server)
-            certificate = await rotate(first, before["tls.crt"])
+            certificate = await rotate(first, before["serving.crt"])
             for replica in (first, second):
                 await until_served(replica, certificate)
             after = (await first.secret())["data"]
@@ -64,7 +64,7 @@ async def test_replicas_serve_the_same_certificate_and_one_rotates_it(caplog: py
         finally:
             await second.end()
     for data in (before, after):
-        for key in ("tls.key", "tls.crt"):
+        for key in ("serving.key", "serving.crt"):
             assert data[key] not in caplog.text
             assert base64.b64decode(data[key]).decode().splitlines()[1] not in caplog.text
 

@@ -62,7 +62,7 @@ def test_an_empty_secret_is_filled() -> None:
     found = read_secret(FILLED)
     assert step_of(FILLED) is CertificateStep.KEEP
     assert FILLED["metadata"]["resourceVersion"] == "7"
-    assert set(FILLED["data"]) == {"tls.crt", "tls.key", "ca.crt"}
+    assert set(FILLED["data"]) == {"serving.crt", "serving.key", "ca.crt"}
     for host in HOSTS:
         assert is_served_to(found, found, host)
     assert not is_served_to(found, found, "elsewhere.svc")
@@ -71,13 +71,13 @@ def test_an_empty_secret_is_filled() -> None:
 def test_a_rotation_never_serves_what_is_not_trusted() -> None:
     """operations:OD-1."""
     staged = changed_secret(requested(FILLED), CertificateStep.STAGE, HOSTS, NOW)
-    assert staged["data"]["tls.crt"] == FILLED["data"]["tls.crt"]
+    assert staged["data"]["serving.crt"] == FILLED["data"]["serving.crt"]
     assert step_of(staged) is CertificateStep.KEEP
     assert step_of(staged, trusted=True) is CertificateStep.PROMOTE
     promoted = changed_secret(staged, CertificateStep.PROMOTE, HOSTS, NOW)
     assert promoted["metadata"]["annotations"] == {"a": "b"}
-    assert set(promoted["data"]) == {"tls.crt", "tls.key", "ca.crt"}
-    assert promoted["data"]["tls.crt"] == staged["data"]["next.crt"]
+    assert set(promoted["data"]) == {"serving.crt", "serving.key", "ca.crt"}
+    assert promoted["data"]["serving.crt"] == staged["data"]["next.crt"]
     assert step_of(promoted) is CertificateStep.KEEP
     before, between, after = map(read_secret, (FILLED, staged, promoted))
     # Trust in the new certificate comes first, trust in the old one stays.
@@ -101,7 +101,7 @@ def test_no_key_of_an_authority_is_stored() -> None:
     keys = [base64.b64decode(value) for value in FILLED["data"].values() if b"PRIVATE KEY" in base64.b64decode(value)]
     assert len(keys) == 1
     (authority,) = read_secret(FILLED).authorities
-    leaf = x509.load_pem_x509_certificate(base64.b64decode(FILLED["data"]["tls.crt"]))
+    leaf = x509.load_pem_x509_certificate(base64.b64decode(FILLED["data"]["serving.crt"]))
     assert leaf.public_key() != authority.public_key()
     current = read_secret(FILLED).current
     assert "PRIVATE" not in repr(current)
@@ -159,6 +159,7 @@ def test_a_secret_of_kai_is_served_until_ours_is_trusted() -> None:
     between = read_secret(staged)
     assert is_served_to(read_secret(found), between)
     promoted = read_secret(changed_secret(staged, CertificateStep.PROMOTE, HOSTS, NOW))
+    assert promoted.current == between.next
     assert is_served_to(promoted, between)
     assert is_served_to(read_secret(found), promoted)
 
@@ -168,7 +169,47 @@ def test_a_certificate_put_there_by_hand_is_kept_and_trusted() -> None:
     by_hand = kais_secret(*HOSTS)
     replaced = {**FILLED, "data": {**FILLED["data"], **by_hand["data"]}}
     assert step_of(replaced) is CertificateStep.KEEP
+    assert read_secret(replaced).current == read_secret(by_hand).current
     assert is_served_to(read_secret(replaced), read_secret(replaced))
+
+
+def kai_takes_over(document: dict[str, Any]) -> dict[str, Any]:
+    """What KAI Scheduler's operator makes of a Secret: its own certificate, unless it finds one."""
+    return document if "tls.crt" in document.get("data", {}) else {**document, "data": kais_secret(HOSTS[0])["data"]}
+
+
+def life_left(document: dict[str, Any]) -> timedelta:
+    """Of what KAI Scheduler serves; it renews nothing."""
+    certificate = base64.b64decode(document["data"]["tls.crt"])
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc - NOW
+
+
+def test_kai_gets_a_certificate_of_its_own_back() -> None:
+    """install:back: one of ours would end within a quarter of a year, and then all pods are refused."""
+    staged = changed_secret(requested(FILLED), CertificateStep.STAGE, HOSTS, NOW)
+    promoted = changed_secret(staged, CertificateStep.PROMOTE, HOSTS, NOW)
+    of_kai = kais_secret(HOSTS[0])
+    staged_over_kai = changed_secret(requested(of_kai), CertificateStep.STAGE, HOSTS, NOW)
+    promoted_over_kai = changed_secret(staged_over_kai, CertificateStep.PROMOTE, HOSTS, NOW)
+    for left in (EMPTY, FILLED, staged, promoted, of_kai, staged_over_kai, promoted_over_kai):
+        back = kai_takes_over(left)
+        assert life_left(back) > timedelta(days=3000)
+        # Forth again, it is served without a break.
+        forth = read_secret(back)
+        assert forth.current is not None
+        assert encoded(forth.current.certificate) == back["data"]["tls.crt"]
+        assert is_served_to(forth, forth)
+
+
+def test_a_secret_that_must_have_the_keys_of_kubernetes_keeps_them() -> None:
+    """The API server refuses a Secret of this type without them."""
+    made = {**kais_secret(HOSTS[0]), "type": "kubernetes.io/tls"}
+    staged = changed_secret(requested(made), CertificateStep.STAGE, HOSTS, NOW)
+    promoted = changed_secret(staged, CertificateStep.PROMOTE, HOSTS, NOW)
+    assert set(promoted["data"]) == {"tls.crt", "tls.key", "ca.crt"}
+    assert promoted["data"]["tls.crt"] == staged["data"]["next.crt"]
+    filled = changed_secret({**EMPTY, "type": "kubernetes.io/tls"}, CertificateStep.FILL, HOSTS, NOW)
+    assert is_served_to(read_secret(filled), read_secret(filled))
 
 
 @pytest.mark.parametrize(
@@ -179,8 +220,9 @@ def test_a_certificate_put_there_by_hand_is_kept_and_trusted() -> None:
         {"tls.crt": 1, "tls.key": []},
         {"tls.crt": "%%%", "tls.key": "é"},
         {"tls.crt": encoded(b"half"), "tls.key": encoded(b"half")},
-        {**FILLED["data"], "tls.key": kais_secret("a")["data"]["tls.key"]},
-        {**FILLED["data"], "tls.key": None},
+        {**FILLED["data"], "serving.key": kais_secret("a")["data"]["tls.key"]},
+        {**FILLED["data"], "serving.key": None},
+        {**kais_secret("a")["data"], "tls.key": kais_secret("b")["data"]["tls.key"]},
     ],
 )
 def test_what_is_no_pair_is_replaced(data: Any) -> None:

@@ -116,9 +116,10 @@ class WebhookRegistration(Wire):
 
 
 class CertificateData(Wire):
-    """The certificates in a Secret: the one that is served, and the authorities; not the key."""
+    """The certificates in a Secret: ours, one that someone else has put there, and the authorities; not the keys."""
 
-    certificate: str = field(default="", name="tls.crt")
+    own: str = field(default="", name="serving.crt")
+    given: str = field(default="", name="tls.crt")
     authorities: str = field(default="", name="ca.crt")
 
 

@@ -153,7 +153,8 @@ def _served(facts: Facts) -> x509.Certificate | None:
 
 
 def _leaf(secret: CertificateSecret) -> x509.Certificate | None:
-    return next(iter(_certificates(secret.data.certificate)), None)
+    """The certificate that is served; one that is given goes before ours (`webhooks.tlssecret`)."""
+    return next(iter(_certificates(secret.data.given) or _certificates(secret.data.own)), None)
 
 
 def _certificates(encoded: str) -> list[x509.Certificate]:

@@ -1,8 +1,9 @@
 """The Secret with the certificate of the webhooks: what it holds, and what is to be done about it; pure.
 
-    tls.crt, tls.key      the pair that is served, under the keys of KAI Scheduler
-    next.crt, next.key    the pair that follows it, while API servers learn to trust it
-    ca.crt                the authorities that API servers shall trust: of the pair before, this one and the next
+    serving.crt, serving.key   the pair that is served
+    next.crt, next.key         the pair that follows it, while API servers learn to trust it
+    ca.crt                     the authorities that API servers shall trust: of the pair before, this one and the next
+    tls.crt, tls.key           a pair that someone else has put there; it is served before ours
 
 A rotation has two steps, so that no admission fails.  *Stage*: a pair of a new authority is stored as the next one, and
 its authority is added to those that are trusted.  *Promote*: once every registration has had these authorities for a
@@ -12,9 +13,10 @@ Each pair has an authority of its own, whose key is never stored: the Secret can
 quarter of a year, and no key that signs others.
 
 A pair that someone else has put there (KAI Scheduler, cert-manager, an administrator) is served and trusted like one of
-ours as long as it has the right names.
+ours as long as it has the right names.  Ours is never under its keys: KAI Scheduler makes a certificate for ten years
+where it finds no `tls.crt`, and would serve one of ours, which it does not renew, until it ends and pods are refused.
 
-Statements: operations:O-43, OD-1.
+Statements: operations:O-43, OD-1; install:back.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ _REPLACED_AT: Final = 1 / 4
 #: authorities that are trusted at a time
 _MOST_AUTHORITIES: Final = 4
 
-_CURRENT: Final = ("tls.crt", "tls.key")
+_CURRENT: Final = ("serving.crt", "serving.key")
+_GIVEN: Final = ("tls.crt", "tls.key")
+#: the type of a Secret that must have the keys of `_GIVEN`; KAI Scheduler and we make none of it
+_TLS_TYPE: Final = "kubernetes.io/tls"
 _NEXT: Final = ("next.crt", "next.key")
 _AUTHORITIES: Final = "ca.crt"
 
@@ -76,7 +81,8 @@ def read_secret(document: Mapping[str, Any]) -> TlsSecret:
     """The content of a Secret; what cannot be read counts as absent."""
     data = object_at(document, "data")
     annotations = object_at(object_at(document, "metadata"), "annotations")
-    current, next_pair = _pair(data, _CURRENT), _pair(data, _NEXT)
+    # Ours takes the place of a given one, so one that is there came after it.
+    current, next_pair = _pair(data, _GIVEN) or _pair(data, _CURRENT), _pair(data, _NEXT)
     authorities = _certificates(_decoded(data, _AUTHORITIES))
     for pair in (current, next_pair):
         if pair is not None and not any(_has_signed(each, pair) for each in authorities):
@@ -107,8 +113,12 @@ def changed_secret(
     secret = read_secret(document)
     data = dict(object_at(document, "data"))
     metadata = dict(object_at(document, "metadata"))
+    serving = _GIVEN if document.get("type") == _TLS_TYPE else _CURRENT
+    if step in (CertificateStep.PROMOTE, CertificateStep.FILL):
+        for given in _GIVEN:
+            data.pop(given, None)
     if step is CertificateStep.PROMOTE:
-        for kept, staged in zip(_CURRENT, _NEXT, strict=True):
+        for kept, staged in zip(serving, _NEXT, strict=True):
             data[kept] = data.pop(staged)
         annotations = dict(object_at(metadata, "annotations"))
         annotations.pop(names.ROTATE_CERTIFICATE_ANNOTATION, None)
@@ -117,7 +127,7 @@ def changed_secret(
         # Unique names: verifiers look an authority up by its name.
         authority = CertificateAuthority.create(f"kai-admission-{secrets.token_hex(8)}", lifetime, now)
         pair = authority.issue(hosts, common_name=next(iter(hosts)), lifetime=lifetime, now=now)
-        target = _CURRENT if step is CertificateStep.FILL else _NEXT
+        target = serving if step is CertificateStep.FILL else _NEXT
         # The authority follows in the chain: KAI Scheduler trusts what it finds in tls.crt.
         data[target[0]] = _encoded(pair.certificate + authority.pem)
         data[target[1]] = _encoded(pair.key)

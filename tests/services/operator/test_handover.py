@@ -164,3 +164,22 @@ def test_only_workloads_wait() -> None:
     service = {"kind": "Service", "spec": {"selector": {"app": "binder"}}}
     assert pods_in_the_way(service, [pod], DELETED_S) == []
     assert pods_in_the_way(WANTED, [pod], DELETED_S) == ["p"]
+
+
+async def test_certificates_of_kai_stay_where_it_finds_them_again(place: ServiceCluster) -> None:
+    """install:back: the one of admission is served by ours, the others wait."""
+    made = await config(place)
+    secrets = ("kai-admission-webhook-tls-secret", "podgroup-webhook-tls-secret", "queue-webhook-tls-secret")
+    data = {"tls.crt": "Y2VydGlmaWNhdGU=", "tls.key": "a2V5"}
+    reference = {"apiVersion": "kai.scheduler/v1", "kind": "Config", "name": "kai-config", "controller": True}
+    owners = [{**reference, "uid": made["metadata"]["uid"]}]
+    for name in secrets:
+        await place.create(resources.SECRETS, name, namespace=NS, labels={"app": name}, owners=owners, data=data)
+    async with place.running(operator()) as service:
+        await settled(place, service)
+    for name in secrets:
+        found = await get(place, resources.SECRETS, name)
+        assert found["data"] == data
+        assert found["type"] == "Opaque"
+        assert found["metadata"]["labels"]["app"] == name
+        assert [each["uid"] for each in found["metadata"]["ownerReferences"]] == [made["metadata"]["uid"]]
