@@ -17,6 +17,7 @@ from typing import Final
 import pykai
 from pykai.api.crds import custom_resource_definitions
 from pykai.api.installation import Config, SchedulingShard
+from pykai.api.unstructured import JsonObject
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, NotFound
@@ -32,9 +33,9 @@ from pykai.operator.desired.state import CONFIG_NAME
 from pykai.operator.hooks.steps import StepFailure, migrate_topologies, upgrade_definitions
 from pykai.operator.installing.givenvalues import ValueProblem
 from pykai.operator.installing.previewing import Preview, previews, topology_previews, was_rolled_out
-from pykai.operator.installing.records import MANAGER, Key, Record, read_record
+from pykai.operator.installing.records import MANAGER, Record, read_record
 from pykai.operator.installing.release import (
-    Object,
+    Key,
     Release,
     is_handed_over,
     is_kept,
@@ -78,7 +79,7 @@ async def install(client: Client, release: Release, clock: Clock | None = None) 
 
 
 async def put_in_place(
-    client: Client, release: Release, objects: Sequence[Object], before: Record | None
+    client: Client, release: Release, objects: Sequence[JsonObject], before: Record | None
 ) -> AsyncIterator[str]:
     """Apply objects and delete what an earlier version had; whenever it ends, the record has all that is there."""
     earlier = before.objects if before else ()
@@ -121,7 +122,7 @@ async def install_shadow(client: Client, release: Release, shards: Sequence[str]
         yield f"  kai shadow report --url http://127.0.0.1:{REPORT_PORT}"
 
 
-async def _shadows(client: Client, release: Release, shards: Sequence[str]) -> tuple[Observed, list[Object]]:
+async def _shadows(client: Client, release: Release, shards: Sequence[str]) -> tuple[Observed, list[JsonObject]]:
     observed = await look_beside(client, release)
     try:
         observed = observed.only(shards)
@@ -192,7 +193,7 @@ async def preview_shadow(client: Client, release: Release, shards: Sequence[str]
         yield each
 
 
-async def apply_objects(client: Client, objects: Iterable[Object]) -> AsyncIterator[str]:
+async def apply_objects(client: Client, objects: Iterable[JsonObject]) -> AsyncIterator[str]:
     """Apply objects in their order; those that are made once are left alone where they exist."""
     for each in objects:
         api_version, kind, namespace, name = key_of(each)
@@ -207,7 +208,7 @@ async def apply_objects(client: Client, objects: Iterable[Object]) -> AsyncItera
             yield f"applied {kind} {name}"
 
 
-async def _apply(client: Client, obj: Object) -> None:
+async def _apply(client: Client, obj: JsonObject) -> None:
     api_version, kind, namespace, name = key_of(obj)
     resource = resource_of(api_version, kind, namespace)
     if resource == DEPLOYMENTS:

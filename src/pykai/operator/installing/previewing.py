@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from pykai.api.unstructured import JsonObject
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound, Unauthorized
 from pykai.kube.resources import DEPLOYMENTS, TOPOLOGIES
 from pykai.operator.hooks.steps import migrated, topologies_of_kueue
 from pykai.operator.installing.records import MANAGER, Record, is_applied_by_us
 from pykai.operator.installing.release import (
-    Object,
     is_handed_over,
     is_kept,
     is_made_once,
@@ -66,7 +66,7 @@ def summary(previews: Sequence[Preview]) -> str:
     return f"{', '.join(f'{count} {word}' for count, word in counts if count)}; nothing was written"
 
 
-async def previews(client: Client, objects: Iterable[Object], before: Record | None) -> AsyncIterator[Preview]:
+async def previews(client: Client, objects: Iterable[JsonObject], before: Record | None) -> AsyncIterator[Preview]:
     """What would become of objects, and of those that an earlier version installed beside them."""
     wanted = list(objects)
     for each in wanted:
@@ -104,7 +104,7 @@ async def topology_previews(client: Client) -> AsyncIterator[Preview]:
         yield Preview(PreviewOutcome.CREATE, TOPOLOGIES.kind, name, ", copied from Kueue")
 
 
-async def _preview(client: Client, wanted: Object) -> Preview:
+async def _preview(client: Client, wanted: JsonObject) -> Preview:
     api_version, kind, namespace, name = key_of(wanted)
     resource = resource_of(api_version, kind, namespace)
     try:
@@ -137,7 +137,7 @@ async def _preview(client: Client, wanted: Object) -> Preview:
     return Preview(PreviewOutcome.UNCHANGED, kind, name)
 
 
-def was_rolled_out(wanted: Object, live: Object) -> bool:
+def was_rolled_out(wanted: JsonObject, live: JsonObject) -> bool:
     """An apply keeps what the API server has filled in for a rolling update, and is refused because of it."""
     if wanted["kind"] != DEPLOYMENTS.kind:
         return False

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pykai.api.unstructured import JsonObject
 from pykai.kube.client import Client
 from pykai.kube.errors import NotFound
 from pykai.kube.resources import CONFIG_MAPS
 from pykai.operator.hooks.steps import StepFailure
-from pykai.operator.installing.release import Object
+from pykai.operator.installing.release import Key
 
 #: who applies the objects
 MANAGER: Final = "kai-install"
 RECORD: Final = "kai-install"
-Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Record:
     values: Mapping[str, Any] = field(default_factory=dict)
     objects: tuple[Key, ...] = ()
 
-    def config_map(self, namespace: str) -> Object:
+    def config_map(self, namespace: str) -> JsonObject:
         """How it is kept."""
         return {
             "apiVersion": "v1",

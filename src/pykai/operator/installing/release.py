@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pykai
 from pykai.api import names
+from pykai.api.unstructured import JsonObject
 from pykai.kube.resources import Resource
 from pykai.operator.chart.configuration import config
 from pykai.operator.chart.files import checks, release_documents, rendered_documents
@@ -22,9 +23,9 @@ from pykai.operator.chart.language import TemplateScope
 from pykai.operator.chart.values import default_values, merged_values
 from pykai.operator.installing.givenvalues import check_values
 
-Object = dict[str, Any]
-
 _KEEP: Final = "helm.sh/resource-policy"
+#: API version, kind, namespace and name
+Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Release:
         )
 
 
-def release_objects(release: Release) -> list[Object]:
+def release_objects(release: Release) -> list[JsonObject]:
     """Everything but definitions; raises `ValueProblem` and `TemplateFailure`."""
     scope = release.scope()
     rendered_documents(scope, checks())
@@ -81,7 +82,7 @@ def is_made_once(obj: Mapping[str, Any]) -> bool:
     return is_kept(obj) and obj["kind"] != "SchedulingShard"
 
 
-def key_of(obj: Mapping[str, Any]) -> tuple[str, str, str, str]:
+def key_of(obj: Mapping[str, Any]) -> Key:
     """Version of the API, kind, namespace and name."""
     metadata = obj["metadata"]
     return obj["apiVersion"], obj["kind"], metadata.get("namespace", ""), metadata["name"]
@@ -96,13 +97,13 @@ def resource_of(api_version: str, kind: str, namespace: str) -> Resource:
     return Resource(group, version, word if word.endswith("constraints") else plural, kind, bool(namespace))
 
 
-def surplus(before: Iterable[tuple[str, str, str, str]], after: Iterable[Object]) -> list[tuple[str, str, str, str]]:
+def surplus(before: Iterable[Key], after: Iterable[JsonObject]) -> list[Key]:
     """What an earlier version installed and this one does not, to be deleted in reverse order."""
     objects = list(after)
     wanted = {key_of(each) for each in objects}
     return [key for key in reversed(list(before)) if key not in wanted and not is_handed_over(key, objects)]
 
 
-def is_handed_over(key: tuple[str, str, str, str], after: Iterable[Object]) -> bool:
+def is_handed_over(key: Key, after: Iterable[JsonObject]) -> bool:
     """Whether this is a Config that values leave to the user from now on: all that runs belongs to it (O-62)."""
     return key[1] == "Config" and not any(each["kind"] == "Config" for each in after)

@@ -20,6 +20,7 @@ from typing import Any, Final
 from pykai.api import names
 from pykai.api.decode import DecodeError, decode_as
 from pykai.api.installation import Config
+from pykai.api.unstructured import JsonObject
 from pykai.kube.client import Client
 from pykai.kube.errors import Conflict, NotFound
 from pykai.kube.resources import (
@@ -43,8 +44,8 @@ from pykai.operator.desired.settings import Settings
 from pykai.operator.desired.state import CONFIG_NAME
 from pykai.operator.hooks.steps import clean_up
 from pykai.operator.installing.givenvalues import ValueProblem
-from pykai.operator.installing.records import MANAGER, RECORD, Key, Record, is_applied_by_us
-from pykai.operator.installing.release import Object, Release, is_kept, key_of, release_objects, resource_of
+from pykai.operator.installing.records import MANAGER, RECORD, Record, is_applied_by_us
+from pykai.operator.installing.release import Key, Release, is_kept, key_of, release_objects, resource_of
 from pykai.services.rights import Places
 from pykai.services.table import installed_services
 from pykai.webhooks.table import CERTIFICATES_LEASE
@@ -196,7 +197,7 @@ async def _kept(client: Client, installation: _Installation) -> AsyncIterator[st
     yield "kept all other pods"
 
 
-async def _is_there(client: Client, obj: Object) -> bool:
+async def _is_there(client: Client, obj: JsonObject) -> bool:
     api_version, kind, namespace, name = key_of(obj)
     try:
         await client.get_raw(resource_of(api_version, kind, namespace), name, namespace)

@@ -21,6 +21,7 @@ from pykai.api import names
 from pykai.api.decode import decode_as
 from pykai.api.installation import Config, SchedulingShard
 from pykai.api.meta import ObjectMeta
+from pykai.api.unstructured import JsonObject
 from pykai.operator.chart.configuration import DEFAULT_SHARD, IS_OPENSHIFT, config, default_shard, pull_policy
 from pykai.operator.chart.files import rendered_documents
 from pykai.operator.chart.hooks import constraints
@@ -30,7 +31,7 @@ from pykai.operator.desired import arguments
 from pykai.operator.desired.settings import Settings
 from pykai.operator.install import role_and_binding
 from pykai.operator.installing.givenvalues import ValueProblem
-from pykai.operator.installing.release import Object, Release
+from pykai.operator.installing.release import Release
 from pykai.services.rights import LIST_WATCH, RoleRule
 from pykai.services.table import SERVICES
 
@@ -84,7 +85,7 @@ def shadow_name(shard: SchedulingShard) -> str:
     return f"{SHADOW}-{shard.metadata.name}"
 
 
-def shadow_objects(scope: TemplateScope, observed: Observed) -> list[Object]:
+def shadow_objects(scope: TemplateScope, observed: Observed) -> list[JsonObject]:
     """The objects of all shadows, with image, pull secrets and placement of the values; raises `Refused`."""
     account = (SHADOW, scope.namespace)
     user = f"system:serviceaccount:{scope.namespace}:{SHADOW}"
@@ -111,7 +112,7 @@ def reading_rules() -> list[RoleRule]:
     return [RoleRule(group, tuple(sorted(resources)), LIST_WATCH) for group, resources in found.items()]
 
 
-def _deployment(scope: TemplateScope, observed: Observed, shard: SchedulingShard) -> Object:
+def _deployment(scope: TemplateScope, observed: Observed, shard: SchedulingShard) -> JsonObject:
     name = shadow_name(shard)
     labels = {"app": name}
     return {
