@@ -109,6 +109,11 @@ class VersionedValue(Generic[Value]):
         return self._value if self._version == version else None
 
     @property
+    def version(self) -> int:
+        """The version that the value is for."""
+        return self._version
+
+    @property
     def latest(self) -> Value | None:
         """The value, whatever version it is for: to be repaired and stored again."""
         return self._value

@@ -74,7 +74,7 @@ def open_cycle(
     gangs = CycleGangs(context, state, reuse or ReusableState(snapshot, policy))
     placer = GangPlacer(context, gangs, TaskPlacer(state, rules, rankings, decisions), decisions)
     tables = EvictionTables(state, gangs, rules, policy.disruption_budgets)
-    trials = TrialRunner(state, gangs, placer, tables.waiting_lines)
+    trials = TrialRunner(gangs, placer, tables)
     victims = VictimFinder(context, gangs, rankings, tables, trials)
     return Cycle(context, state, decisions, gangs, rankings, placer, tables, victims)
 

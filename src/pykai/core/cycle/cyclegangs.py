@@ -90,6 +90,12 @@ class CycleGangs:
             self._waiting = sorted(gangs, key=self.order_key_of)
         return self._waiting
 
+    def placed(self) -> list[Gang]:
+        """Gangs with a task that the cycle has placed or evicted, in the order of their first ones."""
+        running = self._context.snapshot.read_running()
+        keys = dict.fromkeys(running.tasks[key].group_key for key in self._state.placements)
+        return [self.gang(running.groups[key]) for key in keys]
+
     def compute_order_key(self, gang: Gang) -> tuple[object, ...]:
         """Sort key of gangs in a leaf queue: the plugins' keys, then age, then name (cycle:8.3; queues:Q-86)."""
         group = gang.group

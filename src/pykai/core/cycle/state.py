@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.departures import Departed, Departures
 from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.cycle.journal import (
     AllocationHolder,
@@ -132,7 +133,7 @@ class State(NodeState):
         #: the next instant at which a checked rule would change its result, None = never
         self.valid_until_ns: int | None = None
         self._next_version = 1
-        self._journal: list[JournalEntry] = []
+        self._journal: list[JournalEntry | Departed] = []
 
     def passed(self, instant_ns: int) -> bool:
         """Whether an instant has passed.  Every rule about time calls this, so that the cycle knows how long its plan
@@ -254,7 +255,7 @@ class State(NodeState):
             return
         self._recharge_node(task, placement, LIVE, RELEASED)
         saved = self.ledger.add(
-            gang.chain, _negative(self.amounts_on(task.shape, row)), self._counts_as_non_preemptible(gang, task)
+            gang.chain, _negative(self.amounts_on(task.shape, row)), self.counts_as_non_preemptible(gang, task)
         )
         leaf.active_allocated -= 1
         leaf.unplaced += 1
@@ -300,13 +301,18 @@ class State(NodeState):
         self._journal.append(Vacated(gang, leaf, task, placement, previous, freed_devices, self.version))
         self._advance_version(placement.row)
 
+    def depart(self, departures: Departures) -> None:
+        """Look ahead: every task evicted so far is gone, and nothing is pipelined."""
+        self._journal.append(Departed(departures, departures.apply(), self.version))
+        self._name_content()
+
     def _revert_eviction(
         self, gang: Gang, leaf: LeafState, task: Task, placement: Placement, previous: Placement | None
     ) -> list[list[float]]:
         row = placement.row
         self._recharge_node(task, placement, RELEASED, LIVE)
         saved = self.ledger.add(
-            gang.chain, self.amounts_on(task.shape, row), self._counts_as_non_preemptible(gang, task)
+            gang.chain, self.amounts_on(task.shape, row), self.counts_as_non_preemptible(gang, task)
         )
         leaf.active_allocated += 1
         leaf.unplaced -= 1
@@ -331,7 +337,7 @@ class State(NodeState):
         if shape.host_ports:
             self._hold_ports(self.ports, shape, placement.row, -1)
         saved = self.ledger.add(
-            gang.chain, _negative(self.amounts_on(shape, placement.row)), self._counts_as_non_preemptible(gang, task)
+            gang.chain, _negative(self.amounts_on(shape, placement.row)), self.counts_as_non_preemptible(gang, task)
         )
         leaf.active_allocated -= 1
         leaf.first_unplaced = 0
@@ -340,7 +346,7 @@ class State(NodeState):
             observer.task_removed(task, placement.row)
         return saved
 
-    def _counts_as_non_preemptible(self, gang: Gang, task: Task) -> bool:
+    def counts_as_non_preemptible(self, gang: Gang, task: Task) -> bool:
         """Whether a task that holds a node is charged as non-preemptible."""
         return not gang.preemptible and (
             not gang.semi_preemptible or task.key in self.protected_keys or task.key in gang.protected_keys
@@ -376,7 +382,7 @@ class State(NodeState):
         outcome = CommitResult({}, [], [])
         first_entries: dict[str, tuple[Gang, LeafState, Task, Placement | None]] = {}
         for entry in self._journal[mark:]:
-            if entry.task.key not in first_entries and not isinstance(entry, Converted):
+            if not isinstance(entry, Converted | Departed) and entry.task.key not in first_entries:
                 first_entries[entry.task.key] = (entry.gang, entry.leaf, entry.task, entry.previous)
         for key, (gang, leaf, task, previous) in first_entries.items():
             current = self.placements.get(key)
@@ -425,6 +431,10 @@ class State(NodeState):
         journal = self._journal
         while len(journal) > mark:
             entry = journal.pop()
+            if isinstance(entry, Departed):
+                entry.departures.undo(entry.before)
+                self.version = entry.version
+                continue
             if isinstance(entry, Placed):
                 self._undo_place(entry)
             elif isinstance(entry, Converted):
@@ -454,7 +464,7 @@ class State(NodeState):
         non_preemptible = (
             entry.non_preemptible
             if isinstance(entry, Placed)
-            else self._counts_as_non_preemptible(entry.gang, entry.task)
+            else self.counts_as_non_preemptible(entry.gang, entry.task)
         )
         self.ledger.restore(entry.gang.chain, entry.saved, non_preemptible)
 
@@ -516,6 +526,10 @@ class State(NodeState):
 
     def _advance_version(self, row: int) -> None:
         self.changed_rows.append(row)
+        self._name_content()
+
+    def _name_content(self) -> None:
+        """The content is another than any before."""
         self.version = self._next_version
         self._next_version += 1
 

@@ -254,23 +254,30 @@ class _VictimSearch:
                 context.listener.scenario_ended(DUPLICATE)
                 continue
             journal_mark = state.mark()
-            lost = self._try_victims(preemptor, victims, journal_mark)
+            lost = self._try_victims(preemptor, victims, journal_mark, final_try=final_try)
             context.listener.scenario_ended(lost if isinstance(lost, str) else SOLVED)
             if isinstance(lost, str):
                 state.rollback(journal_mark)
                 self.failed.add(attempt)
                 continue
-            # If no victim was kept, the same trial would end the same.
-            final = final_try or (count == self.size and len(lost) in (0, len(victims)))
+            final = final_try or self._is_final(preemptor, victims, lost)
             if not final:
                 state.rollback(journal_mark)
             return _Solution(lost, final)
         context.listener.scenario_ended(GENERATORS_EXHAUSTED)
         return None
 
-    def _try_victims(self, preemptor: Preemptor, victims: VictimList, journal_mark: int) -> VictimList | str:
+    def _is_final(self, preemptor: Preemptor, victims: VictimList, lost: VictimList) -> bool:
+        """Whether all tasks are placed and no victim was kept: the same trial would end the same."""
+        count = sum(len(batch.tasks) for batch in preemptor.batches)
+        return count == self.size and len(lost) in (0, len(victims))
+
+    def _try_victims(
+        self, preemptor: Preemptor, victims: VictimList, journal_mark: int, *, final_try: bool
+    ) -> VictimList | str:
         """The victims that are really lost, or whether the set does not suffice or is not fair (queues:Q-276)."""
         state, trials = self.state, self.finder.trials
+        work_before = state.work
         if not victims or not trials.run(preemptor, victims):
             return UNSOLVED
         losses = losses_of(state, victims)
@@ -298,13 +305,18 @@ class _VictimSearch:
         keys = {loss.task.key for _, found in losses for loss in found}
         lost = [victim for victim in victims if victim.member.task.key in keys]
         if any(loss.moves for _, found in losses for loss in found):
+            work = state.work - work_before
             state.rollback(journal_mark)
             fits_later = trials.fits_in_next_cycle(preemptor, lost)
             state.rollback(journal_mark)
             if not fits_later:
                 self.objection = MOVED_BACK
                 return VALIDATOR_REJECTED
-            trials.run(preemptor, victims)
+            if final_try or self._is_final(preemptor, victims, lost):
+                trials.run(preemptor, victims)
+            else:
+                # It would end the same and be undone.
+                state.work += work
         return lost
 
 

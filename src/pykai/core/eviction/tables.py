@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from pykai.core.caching import VersionedValue
 from pykai.core.cycle.cyclegangs import CycleGangs
+from pykai.core.cycle.departures import Departures
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.state import State
 from pykai.core.eviction.disruptions import DisruptionLedger
@@ -21,7 +22,16 @@ GangsByLeafQueue = dict[int, list[tuple[tuple[object, ...], Gang]]]
 class EvictionTables:
     """Tables that are valid while the state does not change; a commit of a search updates them."""
 
-    __slots__ = ("_candidates", "_gangs", "_rules", "_victims", "_waiting_lines", "disruptions", "state")
+    __slots__ = (
+        "_candidates",
+        "_departures",
+        "_gangs",
+        "_rules",
+        "_victims",
+        "_waiting_lines",
+        "disruptions",
+        "state",
+    )
 
     def __init__(
         self,
@@ -38,6 +48,7 @@ class EvictionTables:
         self._victims: VersionedValue[VictimTable] = VersionedValue()
         self._waiting_lines: VersionedValue[WaitingLines] = VersionedValue()
         self._candidates: VersionedValue[GangsByLeafQueue] = VersionedValue()
+        self._departures: VersionedValue[Departures] = VersionedValue()
 
     def victims(self) -> VictimTable:
         """Tasks that may be evicted."""
@@ -55,6 +66,17 @@ class EvictionTables:
             lines = self._waiting_lines.store(version, WaitingLines(self.state, self._gangs))
         return lines
 
+    def departures(self) -> Departures:
+        """What changes when every evicted task is gone and nothing is pipelined."""
+        version = self.state.version
+        departures = self._departures.current(version)
+        if departures is None:
+            departures = Departures(self.state)
+            for gang in self._gangs.placed():
+                departures.refresh(gang)
+            self._departures.store(version, departures)
+        return departures
+
     def candidates(self, make: Callable[[], GangsByLeafQueue]) -> GangsByLeafQueue:
         """Gangs that may trigger evictions: the same for successive actions while none of them evicts."""
         version = self.state.version
@@ -66,6 +88,11 @@ class EvictionTables:
     def refresh(self, changed: Iterable[Gang]) -> None:
         """Update the gangs that a committed search changed."""
         gangs, version = list(changed), self.state.version
+        # A search reads the victims first, so whatever is for their version is for the state before the search.
+        if (departures := self._departures.latest) is not None and self._departures.version == self._victims.version:
+            for gang in gangs:
+                departures.refresh(gang)
+            self._departures.store(version, departures)
         if (victims := self._victims.latest) is not None:
             for gang in gangs:
                 victims.refresh(gang)

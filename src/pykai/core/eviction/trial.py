@@ -8,14 +8,16 @@ allocate would undo in the next cycle.  A victim that gets its old place again i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pykai.core.cycle.cyclegangs import CycleGangs
+from pykai.core.cycle.departures import Departures
 from pykai.core.cycle.gangs import Batch, Gang
 from pykai.core.cycle.queuewalk import GangLine, QueueWalk, WalkStart
 from pykai.core.cycle.state import State
 from pykai.core.eviction.freegpus import total_free_gpus
+from pykai.core.eviction.tables import EvictionTables
 from pykai.core.eviction.units import EvictableTask
 from pykai.core.eviction.waitinglines import EMPTY_LINE, TrialLine, WaitingLine, WaitingLines
 from pykai.core.hooks import ALL_NODES, Loss, NodeSet
@@ -75,16 +77,13 @@ class _TrialLines(dict[int, GangLine]):
 class TrialRunner:
     """Tries sets of victims in the journal."""
 
-    __slots__ = ("_gangs", "_placer", "_state", "_waiting_lines")
+    __slots__ = ("_gangs", "_placer", "_state", "_tables")
 
-    def __init__(
-        self, state: State, gangs: CycleGangs, placer: GangPlacer, waiting_lines: Callable[[], WaitingLines]
-    ) -> None:
-        self._state = state
+    def __init__(self, gangs: CycleGangs, placer: GangPlacer, tables: EvictionTables) -> None:
+        self._state = tables.state
         self._gangs = gangs
         self._placer = placer
-        #: returns the waiting gangs in line for the present state
-        self._waiting_lines = waiting_lines
+        self._tables = tables
 
     def fits_in_next_cycle(self, preemptor: Preemptor, victims: list[Victim]) -> bool:
         """Whether the preemptor would fit again once the victims are gone.
@@ -93,25 +92,37 @@ class TrialRunner:
         is idle, and if it then prefers it, the move was useless and would be repeated forever.  Nor may a gang too
         large for what is free settle where the movers were before they come back.
         """
-        rivals = self._rivals(victims)
-        if rivals:
-            rivals |= self._assume_all_gone({victim.member.task.key for victim in victims})
+        rivals: dict[str, Gang] = {}
+        if self._tables.waiting_lines().largest_gpu_request() > total_free_gpus(self._state):
+            departures = self._tables.departures()
+            keys = {victim.member.task.key for victim in victims}
+            at_once = departures.are_exact and not departures.concern(keys)
+            rivals = self._rivals(victims, departures if at_once else None)
+            if rivals and at_once:
+                self._state.depart(departures)
+                rivals |= departures.gangs
+            elif rivals:
+                rivals |= self._assume_all_gone(keys)
         return self.run(preemptor, victims, next_cycle=True, rivals=rivals)
 
-    def _rivals(self, victims: list[Victim]) -> dict[str, Gang]:
-        """Waiting gangs that request more GPUs than are free, but no more than will be free during the moves."""
+    def _rivals(self, victims: list[Victim], departures: Departures | None) -> dict[str, Gang]:
+        """Waiting gangs that request more GPUs than are free, but no more than will be free during the moves.
+
+        `departures` are those of the state, None where they are not exact.
+        """
         state = self._state
-        lines = self._waiting_lines()
         free = total_free_gpus(state)
-        if lines.largest_gpu_request() <= free:
-            return {}
         moving = sum(victim.member.amounts[2] for victim in victims)
-        for key, placement in state.placements.items():
-            if placement.status is TaskStatus.PIPELINED:
-                moving += state.amounts_on(state.snapshot.read_running().tasks[key].shape, placement.row)[2]
+        if departures is not None:
+            moving += departures.gpus
+        else:
+            tasks = state.snapshot.read_running().tasks
+            for key, placement in state.placements.items():
+                if placement.status is TaskStatus.PIPELINED:
+                    moving += state.amounts_on(tasks[key].shape, placement.row)[2]
         return {
             gang.key: gang
-            for line in lines.lines.values()
+            for line in self._tables.waiting_lines().lines.values()
             for gang, request in zip(line.gangs, line.requests, strict=True)
             if free < request[2] <= free + moving and not gang.unsupported and not gang.group.tree_error
         }
