@@ -33,7 +33,7 @@ from pykai.core.model.axes import BoolArray, FloatArray, IntArray, Rows
 from pykai.core.model.queuetree import QueueAmounts, QueueTree
 from pykai.core.model.sharedgpus import DeviceUse
 from pykai.core.model.tasks import Task, by_age
-from pykai.core.queueing.queueledger import CapacityRefusal
+from pykai.core.queueing.queueledger import CapacityRefusal, FallingKeys
 from pykai.core.report.decisions import NoEviction
 from pykai.core.report.decisions import Refusal as Refused
 from pykai.deprecated import renamed
@@ -75,6 +75,8 @@ class KeyOfFigures:
     """A key of a queue that depends on its figures in the ledger and the amounts alone, so that ranks can be kept."""
 
     key: Callable[[State, int, QueueAmounts], tuple[float, ...]]
+    #: the keys for growing amounts, [position, resource], None = they are not known to fall in one place
+    falling: Callable[[State, int, FloatArray], FallingKeys] | None = None
 
     def __call__(self, state: State, queue: int, amounts: QueueAmounts) -> tuple[float, ...]:
         """The key of a queue now."""

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykai.core.eviction.readunits import ReadUnits, freed_by
+from pykai.core.eviction.readunits import ReadUnits
 from pykai.core.eviction.scenarios import (
     ScenarioInput,
     VictimList,
@@ -20,7 +20,7 @@ from pykai.core.eviction.scenarios import (
     _NodeGpus,
     _requested_gpu_hundredths,
 )
-from pykai.core.eviction.units import EvictionUnit
+from pykai.core.eviction.units import EvictionUnit, freed_by
 from tests.core.builders import Cluster
 from tests.core.eviction.searching import LOCAL, MULTI, names_of, new, old, scenarios_of, searching, sets_of
 

@@ -44,7 +44,7 @@ def preempt(cycle: Cycle, action: Action) -> None:
         def objection(proposal: EvictionProposal) -> str | None:
             return next((text for check in rules.preempt_gates if (text := check(state, proposal)) is not None), None)
 
-        return VictimPolicy([gang.queue], accepts, objection)
+        return VictimPolicy([gang.queue], accepts, objection, accepts_by_time=bool(filters))
 
     run_eviction_action(cycle, EvictionAction(action, precheck, victim_policy))
 

@@ -51,7 +51,12 @@ def reclaim(cycle: Cycle, action: Action) -> None:
         # Where no queue may lose anything for good, this is a consolidation, with the same limit.
         max_gangs = -1 if losing_leaves else cycle.context.policy.max_consolidation_preemptees
         return VictimPolicy(
-            queues if max_gangs else [], accepts if filters else None, objection, max_gangs, losing_leaves
+            queues if max_gangs else [],
+            accepts if filters else None,
+            objection,
+            max_gangs,
+            losing_leaves,
+            accepts_by_time=bool(filters),
         )
 
     def queues_of(gang: Gang) -> Callable[[Gang], tuple[QueueFigures, ...]]:

@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf
 
+import numpy as np
+
 from pykai.core.cycle.context import CycleContext
 from pykai.core.cycle.cyclegangs import total_amounts
 from pykai.core.cycle.gangs import Batch, Gang
 from pykai.core.cycle.state import State
 from pykai.core.eviction.freegpus import total_free_gpus
 from pykai.core.eviction.units import EvictableTask
-from pykai.core.model.axes import CPU, MEMORY
+from pykai.core.model.axes import CPU, MEMORY, BoolArray, IntArray
 from pykai.core.model.queuetree import NO_AMOUNTS, QueueAmounts
 from pykai.core.model.shapes import GpuKind, Shape
 
@@ -71,13 +73,23 @@ class ResourceBalance:
         """What victims of a gang lose for good, as far as it counts."""
         if self._losing_leaves is None:
             return NO_AMOUNTS
+        return self.amounts_lost(members, for_good=gang.queue in self._losing_leaves)
+
+    def losing(self, queues: IntArray) -> BoolArray | None:
+        """Which of these leaf queues may lose something for good; None if nothing counts."""
+        if self._losing_leaves is None:
+            return None
+        mask: BoolArray = np.isin(queues, list(self._losing_leaves))
+        return mask
+
+    def amounts_lost(self, members: Iterable[EvictableTask], *, for_good: bool) -> QueueAmounts:
+        """What these lose if their gang may lose something for good, or may not."""
         cpu = memory = gpu = 0.0
-        loses = gang.queue in self._losing_leaves
         for member in members:
-            if loses:
+            if for_good:
                 cpu += member.amounts[0]
                 memory += member.amounts[1]
-            if loses or not self._costs_same_gpus_everywhere(member.task.shape):
+            if for_good or not self._costs_same_gpus_everywhere(member.task.shape):
                 gpu += member.amounts[2]
         return cpu, memory, gpu
 

@@ -12,7 +12,7 @@ generously, so a sufficient set of victims is never excluded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Batch, BranchState, Gang, LeafState, leaves_of
 from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
-from pykai.core.eviction.readunits import ReadUnits, freed_by
-from pykai.core.eviction.units import EvictableTask
+from pykai.core.eviction.readunits import ReadUnits
+from pykai.core.eviction.units import EvictableTask, freed_by
 from pykai.core.hooks import ALL_NODES, Rules
 from pykai.core.model.axes import IntArray
 from pykai.core.placing.claimamounts import claimed_amounts
@@ -109,13 +109,19 @@ class _DomainRequirement:
         #: kind -> how many tasks of it
         self.needs = needs
         #: kind -> [domain] for how many of them there is no room yet
-        self.missing = {
-            number: [wanted - have for have in self._by_domain(kinds[number].base)] for number, wanted in needs.items()
-        }
+        self.missing = self.missing_with([kind.base for kind in kinds])
         #: domains with room for all
-        self.domains_with_room = sum(
-            all(missing[domain] <= 0 for missing in self.missing.values()) for domain in range(domains)
-        )
+        self.domains_with_room = self.count_with_room(self.missing)
+
+    def missing_with(self, places: Sequence[IntArray | list[int]]) -> dict[int, list[int]]:
+        """Kind -> [domain] for how many tasks there is no room, if nodes have room for so many of each kind."""
+        return {
+            number: [wanted - have for have in self._by_domain(places[number])] for number, wanted in self.needs.items()
+        }
+
+    def count_with_room(self, missing: dict[int, list[int]]) -> int:
+        """How many domains have room for all."""
+        return sum(all(kind[domain] <= 0 for kind in missing.values()) for domain in range(self._domains))
 
     def _by_domain(self, places: IntArray | list[int]) -> list[int]:
         codes = np.array(self.domain_by_node, dtype=np.int64)
@@ -218,7 +224,17 @@ class FreedCapacity:
     Statements: cycle:SOL-8.
     """
 
-    __slots__ = ("_bounds", "_counts", "_enough", "_free", "_in_domains", "_missing", "_snapshot")
+    __slots__ = (
+        "_bounds",
+        "_counts",
+        "_enough",
+        "_everywhere",
+        "_free",
+        "_in_domains",
+        "_missing",
+        "_missing_in_domains",
+        "_snapshot",
+    )
 
     def __init__(self, snapshot: Snapshot, bounds: CapacityBounds) -> None:
         self._snapshot = snapshot
@@ -229,6 +245,10 @@ class FreedCapacity:
         self._counts: dict[int, list[int]] = {}
         #: requirement -> domains with room for all of its tasks
         self._enough = [requirement.domains_with_room for requirement in bounds.requirements]
+        #: requirement -> kind -> [domain] for how many tasks there was no room before those below
+        self._missing_in_domains = [requirement.missing for requirement in bounds.requirements]
+        #: what was free on all nodes, and kind -> [node] tasks, before those below; None = what the state has
+        self._everywhere: tuple[IntArray, list[IntArray]] | None = None
         #: (requirement, domain) -> kind -> tasks for which it has no room yet
         self._in_domains: dict[tuple[int, int], dict[int, int]] = {}
 
@@ -239,6 +259,7 @@ class FreedCapacity:
         copied._missing = self._missing.copy()
         copied._counts = {row: counts.copy() for row, counts in self._counts.items()}
         copied._enough = self._enough.copy()
+        copied._missing_in_domains, copied._everywhere = self._missing_in_domains, self._everywhere
         copied._in_domains = {place: missing.copy() for place, missing in self._in_domains.items()}
         return copied
 
@@ -285,16 +306,30 @@ class FreedCapacity:
                 else:
                     free, low = more, middle
             more = free + read.freed(low, high, left_out)
-        for row in read.rows_between(first, high):
-            counted = self._free_at(row)
-            counted[:] = more[:, row].tolist()
-            self._recount(row, counted)
+        self._count_everywhere(more)
         return high
+
+    def _count_everywhere(self, free: IntArray) -> None:
+        """So much is free on all nodes, [axis, node]."""
+        bounds = self._bounds
+        self._everywhere = (free, [kind.count_by_node(free) for kind in bounds.kinds])
+        places = self._everywhere[1]
+        self._free, self._counts, self._in_domains = {}, {}, {}
+        self._missing = [kind.count - int(found.sum()) for kind, found in zip(bounds.kinds, places, strict=True)]
+        self._missing_in_domains = [requirement.missing_with(places) for requirement in bounds.requirements]
+        self._enough = [
+            requirement.count_with_room(missing)
+            for requirement, missing in zip(bounds.requirements, self._missing_in_domains, strict=True)
+        ]
 
     def _free_at(self, row: int) -> list[int]:
         """What is free on a node with the victims counted so far, by axis; to be changed."""
         free = self._free.get(row)
-        if free is None:
+        if free is None and self._everywhere is not None:
+            columns, places = self._everywhere
+            free = self._free[row] = columns[:, row].tolist()
+            self._counts[row] = [int(found[row]) for found in places]
+        elif free is None:
             free = self._free[row] = self._bounds.free_at(row).copy()
             self._counts[row] = [kind.base[row] for kind in self._bounds.kinds]
         return free
@@ -317,7 +352,7 @@ class FreedCapacity:
                 continue
             missing = self._in_domains.get((number, domain))
             if missing is None:
-                missing = {known: base[domain] for known, base in requirement.missing.items()}
+                missing = {known: base[domain] for known, base in self._missing_in_domains[number].items()}
                 self._in_domains[number, domain] = missing
             had_room = all(count <= 0 for count in missing.values())
             missing[kind] -= more

@@ -7,26 +7,44 @@ once is indexed here, so that no scenario walks over all units again (cycle:PERF
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.eviction.balance import ResourceBalance
-from pykai.core.eviction.units import EvictableTask, EvictionUnit
+from pykai.core.eviction.unitcolumns import UnitColumns
+from pykai.core.eviction.units import EvictableTask, EvictionUnit, freed_by
 from pykai.core.eviction.victimorder import VictimOrder
-from pykai.core.model.axes import IntArray
+from pykai.core.model.axes import FloatArray, IntArray
 from pykai.core.model.queuetree import NO_AMOUNTS, QueueAmounts, difference_of, sum_of
+
+#: So many units are read one by one before the whole order is computed, and one more for each leaf queue.
+FIRST_UNITS = 96
 
 
 class ReadUnits:
     """Units in order, read on demand."""
 
-    __slots__ = ("_by_gang", "_by_row", "_freed", "_losses", "_order", "_place_by_task", "_snapshot", "_units")
+    __slots__ = (
+        "_by_gang",
+        "_by_row",
+        "_first",
+        "_freed",
+        "_losses",
+        "_order",
+        "_place_by_task",
+        "_snapshot",
+        "_units",
+        "_whole",
+    )
 
-    def __init__(self, order: VictimOrder, snapshot: Snapshot) -> None:
+    def __init__(self, order: VictimOrder, snapshot: Snapshot, first: int = -1) -> None:
+        """`first` units are read one by one before the whole order is computed, -1 = as many as that costs."""
         self._order = order
         self._snapshot = snapshot
+        self._first = first if first >= 0 else FIRST_UNITS + order.leaf_count
+        self._whole: _WholeOrder | None = None
         self._units: list[EvictionUnit] = []
         self._place_by_task: dict[str, int] = {}
         self._by_gang: dict[str, list[int]] = {}
@@ -38,12 +56,26 @@ class ReadUnits:
     def unit_at(self, place: int) -> EvictionUnit | None:
         """The unit at a place, None after the last."""
         units = self._units
+        if self._whole is not None:
+            return units[place] if place < len(units) else None
         while len(units) <= place:
+            if len(units) == self._first and self._open_whole():
+                return self.unit_at(place)
             unit = self._order.unit_at(len(units))
             if unit is None:
                 return None
             self._index(unit)
         return units[place]
+
+    def _open_whole(self) -> bool:
+        """Go on with the whole order, if it can be computed at once."""
+        whole = self._order.numbers()
+        if whole is None:
+            return False
+        self._whole = _WholeOrder(*whole, self._snapshot)
+        units = self._whole.columns.units
+        self._units += [units[number] for number in self._whole.numbers[len(self._units) :].tolist()]
+        return True
 
     def read(self, count: int) -> int:
         """Read so many units; returns how many there are of them."""
@@ -64,10 +96,18 @@ class ReadUnits:
 
         All balances of one search count alike.
         """
+        if self._whole is not None:
+            lost = self._whole.losses(balance, first, end)
+            return self._without(lost, balance, first, end, left_out)
         sums = self._losses
         for unit in self._units[len(sums) - 1 : end]:
             sums.append(sum_of(sums[-1], balance.losses(unit.gang, unit.members)))
-        lost = difference_of(sums[end], sums[first])
+        return self._without(difference_of(sums[end], sums[first]), balance, first, end, left_out)
+
+    def _without(
+        self, lost: QueueAmounts, balance: ResourceBalance, first: int, end: int, left_out: Collection[str]
+    ) -> QueueAmounts:
+        """What units from `first` to before `end` lose, without some of their tasks."""
         for key in left_out:
             unit_with = self._unit_between(key, first, end)
             if unit_with is not None:
@@ -76,12 +116,8 @@ class ReadUnits:
 
     def _unit_between(self, key: str, first: int, end: int) -> EvictionUnit | None:
         """The unit of a task if it lies between these places."""
-        place = self._place_by_task.get(key, -1)
+        place = self._whole.of_task(key) if self._whole is not None else self._place_by_task.get(key, -1)
         return self._units[place] if first <= place < end else None
-
-    def rows_between(self, first: int, end: int) -> set[int]:
-        """The nodes of the units from `first` to before `end`."""
-        return {row for unit in self._units[first:end] for row in unit.rows}
 
     def _index(self, unit: EvictionUnit) -> None:
         place = len(self._units)
@@ -94,16 +130,23 @@ class ReadUnits:
 
     def of_gang(self, gang: str, last: int) -> list[int]:
         """Places of a gang's units up to a place, ascending."""
+        if self._whole is not None:
+            return self._whole.up_to(self._whole.columns.by_gang.get(gang, ()), last)
         return _up_to(self._by_gang.get(gang, []), last)
 
     def on_row(self, row: int, last: int) -> list[int]:
         """Places of the units with a task on a node, up to a place, ascending."""
+        if self._whole is not None:
+            return self._whole.up_to(self._whole.columns.by_row.get(row, ()), last)
         return _up_to(self._by_row.get(row, []), last)
 
     def freed(self, first: int, end: int, left_out: Collection[str]) -> IntArray:
         """[axis, node] what the units from `first` to before `end` free, without some of their tasks."""
-        self._freed.extend(self._units[self._freed.units : end])
-        freed = self._freed.between(first, end)
+        if self._whole is not None:
+            freed = self._whole.freed.between(first, end)
+        else:
+            self._freed.extend(self._units[self._freed.units : end])
+            freed = self._freed.between(first, end)
         for key in left_out:
             unit = self._unit_between(key, first, end)
             if unit is not None:
@@ -117,18 +160,35 @@ def _member(unit: EvictionUnit, key: str) -> EvictableTask:
     return next(each for each in unit.members if each.task.key == key)
 
 
-def freed_by(snapshot: Snapshot, member: EvictableTask) -> list[tuple[int, int]]:
-    """(axis, amount) that a task would free of its node at most.
+class _WholeOrder:
+    """The whole order as numbers of units."""
 
-    A device without its tenant is assumed to be a whole free device.
-    """
-    shape = member.task.shape
-    freed = [*snapshot.vectors[shape].taken, *member.claimed]
-    if shape.shared:
-        axis = snapshot.axes.index.get(snapshot.nodes.facts[member.row].shared_resource)
-        if axis is not None:
-            freed.append((axis, shape.gpu.devices))
-    return freed
+    __slots__ = ("_losses", "_places", "columns", "freed", "numbers")
+
+    def __init__(self, columns: UnitColumns, numbers: IntArray, snapshot: Snapshot) -> None:
+        self.columns = columns
+        self.numbers = numbers
+        self.freed = _FreedColumns(snapshot, columns.freed(numbers))
+        self._losses: FloatArray | None = None
+        #: number -> place, -1 = not in this order
+        self._places = columns.places(numbers)
+
+    def losses(self, balance: ResourceBalance, first: int, end: int) -> QueueAmounts:
+        """What the units from `first` to before `end` lose for good."""
+        if self._losses is None:
+            self._losses = self.columns.losses(self.numbers, balance)
+        (cpu, memory, gpu), before = self._losses[end].tolist(), self._losses[first].tolist()
+        return difference_of((cpu, memory, gpu), before)
+
+    def of_task(self, key: str) -> int:
+        """The place of the unit of a task, -1 if it is not in this order."""
+        number = self.columns.by_task.get(key, -1)
+        return int(self._places[number]) if number >= 0 else -1
+
+    def up_to(self, numbers: Sequence[int], last: int) -> list[int]:
+        """The places of units up to a place, ascending."""
+        places = self._places
+        return sorted(place for number in numbers if 0 <= (place := int(places[number])) <= last)
 
 
 class _FreedColumns:
@@ -136,13 +196,17 @@ class _FreedColumns:
 
     __slots__ = ("_amounts", "_cells", "_ends", "_snapshot")
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, listed: tuple[IntArray, IntArray, IntArray] | None = None) -> None:
+        """`listed` are cells, amounts and ends of units that are listed already."""
         self._snapshot = snapshot
         #: entry -> its cell in [axis, node], flattened
         self._cells: IntArray = np.zeros(0, dtype=np.int64)
         self._amounts: IntArray = np.zeros(0, dtype=np.int64)
         #: unit -> the end of its entries
         self._ends: list[int] = [0]
+        if listed is not None:
+            self._cells, self._amounts = listed[0], listed[1]
+            self._ends = listed[2].tolist()
 
     @property
     def units(self) -> int:

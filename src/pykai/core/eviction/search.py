@@ -48,6 +48,8 @@ class VictimPolicy(NamedTuple):
     max_gangs: int = -1
     #: leaves whose gangs may lose something for good, None = all; other victims have to be placed elsewhere
     losing_leaves: frozenset[int] | None = None
+    #: whether `accepts` depends on the time, so that asking it for more gangs ends the plan earlier
+    accepts_by_time: bool = False
 
 
 class ActionBudget:
@@ -134,7 +136,15 @@ class VictimFinder:
             and ResourceBalance(self.context, state, batches, losing_leaves).is_unsatisfiable
         ):
             return SearchResult("hopeless")
-        order = VictimOrder(state, rules, victim_table, queues, victim_policy.accepts, victim_policy.max_gangs)
+        order = VictimOrder(
+            state,
+            rules,
+            victim_table,
+            queues,
+            victim_policy.accepts,
+            victim_policy.max_gangs,
+            lazily=victim_policy.accepts_by_time,
+        )
         attempt = _VictimSearch(self, gang, batches, victim_policy, order)
         if attempt.read.unit_at(0) is None:
             return self._with_budget(SearchResult("hopeless"), victim_policy, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.model.tasks import Task
@@ -30,7 +31,7 @@ class EvictableTask:
 class EvictionUnit:
     """Tasks of a gang that are evicted together."""
 
-    __slots__ = ("covered", "gang", "gang_amounts", "members", "rows")
+    __slots__ = ("covered", "gang", "gang_amounts", "members", "number", "rows")
 
     def __init__(self, gang: Gang, members: list[EvictableTask], gang_amounts: QueueAmounts) -> None:
         self.gang = gang
@@ -41,6 +42,22 @@ class EvictionUnit:
         self.gang_amounts = gang_amounts
         #: key of a disruption budget -> tasks under it, None = not counted yet
         self.covered: Mapping[str, int] | None = None
+        #: in columns, -1 = in none
+        self.number = -1
+
+
+def freed_by(snapshot: Snapshot, member: EvictableTask) -> list[tuple[int, int]]:
+    """(axis, amount) that a task would free of its node at most.
+
+    A device without its tenant is assumed to be a whole free device.
+    """
+    shape = member.task.shape
+    freed = [*snapshot.vectors[shape].taken, *member.claimed]
+    if shape.shared:
+        axis = snapshot.axes.index.get(snapshot.nodes.facts[member.row].shared_resource)
+        if axis is not None:
+            freed.append((axis, shape.gpu.devices))
+    return freed
 
 
 UnitKey = tuple[Any, ...]

@@ -8,13 +8,17 @@ scenario of the search reads it from the beginning.  It begins with the ranks th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.queueranks import OrderKey, QueueRanks
 from pykai.core.cycle.state import State
+from pykai.core.eviction.mergedorder import KeptOrders, NotFallingError, OrderMerger
+from pykai.core.eviction.unitcolumns import UnitColumns
 from pykai.core.eviction.units import EvictionUnit
 from pykai.core.eviction.victims import VictimTable
-from pykai.core.hooks import Rules
+from pykai.core.hooks import KeyOfFigures, Rules
+from pykai.core.model.axes import IntArray
 from pykai.core.model.queuetree import NO_AMOUNTS, QueueAmounts, sum_of
 
 
@@ -53,12 +57,17 @@ class VictimOrder:
         queues: list[int],
         accepts: Callable[[Gang], bool] | None = None,
         max_gangs: int = -1,
+        *,
+        lazily: bool = False,
     ) -> None:
         """Victims are the gangs below these queues, none of which is above another; `accepts` leaves out some of them.
 
-        `max_gangs` limits how many gangs are yielded, -1 = all.
+        `max_gangs` limits how many gangs are yielded, -1 = all.  `lazily`: gangs are asked for only as they are read.
         """
         self._state = state
+        self._rules = rules
+        self._queues = queues
+        self._lazily = lazily
         self._key = rules.victim_queue_key_in(state)
         self._table = victim_table
         self._accepts = accepts
@@ -92,6 +101,36 @@ class VictimOrder:
                 self._gangs.add(unit.gang.key)
             self._units.append(unit)
         return self._units[index]
+
+    @property
+    def leaf_count(self) -> int:
+        """How many leaf queues may have victims: what it costs to merge them."""
+        return sum(len(self._table.leaves_below(queue)) for queue in self._queues)
+
+    def numbers(self) -> tuple[UnitColumns, IntArray] | None:
+        """The whole order as numbers of units, None where it has to be read one by one."""
+        state, rules, accepts = self._state, self._rules, self._accepts
+        key = rules.victim_queue_key
+        if self._lazily or not self._table.are_in_order(self._queues):
+            return None
+        if not isinstance(key, KeyOfFigures) or key.falling is None:
+            return None
+        columns = self._table.columns
+        merger = OrderMerger(
+            state.snapshot.tree,
+            columns,
+            self._table.units_of,
+            partial(key.falling, state),
+            rules.queue_tie_in(state),
+            None if accepts is None else lambda unit: accepts(unit.gang),
+            state.ledger.allocated,
+            self._table.kept_orders if rules.keeps_ranks(key) else KeptOrders.none(),
+        )
+        try:
+            numbers = merger.numbers(self._queues)
+        except NotFallingError:
+            return None
+        return columns, numbers if self._max_gangs < 0 else columns.of_first_gangs(numbers, self._max_gangs)
 
     def _next(self) -> EvictionUnit | None:
         if self._only_source is not None:

@@ -20,6 +20,8 @@ from pykai.core.cycle.gangs import BranchState, Gang, LeafState, SubgroupKey
 from pykai.core.cycle.queueranks import KeptRanks, QueueRanks
 from pykai.core.cycle.state import State
 from pykai.core.eviction.disruptions import DisruptionLedger
+from pykai.core.eviction.mergedorder import KeptOrders
+from pykai.core.eviction.unitcolumns import UnitColumns
 from pykai.core.eviction.units import EvictableTask, EvictionUnit, UnitItem, UnitKey, UnitLine
 from pykai.core.hooks import Rules
 from pykai.core.model.axes import IntArray
@@ -114,6 +116,8 @@ class VictimTable:
         #: queue -> leaf queues below it that may have victims, or itself
         self._leaves_below: dict[int, list[int]] = {}
         self._ranks: KeptRanks | None = None
+        self._columns: UnitColumns | None = None
+        self.kept_orders = KeptOrders.none()
         #: queues with ranks of all that is below them
         self._ranked: set[int] = set()
 
@@ -186,6 +190,19 @@ class VictimTable:
                 self._lines[queue].sort(key=_sort_key)
         return self._lines.get(queue, ())
 
+    @property
+    def columns(self) -> UnitColumns:
+        """The units as columns."""
+        if self._columns is None:
+            self._columns = UnitColumns(self._state.snapshot)
+        return self._columns
+
+    def are_in_order(self, queues: Iterable[int]) -> bool:
+        """Whether disruption budgets leave the order of eviction below these queues as it is."""
+        return not self._budgeted_queues or self._budgeted_queues.isdisjoint(
+            leaf for queue in queues for leaf in self.leaves_below(queue)
+        )
+
     def worst_first(self, queue: int, accepts: Callable[[Gang], bool] | None) -> Iterator[EvictionUnit]:
         """The units of acceptable gangs of a leaf queue in the order of eviction, as disruption budgets change it."""
         line = self.units_of(queue)
@@ -232,6 +249,8 @@ class VictimTable:
         for item in self._items_by_gang.pop(gang.key, ()):
             line = self._lines[gang.queue]
             del line[bisect_left(line, item[:2], key=_sort_key)]
+            if self._columns is not None:
+                self._columns.remove(gang.queue, item[2])
             self._count_evictable(item[2], -1)
         if gang.preemptible or gang.semi_preemptible:
             self._list_gang(gang, keep_sorted=True)
@@ -245,6 +264,8 @@ class VictimTable:
         self._items_by_gang[gang.key] = items
         if self._disruptions is not None and self._disruptions.concerns(gang):
             self._budgeted_queues.add(gang.queue)
+        if self._columns is not None:
+            self._columns.insert(gang.queue)
         line = self._lines.setdefault(gang.queue, [])
         for item in items:
             self._count_evictable(item[2], 1)
@@ -332,6 +353,8 @@ def _sort_key(item: UnitItem) -> tuple[UnitKey, int]:
 
 def was_placed_in_cycle(state: State, gang: Gang) -> bool:
     """Whether the cycle has placed or pipelined a task of the gang."""
+    if not gang.touched:
+        return False
     placements = state.placements
     return any(
         task.key in placements and placements[task.key].status is not TaskStatus.RELEASING

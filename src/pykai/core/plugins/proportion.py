@@ -15,11 +15,12 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.state import State
 from pykai.core.hooks import EvictionProposal, FilterBySide, FixedTie, Hooks, KeyOfFigures, Loss
+from pykai.core.model.axes import FloatArray
 from pykai.core.model.queuetree import QueueAmounts
 from pykai.core.plugins.arguments import ArgumentReader, read_flag, read_number
 from pykai.core.queueing import reclaimrules as fairness
 from pykai.core.queueing.fairshare import FairShareSettings
-from pykai.core.queueing.queueledger import CapacityRefusal
+from pykai.core.queueing.queueledger import CapacityRefusal, FallingKeys
 from pykai.core.report.decisions import NoEviction
 
 
@@ -64,7 +65,7 @@ class Proportion:
             queue_tie=FixedTie(_queue_tie),
             quota_gate=_quota_gate,
             start_gate=_start_gate if has_terminating else None,
-            victim_queue_key=KeyOfFigures(_victim_queue_key),
+            victim_queue_key=KeyOfFigures(_victim_queue_key, _falling_victim_keys),
             may_reclaim=_ReclaimCheck(),
             reclaim_from=_reclaim_from,
             reclaim_losers=_reclaim_losers,
@@ -92,6 +93,10 @@ def _start_gate(state: State, gang: Gang, amounts: QueueAmounts) -> CapacityRefu
 
 def _victim_queue_key(state: State, queue: int, taken: QueueAmounts) -> tuple[float, ...]:
     return state.ledger.victim_order_key(queue, taken)
+
+
+def _falling_victim_keys(state: State, queue: int, taken: FloatArray) -> FallingKeys:
+    return state.ledger.falling_victim_keys(queue, taken)
 
 
 class _ReclaimCheck:

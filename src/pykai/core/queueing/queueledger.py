@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+import numpy as np
+
 from pykai.core.caching import Cache
+from pykai.core.model.axes import FloatArray
 from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueAmounts, QueueTree
 
 #: A queue that holds a resource it may not have at all ranks by this multiple of the amount (queues:1.3).
@@ -35,6 +38,14 @@ class CapacityRefusal(NamedTuple):
     requested: float
     #: what terminating pods still hold of it, where that was charged
     terminating: float = 0.0
+
+
+class FallingKeys(NamedTuple):
+    """Keys of a queue as more is taken from it: they differ in one figure, which falls."""
+
+    before: tuple[float, ...]
+    falling: FloatArray
+    after: tuple[float, ...]
 
 
 def _to_hundredths(devices: float) -> float:
@@ -264,6 +275,17 @@ class QueueLedger:
         have = self.allocated[queue]
         remaining = (have[0] - taken[0], have[1] - taken[1], have[2] - taken[2])
         return (over, not_starved, priority, violator, self._dominant_share(queue, remaining), dominant)
+
+    def falling_victim_keys(self, queue: int, taken: FloatArray) -> FallingKeys:
+        """`victim_order_key` for each of the amounts, [position, resource]."""
+        over, not_starved, priority, violator, _, dominant = self.queue_order_key(queue, (0.0, 0.0, 0.0))
+        remaining: FloatArray = np.array(self.allocated[queue]) - taken
+        divisors = self._divisors[queue]
+        if all(divisors):
+            falling = np.maximum((remaining / np.array(divisors)).max(axis=1), 0.0)
+        else:
+            falling = np.array([self._dominant_share(queue, (row[0], row[1], row[2])) for row in remaining.tolist()])
+        return FallingKeys((over, not_starved, priority, violator), falling, (dominant,))
 
     def _violates(self, queue: int, amounts: QueueAmounts) -> bool:
         """Rule 4: it would hold a resource that it may not have at all."""
