@@ -90,15 +90,20 @@ def test_a_walk_from_kept_ranks_is_that_from_new_ones(seed: int, worst_first: bo
     random = Random(seed)
     figures = _Figures(random, worst_first=worst_first)
     undo: list[list[tuple[int, list[int]]]] = []
+    # As in a state: a change has a version of its own, and undoing it restores the version before.
+    versions, latest = [0], 0
     for _ in range(6):
         for leaf in random.sample(figures.leaves, random.randrange(len(figures.leaves) + 1)):
             figures.change_amount(leaf)
         if random.random() < 0.6:
             undo.append(figures.change_figures())
+            latest += 1
+            versions.append(latest)
         elif undo:
+            versions.pop()
             for row, before in undo.pop():
                 figures.figures[row] = before
-        figures.kept.repair(figures.amounts.get)
+        figures.kept.repair(figures.amounts.get, versions[-1])
         queues = figures.some_queues()
         new = figures.ranks()
         for leaf in figures.below(queues):
@@ -115,7 +120,7 @@ def test_below_one_queue_some_of_its_children_are_compared(seed: int) -> None:
     """cycle:PERF-5: a trial compares the children of the lowest queue above all who take part."""
     random = Random(seed)
     figures = _Figures(random, worst_first=False)
-    figures.kept.repair(figures.amounts.get)
+    figures.kept.repair(figures.amounts.get, 0)
     for top, children in enumerate(figures.tree.children):
         if not children:
             continue
@@ -132,7 +137,7 @@ def test_below_one_queue_some_of_its_children_are_compared(seed: int) -> None:
 def test_the_only_ranked_leaf_below_a_queue_is_found(seed: int) -> None:
     """cycle:PERF-6."""
     figures = _Figures(Random(seed), worst_first=True)
-    figures.kept.repair(figures.amounts.get)
+    figures.kept.repair(figures.amounts.get, 0)
     for row in range(len(figures.tree.names)):
         ranked = [leaf for leaf in figures.below([row]) if leaf in figures.amounts]
         assert figures.kept.ranks.has(row) is bool(ranked)

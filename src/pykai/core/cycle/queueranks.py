@@ -213,13 +213,15 @@ class KeptRanks:
     Keys and ties may depend on the figures of a queue and its amount alone, and figures are replaced, never changed.
     """
 
-    __slots__ = ("_changed", "_figures", "_ranked", "_ranked_by", "_tree", "ranks")
+    __slots__ = ("_changed", "_figures", "_ranked", "_ranked_by", "_tree", "_version", "ranks")
 
     def __init__(self, tree: QueueTree, ranks: QueueRanks, figures: Sequence[object]) -> None:
         """`figures` are those of all queues now."""
         self.ranks = ranks
         self._tree = tree
         self._figures = figures
+        #: the version of the state at the last repair, -1 = none
+        self._version = -1
         #: the figures at the last repair
         self._ranked_by = list(figures)
         #: leaves that were ever ranked, and their ancestors
@@ -231,8 +233,11 @@ class KeptRanks:
         """The amount of a leaf may have changed."""
         self._changed.add(leaf)
 
-    def repair(self, amount_of: Callable[[int], QueueAmounts | None]) -> None:
-        """Rank again what has changed; `amount_of` tells the amount of a leaf now."""
+    def repair(self, amount_of: Callable[[int], QueueAmounts | None], version: int) -> None:
+        """Rank again what has changed; `amount_of` tells the amount of a leaf now, `version` names the figures."""
+        if version == self._version and not self._changed:
+            return
+        self._version = version
         figures, known = self._figures, self._ranked_by
         replaced = list(compress(range(len(known)), map(is_not, figures, known)))
         if not replaced and not self._changed:

@@ -92,6 +92,10 @@ class ScenarioInput:
         left_out = self.context.listener.scenarios_left_out
         place = 0
         while read.unit_at(place) is not None:
+            if freed.grows_only and freed.suffices and balance.is_covered:
+                # More victims neither take room away nor lose less.
+                yield from self._all_from(place)
+                return
             if place == self._one_by_one and freed.grows_only and not freed.suffices:
                 end = freed.add_until_sufficient(read, place, self._left_out)
                 balance.subtract(read.losses(balance, place, end - 1, self._left_out))
@@ -106,6 +110,14 @@ class ScenarioInput:
                     yield place, unit
                 else:
                     left_out(1)
+            place += 1
+
+    def _all_from(self, place: int) -> Iterator[tuple[int, EvictionUnit]]:
+        """Each place from this one on of which something is left, with its unit."""
+        while self._read.unit_at(place) is not None:
+            unit = self.unit_at(place)
+            if unit is not None:
+                yield place, unit
             place += 1
 
     def units_between(self, first: int, end: int) -> list[EvictionUnit]:

@@ -155,7 +155,7 @@ class VictimTable:
                 for leaf in self.leaves_below(queue):
                     self.units_of(leaf)
                     kept.mark(leaf)
-        kept.repair(self._next_loss)
+        kept.repair(self._next_loss, self._state.version)
         return kept.ranks
 
     def _new_ranks(self) -> KeptRanks:

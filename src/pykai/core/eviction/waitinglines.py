@@ -66,6 +66,7 @@ class WaitingLines:
     """Waiting gangs by leaf queue."""
 
     def __init__(self, state: State, gangs: CycleGangs) -> None:
+        self._state = state
         self._gangs = gangs
         self.lines: dict[int, WaitingLine] = {}
         #: the queues by the best gangs of their lines; None = they have to be ranked for each walk
@@ -94,7 +95,7 @@ class WaitingLines:
         if self.ranks is not None:
             for leaf in changed:
                 self.ranks.mark(leaf)
-            self.ranks.repair(self._first_request)
+            self.ranks.repair(self._first_request, self._state.version)
 
     def largest_gpu_request(self) -> float:
         """The most GPUs (hundredths) that one gang requests at once."""
