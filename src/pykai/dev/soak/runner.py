@@ -43,8 +43,9 @@ _RECORDER = "pykai.dev.soak.recorder"
 
 #: how long a gang may be half started: the scheduler's default stale grace period
 GANG_GRACE_S = 60.0
-#: wall seconds without any change after the end of the load until remaining work counts as stuck
-NO_PROGRESS_S = 300.0
+#: wall seconds without any change after the end of the load until remaining work counts as stuck: the Job controller
+#: waits up to ten minutes before it replaces a pod that was evicted or has failed several times
+NO_PROGRESS_S = 660.0
 #: hard limit, even with changes
 _MAX_DRAIN_S = 1800.0
 #: with faults: fraction of failed requests, fraction of refused pods, clock error, and extra time for half-started
