@@ -5,6 +5,10 @@ minutes of a noisy machine, and compares medians:
 
     python -m tools.compare.speed --old OLD/.venv/bin/python --rounds 5
     python -m tools.compare.speed --old OLD/.venv/bin/python fill:500 reclaim:500
+    python -m tools.compare.speed --old OLD/.venv/bin/python objects:FILE cases:FILE
+
+The last measures processor time: of one cycle on a file of objects, as `kai bench objects` does, and of the first
+cycles of all recorded cases of a file together.
 
 Ends with status 1 when a shape got slower than `--tolerance` allows. The figure for a large cluster varies less than
 that for a small one.
@@ -22,6 +26,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+_FIRST_CYCLES = Path(__file__).absolute().with_name("firstcycles.py")
 #: shape and nodes: sizes at which one measurement takes a few seconds
 SHAPES = (
     "fill:1000",
@@ -49,16 +54,23 @@ class Comparison(NamedTuple):
         return median(self.new_s) / median(self.old_s)
 
     def __str__(self) -> str:
-        return f"{self.shape:14} {median(self.old_s):9.4f} {median(self.new_s):9.4f} {self.ratio:7.3f}"
+        return f"{self.shape[-40:]:14} {median(self.old_s):9.4f} {median(self.new_s):9.4f} {self.ratio:7.3f}"
 
 
 def measure(python: str, shape: str) -> float:
     """Seconds of one benchmark in a new process of an installation."""
-    name, _, nodes = shape.partition(":")
-    command = [python, "-m", "pykai", "bench", name, "--nodes", nodes, "--json"]
+    name, _, size = shape.partition(":")
+    figure = "cpu_seconds"
+    if name == "cases":
+        command = [python, str(_FIRST_CYCLES), str(Path(size).absolute())]
+    elif name == "objects":
+        command = [python, "-m", "pykai", "bench", name, str(Path(size).absolute()), "--once", "--json"]
+    else:
+        figure = "seconds"
+        command = [python, "-m", "pykai", "bench", name, "--nodes", size, "--json"]
     # Outside of both trees, so that each interpreter imports what it has installed.
     answer = subprocess.run(command, cwd=tempfile.gettempdir(), check=True, capture_output=True, text=True).stdout
-    return float(json.loads(answer)["seconds"])
+    return float(json.loads(answer)[figure])
 
 
 def compare(old: str, new: str, shape: str, rounds: int) -> Comparison:
@@ -79,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--new", default=sys.executable, metavar="PYTHON", help="of the new one")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each")
     parser.add_argument("--tolerance", type=float, default=0.05, help="how much slower a shape may be")
-    parser.add_argument("shapes", nargs="*", default=SHAPES, metavar="SHAPE:NODES")
+    parser.add_argument("shapes", nargs="*", default=SHAPES, metavar="SHAPE:NODES", help="or objects:FILE, cases:FILE")
     given = parser.parse_args(arguments)
     # Absolute without following links: the interpreter of a virtual environment is a link.
     old, new = (str(Path(python).absolute()) for python in (given.old, given.new))
