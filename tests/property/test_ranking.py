@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 
 from pykai.core.caching import Memo
 from pykai.core.hooks import ALL_NODES
+from pykai.core.model.sharedgpus import tenant_mib
 from pykai.core.opencycle import Cycle
+from pykai.core.placing.fit import devices_with_room, fits_plane, fits_row, has_device_with_room_at
 from pykai.core.placing.ranking import Rankings
+from pykai.core.placing.sharedroom import SharedRoom
 from tests.core.builders import Cluster, Raw, cluster, placement_request_of
 
 NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
@@ -440,21 +443,15 @@ def ranked(cycle: Cycle, pod: str, *, fresh: bool) -> list[float]:
         cycle.context.snapshot.memo = kept
 
 
-@settings(max_examples=80, deadline=None)
-@given(scenes(), st.data())
-def test_a_repaired_ranking_equals_a_new_one(scene: Scene, data: st.DataObject) -> None:
-    """cycle:SCO-1: after any sequence of placements and rollbacks, however long the ranking was unused."""
+def walk(scene: Scene, data: st.DataObject) -> Iterator[Cycle]:
+    """A cycle after each of some random placements and rollbacks."""
     cycle = scene.cluster().cycle()
     state = cycle.state
-    pods = [f"{gang}-0" for gang in scene.gangs]
     gangs = {gang: placement_request_of(cycle, f"{gang}-0").gang for gang in scene.gangs}
     marks = [state.mark()]
     for _ in range(data.draw(st.integers(1, 12))):
-        step = data.draw(st.sampled_from(["place", "place", "promise", "convert", "mark", "rollback", "look"]))
-        if step == "look":
-            pod = data.draw(st.sampled_from(pods))
-            assert ranked(cycle, pod, fresh=False) == ranked(cycle, pod, fresh=True)
-        elif step == "mark":
+        step = data.draw(st.sampled_from(["place", "place", "promise", "convert", "mark", "rollback"]))
+        if step == "mark":
             marks.append(state.mark())
         elif step == "rollback":
             state.rollback(marks.pop() if len(marks) > 1 else marks[0])
@@ -466,5 +463,41 @@ def test_a_repaired_ranking_equals_a_new_one(scene: Scene, data: st.DataObject) 
                 cycle.placer.place_gang(gang)
             elif batches := cycle.gangs.next_tasks(gang):
                 cycle.placer.try_place_tasks(gang, batches)
-    for pod in pods:
-        assert ranked(cycle, pod, fresh=False) == ranked(cycle, pod, fresh=True)
+        yield cycle
+
+
+@settings(max_examples=80, deadline=None)
+@given(scenes(), st.data())
+def test_a_repaired_ranking_equals_a_new_one(scene: Scene, data: st.DataObject) -> None:
+    """cycle:SCO-1: after any sequence of placements and rollbacks, however long the ranking was unused."""
+    for cycle in walk(scene, data):
+        looked_at = data.draw(st.sampled_from(["", "", *sorted(scene.gangs)]))
+        if looked_at:
+            assert ranked(cycle, f"{looked_at}-0", fresh=False) == ranked(cycle, f"{looked_at}-0", fresh=True)
+    for gang in scene.gangs:
+        assert ranked(cycle, f"{gang}-0", fresh=False) == ranked(cycle, f"{gang}-0", fresh=True)
+
+
+@settings(max_examples=80, deadline=None)
+@given(scenes(), st.data())
+def test_room_on_shared_gpus_equals_a_plain_count(scene: Scene, data: st.DataObject) -> None:
+    """gpu:F-1 to F-3: columns of devices, and checks of one row, after any placements and rollbacks."""
+    for cycle in walk(scene, data):
+        if data.draw(st.booleans()):
+            continue
+        state = cycle.state
+        facts = state.snapshot.nodes.facts
+        room = SharedRoom.of(state)
+        for row, node in enumerate(facts):
+            devices = state.devices.get(row, {}).values()
+            assert room.only_reserved[row] == sum(device.is_only_reserved for device in devices)
+            for gang in scene.gangs:
+                request = placement_request_of(cycle, f"{gang}-0")
+                mib = tenant_mib(request.shape.gpu, node.gpu_mib, node.gpu_label_mib)
+                fitting = sum(device.fits_tenant(mib, node.gpu_mib) for device in devices)
+                assert devices_with_room(state, request.shape, slice(None))[row] == fitting
+                assert has_device_with_room_at(state, request.shape, row) == (fitting > 0)
+                for plane in (state.idle, state.free):
+                    idle = plane is state.idle
+                    alone = fits_row(state, plane[:, row].tolist(), request, row, idle=idle)
+                    assert alone == fits_plane(state, plane, request, slice(None))[row]

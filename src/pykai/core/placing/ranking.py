@@ -18,8 +18,8 @@ from pykai.core.cycle.request import PlacementRequest
 from pykai.core.cycle.state import State
 from pykai.core.hooks import ALL_NODES, NodeSet, Planes, Rules, Scope
 from pykai.core.model.axes import BoolArray, FloatArray, Rows
-from pykai.core.model.vectors import FREE, fits_amounts
-from pykai.core.placing.fit import fits_plane
+from pykai.core.model.vectors import FREE
+from pykai.core.placing.fit import fits_plane, fits_row
 
 _ALL = slice(None)
 
@@ -58,10 +58,8 @@ class Ranking:
         #: rows can be repaired one by one without NumPy, which is faster for a single row
         self._row_functions = [s.at for s in self._row_scores if s.at is not None]
         self._row_checks = [c.at for c in self._checks if c.at is not None]
-        self._repairs_by_row = (
-            not request.shape.shared
-            and len(self._row_checks) == len(self._checks)
-            and len(self._row_functions) == len(self._row_scores)
+        self._repairs_by_row = len(self._row_checks) == len(self._checks) and len(self._row_functions) == len(
+            self._row_scores
         )
         #: [node] passes everything that cannot change in this cycle
         self.allowed: BoolArray = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask.copy()
@@ -95,17 +93,19 @@ class Ranking:
         if context != self._context:
             self._context = context
             self._evaluate(state, _ALL)
-        elif self._repairs_by_row and self._seen - seen <= _FEW_ROWS:
-            for row in touched[seen:]:
+            return
+        rows = set(touched[seen:])
+        if self._repairs_by_row and len(rows) <= _FEW_ROWS:
+            for row in rows:
                 self._repair(state, row)
         else:
-            self._evaluate(state, np.unique(np.array(touched[seen:], dtype=np.int64)))
+            self._evaluate(state, np.fromiter(rows, np.int64, len(rows)))
 
     def _repair(self, state: State, row: int) -> None:
         """`_evaluate` for one row."""
         request = self._request
         planes: Planes = state.columns[:, :, row].tolist()
-        if not self.allowed[row] or not fits_amounts(planes[FREE], request.vector.requested):
+        if not self.allowed[row] or not fits_row(state, planes[FREE], request, row, idle=False):
             self.scores[row] = -inf
             return
         for refused in self._row_checks:

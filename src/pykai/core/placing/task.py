@@ -121,8 +121,10 @@ class TaskPlacer:
         barred_nodes: BoolArray | None = None
         for check in self.rules.request_checks:
             if check.applies(request):
-                refused = check.evaluate(self.state, request, _ALL) != 0
-                barred_nodes = refused if barred_nodes is None else barred_nodes | refused
+                codes = check.evaluate(self.state, request, _ALL)
+                if codes.any():
+                    refused = codes != 0
+                    barred_nodes = refused if barred_nodes is None else barred_nodes | refused
         return barred_nodes
 
     def _cached_refusals(self, request: PlacementRequest, nodes: NodeSet) -> dict[str, int]:

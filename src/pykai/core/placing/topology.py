@@ -30,7 +30,7 @@ from pykai.core.model.axes import PODS, BoolArray, FloatArray, IntArray
 from pykai.core.model.shapes import GpuKind, Shape
 from pykai.core.model.tasks import Task
 from pykai.core.placing.claimamounts import claimed_amounts
-from pykai.core.placing.fit import tenant_mibs
+from pykai.core.placing.fit import gpu_columns
 
 #: The contribution of a resource that a domain does not have (topo:5.4).
 _EXHAUSTED_RATIO = 1000.0
@@ -298,7 +298,7 @@ class DomainDemand:
         for axis, amount, offered in claimed:
             np.minimum(counts, np.where(offered, state.free[axis] // amount, _UNLIMITED_PODS), out=counts)
         if shape.shared:
-            asked_mib = np.maximum(shape.gpu.devices * tenant_mibs(state.snapshot.nodes, shape), 1)
+            asked_mib = np.maximum(shape.gpu.devices * gpu_columns(state.snapshot.nodes, shape.gpu).tenant_mib, 1)
             np.minimum(counts, self._free_gpu_mib() // asked_mib, out=counts)
         return np.clip(counts, 0, self.count)
 

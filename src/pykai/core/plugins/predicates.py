@@ -46,16 +46,23 @@ def _slots_for_reservations(state: State, request: PlacementRequest, rows: Rows)
 
     Statements: cycle:FLT-10.
     """
-    numbers = row_numbers(rows, len(state.snapshot.nodes))
-    codes = np.zeros(len(numbers), dtype=np.int64)
     free = state.free[PODS][rows]
-    most = 1 + request.shape.gpu.devices
-    for position in np.flatnonzero((free >= 1) & (free < most)):
-        row = numbers[int(position)]
-        assignment = choose_devices(state, request, row, pipeline_only=False, allow_stay=False)
-        if assignment is not None and free[position] < 1 + assignment.new_groups:
-            codes[position] = 1
+    codes = np.zeros(len(free), dtype=np.int64)
+    few = np.flatnonzero((free >= 1) & (free < 1 + request.shape.gpu.devices)).tolist()
+    if few:
+        numbers = row_numbers(rows, len(state.snapshot.nodes))
+        for position in few:
+            codes[position] = _slots_for_reservations_at(state, request, numbers[position])
     return codes
+
+
+def _slots_for_reservations_at(state: State, request: PlacementRequest, row: int) -> int:
+    """The same for one row."""
+    free = state.free.item(PODS, row)
+    if not 1 <= free < 1 + request.shape.gpu.devices:
+        return 0
+    assignment = choose_devices(state, request, row, pipeline_only=False, allow_stay=False)
+    return int(assignment is not None and free < 1 + assignment.new_groups)
 
 
 def _blocked_codes(snapshot: Snapshot) -> tuple[tuple[str, ...], IntArray]:
@@ -138,7 +145,14 @@ def _gpu_checks(snapshot: Snapshot) -> tuple[NodeCheck, ...]:
             _NODES,
             lambda request: request.shape.gpu.kind is GpuKind.MEMORY,
         ),
-        NodeCheck("pod slots", (PODS_EXCEEDED,), _slots_for_reservations, Scope.ROW, _shares_gpu),
+        NodeCheck(
+            "pod slots",
+            (PODS_EXCEEDED,),
+            _slots_for_reservations,
+            Scope.ROW,
+            _shares_gpu,
+            at=_slots_for_reservations_at,
+        ),
     )
 
 

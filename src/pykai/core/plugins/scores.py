@@ -19,9 +19,9 @@ from pykai.core.hooks import Hooks, NodeScore, NodeSet, Planes, Scope
 from pykai.core.model.axes import CPU, BoolArray, FloatArray, IntArray, Rows
 from pykai.core.model.shapes import GpuKind
 from pykai.core.model.sharedgpus import DeviceUse
-from pykai.core.model.vectors import FREE, IDLE, fits_amounts
+from pykai.core.model.vectors import FREE, IDLE
 from pykai.core.placing.affinity import affinity_index
-from pykai.core.placing.fit import devices_with_room, fits_plane
+from pykai.core.placing.fit import fits_plane, fits_row, has_device_with_room, has_device_with_room_at
 from pykai.core.plugins.arguments import ArgumentReader, read_flag, read_one_of
 
 NOMINATED_NODE = 10_000_000.0
@@ -42,7 +42,7 @@ def _availability_scores(state: State, request: PlacementRequest, rows: Rows, co
 
 
 def _availability_score_at(state: State, request: PlacementRequest, row: int, planes: Planes, context: None) -> float:
-    return AVAILABILITY * fits_amounts(planes[IDLE], request.vector.requested)
+    return AVAILABILITY * fits_row(state, planes[IDLE], request, row, idle=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,11 @@ class NodeAvailability:
 
 
 def _sharing_scores(state: State, request: PlacementRequest, rows: Rows, context: None) -> FloatArray:
-    return np.multiply(GPU_SHARING, devices_with_room(state, request.shape, rows) > 0)
+    return np.multiply(GPU_SHARING, has_device_with_room(state, request.shape, rows))
 
 
 def _sharing_score_at(state: State, request: PlacementRequest, row: int, planes: Planes, context: None) -> float:
-    """The same for one row; most have no shared GPU."""
-    return float(_sharing_scores(state, request, np.array([row]), context)[0]) if row in state.devices else 0.0
+    return GPU_SHARING * has_device_with_room_at(state, request.shape, row)
 
 
 @dataclass(frozen=True, slots=True)
