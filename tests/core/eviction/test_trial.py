@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.core.eviction.trial import Victim, losses_of
+from pykai.core.cycle.cyclegangs import total_amounts
+from pykai.core.eviction.trial import Preemptor, Victim, losses_of
 from tests.core.builders import cluster
 from tests.core.eviction.searching import gang_of, new, searching
 
@@ -50,3 +51,19 @@ def test_sol12_a_set_in_which_only_one_moves_is_seen_as_the_next_cycle_will(prio
         built.pod(f"new-{index}", group="new", gpu=gpu, spec={"nodeSelector": {"kubernetes.io/hostname": node}})
     result = built.schedule()
     assert sorted(result.evicted_pods()) == evicted
+
+
+def test_what_the_quota_refuses_is_not_tried() -> None:
+    """queues:Q-205: gangs that are served before the preemptor leave its queue even less, so none is."""
+    built = cluster(nodes=2, gpus=1).queue("limited", limit=1).queue("other")
+    built.gang("holds", queue="limited", gpu=1, on="node-0").gang("victim", queue="other", gpu=1, on="node-1")
+    cycle = built.gang("waits", queue="limited", gpu=1).cycle()
+    waits, victim = gang_of(cycle, "waits"), gang_of(cycle, "victim")
+    batches = cycle.gangs.next_tasks(waits)
+    required = total_amounts(cycle.context.snapshot.vectors, batches, cycle.context.smallest_gpu_mib)
+    preemptor = Preemptor(waits, batches, required, None, cycle.tables.waiting_lines())
+    units = cycle.tables.victims().units_by_leaf_queue[victim.queue]
+    members = [Victim(unit.gang, member) for _, _, unit in units for member in unit.members]
+    tried_before = cycle.state.work
+    assert not cycle.victims.trials.run(preemptor, members)
+    assert cycle.state.work - tried_before == len(members) == 1

@@ -174,6 +174,9 @@ class TrialRunner:
                 state.assume_gone(victim, member.leaf, member.task)
             gangs[victim.key] = victim
             rows.add(member.row)
+        if self._placer.exceeds_quota(preemptor.gang, preemptor.batches):
+            # A gang that is served before it leaves it even less.
+            return False
         nodes = _nodes_for_cpu_victims(preemptor, rows)
 
         #: leaf -> participants that are still to be served

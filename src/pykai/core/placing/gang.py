@@ -79,14 +79,19 @@ class GangPlacer:
         """Place these tasks of a gang, or nothing, in a trial: all pipelined, and no refusal is recorded (cycle:SOL-13,
         ALC-8).
         """
+        if self.exceeds_quota(gang, batches):
+            return False
+        return self._attempt(gang, batches, nodes, pipeline_only=pipeline_only) is None
+
+    def exceeds_quota(self, gang: Gang, batches: list[Batch]) -> bool:
+        """Whether the queues of a gang may not take on these tasks; then they may not once others have taken more."""
         state, rules = self._state, self._rules
         for prepare in rules.before_gang:
             prepare(state, gang)
-        if rules.quota_gate is not None:
-            amounts = total_amounts(state.snapshot.vectors, batches, self._context.largest_gpu_mib)
-            if rules.quota_gate(state, gang, amounts) is not None:
-                return False
-        return self._attempt(gang, batches, nodes, pipeline_only=pipeline_only) is None
+        if rules.quota_gate is None:
+            return False
+        amounts = total_amounts(state.snapshot.vectors, batches, self._context.largest_gpu_mib)
+        return rules.quota_gate(state, gang, amounts) is not None
 
     def _attempt(
         self, gang: Gang, batches: list[Batch], nodes: NodeSet, *, pipeline_only: bool
