@@ -432,13 +432,13 @@ def _decided(cycle: Cycle, gang: str, pods: int) -> Iterator[tuple[str, tuple[st
 
 
 def ranked(cycle: Cycle, pod: str, *, fresh: bool) -> list[float]:
-    """Scores of all nodes for a pod: as cached by the cycle, or recomputed."""
+    """Scores of all nodes for a pod: as cached by the cycle, or recomputed for all nodes at once."""
     ask = placement_request_of(cycle, pod)
     if not fresh:
         return list(cycle.rankings.ranking_for(cycle.state, ask, ALL_NODES).scores.tolist())
     kept, cycle.context.snapshot.memo = cycle.context.snapshot.memo, Memo()
     try:
-        return list(Rankings(cycle.context.rules).ranking_for(cycle.state, ask, ALL_NODES).scores.tolist())
+        return list(Rankings(cycle.context.rules, few_rows=0).ranking_for(cycle.state, ask, ALL_NODES).scores.tolist())
     finally:
         cycle.context.snapshot.memo = kept
 

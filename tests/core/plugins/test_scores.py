@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from pykai.core.hooks import ALL_NODES
+from pykai.core.placing.ranking import Rankings
 from tests.core.builders import Cluster, Raw, Result, cluster, placement_request_of, scores_of
 
 SLICE = "nvidia.com/mig-1g.5gb"
@@ -38,8 +40,16 @@ either_way = pytest.mark.parametrize("configuration", [placing(), NO_SHARING], i
 
 
 def node_of(of: Cluster, **ask: Any) -> str:
-    """The node one more pod goes to."""
-    return of.queue("q").gang("new", **ask).schedule().node_of("new-0")
+    """The node one more pod goes to; nodes that are scored one by one have the scores of all together."""
+    made = of.queue("q").gang("new", **ask)
+    cycle = made.cycle()
+    request = placement_request_of(cycle, "new-0")
+    one_by_one, together = (
+        Rankings(cycle.context.rules, few_rows).ranking_for(cycle.state, request, ALL_NODES).scores.tolist()
+        for few_rows in (len(cycle.context.snapshot.nodes), 0)
+    )
+    assert one_by_one == together
+    return made.schedule().node_of("new-0")
 
 
 def preferring(label: str, weight: int, *, away: bool = False) -> Raw:
@@ -329,6 +339,12 @@ def test_a_mig_request_is_packed_by_whole_gpus_and_there_are_none() -> None:
     """cycle:SCO-3: no node offers the resource, so the names decide."""
     nodes = cluster().node("a", extra={SLICE: 7}).node("b", extra={SLICE: 7}).pod("x", on="b", extra={SLICE: 5})
     assert node_of(nodes, extra={SLICE: 1}) == "a"
+
+
+def test_a_node_that_offers_no_whole_gpus_gets_no_points_for_packing_them() -> None:
+    """cycle:SCO-3: all that offer any have the same number free."""
+    nodes = cluster().node("a", extra={SLICE: 7}).node("b", gpus=1, extra={SLICE: 7})
+    assert node_of(nodes, extra={SLICE: 1}) == "b"
 
 
 def test_packing_counts_what_is_being_released_as_free() -> None:

@@ -11,7 +11,7 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.journal import Grant, Placement
 from pykai.core.model.axes import PODS, BoolArray, IntArray
 from pykai.core.model.shapes import HostPort, Shape, count_ports
-from pykai.core.model.sharedgpus import FREE_DEVICE, DeviceTenant, DeviceUse, assign_devices, set_device, tenant_mib
+from pykai.core.model.sharedgpus import FREE_DEVICE, DeviceUse, set_device, tenant_mib
 from pykai.core.model.sharedgpus import RELEASING as RELEASED
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
@@ -68,7 +68,7 @@ class NodeState:
         shape, row = task.shape, placement.row
         self._flat[:, row] += sign * self.snapshot.vectors[shape].charges[holding] * self._offered[:, row]
         if placement.gpu_groups:
-            self._assign_devices(shape, row, placement.gpu_groups, holding, sign)
+            self._change_tenants(shape, row, placement.gpu_groups, (holding, sign))
         if placement.grants:
             self._charge_ledgers(task, row, placement.grants, holding, sign)
 
@@ -80,31 +80,30 @@ class NodeState:
         charges = self.snapshot.vectors[task.shape].charges
         self._flat[:, placement.row] += (charges[becomes] - charges[was]) * self._offered[:, placement.row]
         if placement.gpu_groups:
-            self._assign_devices(task.shape, placement.row, placement.gpu_groups, was, -1)
-            self._assign_devices(task.shape, placement.row, placement.gpu_groups, becomes, 1)
+            self._change_tenants(task.shape, placement.row, placement.gpu_groups, (was, -1), (becomes, 1))
         if placement.grants:
             # In this order, because an allocation without holders may be released.
             self._charge_ledgers(task, placement.row, placement.grants, becomes, 1)
             self._charge_ledgers(task, placement.row, placement.grants, was, -1)
 
-    def _assign_devices(self, shape: Shape, row: int, gpu_groups: tuple[str, ...], holding: int, sign: int) -> None:
-        """Add a tenant to shared GPUs, or remove it; the whole-GPU column follows (gpu:4)."""
+    def _change_tenants(self, shape: Shape, row: int, gpu_groups: tuple[str, ...], *changes: tuple[int, int]) -> None:
+        """Add tenants that hold shared GPUs in some way (sign 1), or remove them; whole GPUs follow (gpu:4)."""
         facts = self.snapshot.nodes.facts[row]
         axis = self.snapshot.axes.index[facts.shared_resource]
         devices = self.devices.setdefault(row, {})
         mib = tenant_mib(shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
         reserved_before_cycle = self.reserved_before_cycle.get(row, frozenset())
-        fresh = [group for group in gpu_groups if group not in reserved_before_cycle]
-        devices_before = [devices.get(group, FREE_DEVICE) for group in fresh]
-        assign_devices(self.columns, axis, row, devices, gpu_groups, DeviceTenant(mib, holding), sign)
-        for group, was in zip(fresh, devices_before, strict=True):
-            # The first tenant of a shared device brings a reservation pod, which needs a slot as the device does
-            # (gpu:P-7).
+        for group in gpu_groups:
             use = devices.get(group, FREE_DEVICE)
-            idle, releasing = use.idle_gpus - was.idle_gpus, use.releasing_gpus - was.releasing_gpus
-            self.idle[PODS, row] += idle
-            self.releasing[PODS, row] += releasing
-            self.free[PODS, row] += idle + releasing
+            for holding, sign in changes:
+                use = use.with_tenant(holding, mib, sign)
+            idle, releasing = set_device(self.columns, axis, row, devices, group, use)
+            if (idle or releasing) and group not in reserved_before_cycle:
+                # The first tenant of a shared device brings a reservation pod, which needs a slot as the device does
+                # (gpu:P-7).
+                self.idle[PODS, row] += idle
+                self.releasing[PODS, row] += releasing
+                self.free[PODS, row] += idle + releasing
         if not devices:
             del self.devices[row]
 

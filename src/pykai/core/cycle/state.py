@@ -205,7 +205,7 @@ class State(NodeState):
         shape = task.shape
         self._flat[:, row] += self.snapshot.vectors[shape].charges[holding] * self._offered[:, row]
         if gpu_groups:
-            self._assign_devices(shape, row, gpu_groups, holding, 1)
+            self._change_tenants(shape, row, gpu_groups, (holding, 1))
         if grants:
             self._charge_ledgers(task, row, grants, holding, 1)
         if shape.host_ports:

@@ -193,8 +193,8 @@ def assign_devices(
 
 def set_device(
     columns: IntArray, axis: int, row: int, devices: dict[str, DeviceUse], group: str, after: DeviceUse
-) -> None:
-    """Set the use of a device; a free one is dropped."""
+) -> tuple[int, int]:
+    """Set the use of a device; a free one is dropped.  Returns the change of idle and releasing GPUs."""
     before = devices.get(group, FREE_DEVICE)
     if after == FREE_DEVICE:
         del devices[group]
@@ -202,6 +202,8 @@ def set_device(
         devices[group] = after
     idle = after.idle_gpus - before.idle_gpus
     releasing = after.releasing_gpus - before.releasing_gpus
-    columns[IDLE, axis, row] += idle
-    columns[RELEASING_PLANE, axis, row] += releasing
-    columns[FREE, axis, row] += idle + releasing
+    if idle or releasing:
+        columns[IDLE, axis, row] += idle
+        columns[RELEASING_PLANE, axis, row] += releasing
+        columns[FREE, axis, row] += idle + releasing
+    return idle, releasing

@@ -23,8 +23,8 @@ from pykai.core.placing.fit import fits_plane, fits_row
 
 _ALL = slice(None)
 
-#: Up to so many changed rows are repaired one by one.
-_FEW_ROWS = 16
+#: Up to so many rows are scored one by one, without NumPy, which is faster for a few.
+_FEW_ROWS = 12
 
 #: Rankings kept at a time, and rows in all of them; requests and node sets that differ from task to task must not eat
 #: the memory.
@@ -39,8 +39,8 @@ class Ranking:
         "_checks",
         "_context",
         "_context_readers",
+        "_few_rows",
         "_fixed",
-        "_repairs_by_row",
         "_request",
         "_row_checks",
         "_row_functions",
@@ -50,17 +50,18 @@ class Ranking:
         "scores",
     )
 
-    def __init__(self, state: State, rules: Rules, request: PlacementRequest, nodes: NodeSet) -> None:
+    def __init__(
+        self, state: State, rules: Rules, request: PlacementRequest, nodes: NodeSet, few_rows: int = _FEW_ROWS
+    ) -> None:
         size = len(state.snapshot.nodes)
         self._request = request
         self._checks = [c for c in rules.checks if c.scope is Scope.ROW and c.applies(request)]
         self._row_scores = [s for s in rules.scores if s.scope is Scope.ROW and s.applies(request)]
-        #: rows can be repaired one by one without NumPy, which is faster for a single row
         self._row_functions = [s.at for s in self._row_scores if s.at is not None]
         self._row_checks = [c.at for c in self._checks if c.at is not None]
-        self._repairs_by_row = len(self._row_checks) == len(self._checks) and len(self._row_functions) == len(
-            self._row_scores
-        )
+        is_by_row = len(self._row_checks) == len(self._checks) and len(self._row_functions) == len(self._row_scores)
+        #: rows that are scored one by one at most
+        self._few_rows = few_rows if is_by_row else 0
         #: [node] passes everything that cannot change in this cycle
         self.allowed: BoolArray = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask.copy()
         if nodes.scores is not None:
@@ -79,7 +80,7 @@ class Ranking:
         #: what the scores depend on besides their row: a function each, None for nothing
         self._context_readers: list[Callable[[], Hashable] | None] = context_readers
         self._context = self._read_context()
-        self._evaluate(state, _ALL)
+        self._score(state, range(size))
         self._seen = len(state.changed_rows)
 
     def refresh(self, state: State) -> None:
@@ -92,14 +93,17 @@ class Ranking:
         context = self._read_context()
         if context != self._context:
             self._context = context
-            self._evaluate(state, _ALL)
-            return
-        rows = set(touched[seen:])
-        if self._repairs_by_row and len(rows) <= _FEW_ROWS:
+            self._score(state, range(len(self.scores)))
+        else:
+            self._score(state, set(touched[seen:]))
+
+    def _score(self, state: State, rows: range | set[int]) -> None:
+        """Score some nodes, or all."""
+        if len(rows) <= self._few_rows:
             for row in rows:
                 self._repair(state, row)
         else:
-            self._evaluate(state, np.fromiter(rows, np.int64, len(rows)))
+            self._evaluate(state, _ALL if isinstance(rows, range) else np.fromiter(rows, np.int64, len(rows)))
 
     def _repair(self, state: State, row: int) -> None:
         """`_evaluate` for one row."""
@@ -135,10 +139,12 @@ class Ranking:
 class Rankings:
     """The rankings of a cycle."""
 
-    __slots__ = ("_rankings", "_rules")
+    __slots__ = ("_few_rows", "_rankings", "_rules")
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, few_rows: int = _FEW_ROWS) -> None:
+        """`few_rows`: up to so many are scored one by one."""
         self._rules = rules
+        self._few_rows = few_rows
         self._rankings: Cache[Hashable, Ranking] = Cache(_MAX_RANKINGS)
 
     def request_key(self, request: PlacementRequest) -> tuple[Hashable, ...]:
@@ -157,7 +163,7 @@ class Rankings:
         if ranking is None:
             if len(self._rankings) * len(state.snapshot.nodes) > _MAX_ROWS:
                 self._rankings.clear()
-            ranking = self._rankings.store(key, Ranking(state, self._rules, request, nodes))
+            ranking = self._rankings.store(key, Ranking(state, self._rules, request, nodes, self._few_rows))
         else:
             ranking.refresh(state)
         return ranking
