@@ -42,6 +42,15 @@ def test_a_second_run_is_equal() -> None:
     assert [first_difference(old, new) for old, new in zip(_lines(), again, strict=False)] == [""] * len(again)
 
 
+def test_work_is_compared_unless_it_is_ignored() -> None:
+    line = line_with(lambda line: line["plan"]["work"])
+    faster = tampered(line, lambda line: line["plan"].update(work=0))
+    assert "plan.work differs" in difference(line, faster)
+    assert not difference(line, faster, ignore_work=True)
+    other = tampered(faster, lambda line: line["plan"].update(now="elsewhen"))
+    assert "plan.now differs" in difference(line, other, ignore_work=True)
+
+
 def test_a_changed_decision_is_named_with_case_cycle_and_field() -> None:
     line = line_with(lambda line: line["plan"]["binds"])
     node = line["plan"]["binds"][0]["node"]

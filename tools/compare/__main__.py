@@ -73,7 +73,8 @@ def _compare(part: str, options: argparse.Namespace) -> None:
             if not theirs:
                 raise Different(f"{part}: the old installation ends after {number - 1} lines")
             counts.add(json.loads(ours))
-            if text := first_difference(theirs, ours, ignore_own=options.ignore_own_sentences):
+            ignored = {"ignore_own": options.ignore_own_sentences, "ignore_work": options.ignore_work}
+            if text := first_difference(theirs, ours, **ignored):
                 raise Different(text)
         if old.readline():
             raise Different(f"{part}: the new installation ends before the old one")
@@ -103,6 +104,7 @@ def main() -> int:
         action="store_true",
         help="compare decisions, figures, ids and sentences of KAI Scheduler, not sentences that are ours",
     )
+    parser.add_argument("--ignore-work", action="store_true", help="compare all but the units of work that a plan took")
     options = parser.parse_args()
     if unknown := [part for part in options.parts if part not in _PARTS]:
         parser.error(f"no such part: {', '.join(unknown)}")

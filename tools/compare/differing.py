@@ -10,13 +10,16 @@ from tools.compare.owning import without_own, without_own_writes
 _MAX_CHAIN_LENGTH = 400
 
 
-def first_difference(old: str, new: str, *, ignore_own: bool = False) -> str:
+def first_difference(old: str, new: str, *, ignore_own: bool = False, ignore_work: bool = False) -> str:
     """What differs, "" when nothing does."""
     if old == new:
         return ""
     one, other = json.loads(old), json.loads(new)
     if ignore_own:
         one, other = (without_own_writes(without_own(each)) for each in (one, other))
+    if ignore_work:
+        for each in (one, other):
+            each.get("plan", {}).pop("work", None)
     found = _field(one, other, "")
     if found is None:
         return ""
