@@ -28,6 +28,7 @@ def test_versioned_values_hold_for_their_version() -> None:
     cache.store("key", 3, 7)
     value.store(3, 7)
     assert cache
+    assert [cache.may_have(version) for version in (3, 4)] == [True, False]
     assert [cache.current("key", version) for version in (3, 4)] == [7, None]
     assert [value.current(version) for version in (3, 4)] == [7, None]
     assert value.latest == 7

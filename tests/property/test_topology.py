@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 
 import msgspec
+import numpy as np
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
@@ -14,6 +16,8 @@ from pykai.core.cycle.cyclegangs import total_amounts
 from pykai.core.eviction.bounds import FreedCapacity
 from pykai.core.eviction.freegpus import feasible_nodes
 from pykai.core.eviction.trial import Preemptor, Victim
+from pykai.core.hooks import ALL_NODES, NoNodeSets
+from pykai.core.placing.topology import topology_tree
 from pykai.core.plan import build_plan
 from pykai.core.report.decisions import Bind, DomainSearchStopped, Nominate, Plan
 from pykai.dev.cases import Case, Cycles
@@ -198,6 +202,41 @@ def test_signatures_change_nothing_but_the_work(built: Cluster) -> None:
     slow = built.with_policy(reuse_failures=False).schedule().plan
     assert quick.work <= slow.work
     assert msgspec.structs.replace(quick, work=slow.work).encoded() == slow.encoded()
+
+
+# Sums and sets
+
+
+@settings(max_examples=40, deadline=None)
+@given(busy_clusters(), st.data())
+def test_sums_by_domain_are_those_of_its_nodes(built: Cluster, data: st.DataObject) -> None:
+    """topo:TD-8: with the matrix of a small tree, and level by level as in a large one."""
+    snapshot = built.cycle().context.snapshot
+    size = len(snapshot.nodes)
+    column = np.array(data.draw(st.lists(st.integers(-9, 2**40), min_size=size, max_size=size)), dtype=np.int64)
+    for name in snapshot.topologies:
+        tree = topology_tree(snapshot, name)
+        assert tree is not None
+        rows = np.array([row for row in range(size) if tree.member[row] and data.draw(st.booleans())], dtype=np.int64)
+        expected = [
+            sum(int(column[row]) for row in rows if domain in tree.codes[:, row]) for domain in range(len(tree))
+        ]
+        assert tree.inside is not None
+        assert tree.sums_by_domain(column, rows).tolist() == expected
+        assert replace(tree, inside=None).sums_by_domain(column, rows).tolist() == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(busy_clusters())
+def test_equal_searches_offer_the_same_sets(built: Cluster) -> None:
+    """topo:T-34: so that what is cached for a set of nodes is found again."""
+    cycle = built.cycle()
+    for gang in cycle.gangs.waiting():
+        tasks = [task for batch in cycle.gangs.next_tasks(gang) for task in batch.tasks]
+        for make in cycle.context.rules.node_set_makers(gang) if tasks else ():
+            first, again = (make(cycle.state, gang, gang.root, tasks, ALL_NODES) for _ in range(2))
+            if not isinstance(first, NoNodeSets) and not isinstance(again, NoNodeSets):
+                assert [id(found) for found in list(first)] == [id(found) for found in list(again)]
 
 
 # Bounds

@@ -75,13 +75,19 @@ class Memo(Cache[object, object]):
 class VersionedCache(Generic[Key, Value]):
     """Values by key, each good for the version of the state it was stored for."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "_versions")
 
     def __init__(self) -> None:
         self._entries: dict[Key, tuple[int, Value]] = {}
+        #: those that values were stored for
+        self._versions: set[int] = set()
 
     def __bool__(self) -> bool:
         return bool(self._entries)
+
+    def may_have(self, version: int) -> bool:
+        """Whether a value was ever stored for this version: if not, no key need be made."""
+        return version in self._versions
 
     def current(self, key: Key, version: int) -> Value | None:
         """The value for this version, None if there is none."""
@@ -92,6 +98,7 @@ class VersionedCache(Generic[Key, Value]):
         """Keep a value for a version, if caches are on."""
         if enabled:
             self._entries[key] = (version, value)
+            self._versions.add(version)
         return value
 
 

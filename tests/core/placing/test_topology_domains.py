@@ -472,3 +472,22 @@ def test_levels_are_read_from_the_topology() -> None:
     snapshot = found.tables().snapshot(0)
     wanted: Topology = snapshot.topologies["net"]
     assert domain_tree(snapshot.nodes, wanted).levels == {"zone": 1, "rack": 2}
+
+
+def test_equal_nodes_with_other_scores_are_another_set() -> None:
+    """topo:T-30: a placement makes another rack the emptiest, and the same zone is offered with other scores."""
+    built = racks(("zone", "rack"), ("z/r1", 4), ("z/r2", 3)).gang("j", 5, gpu=1, group_spec=inside("zone", "rack"))
+    cycle = built.gang("filler", 3, gpu=1).cycle()
+    state = cycle.state
+    (before,) = node_sets(cycle, "j")
+    filler = cycle.gangs.gang(cycle.context.snapshot.group_entries["default/filler"])
+    mark = state.mark()
+    for task in filler.leaves[0].tasks[:2]:
+        state.place(filler, filler.leaves[0], task, 0, (), pipelined=False)
+    (after,) = node_sets(cycle, "j")
+    state.rollback(mark)
+    (again,) = node_sets(cycle, "j")
+    assert before.scores is not None
+    assert after.scores is not None
+    assert before.scores.tolist() == after.scores.tolist()[::-1] != after.scores.tolist()
+    assert again is before

@@ -68,7 +68,8 @@ def gpu_columns(nodes: NodeTable, gpu: GpuRequest) -> GpuColumns:
         fits = np.array([fits_device(gpu, *size) for size in sizes], dtype=np.bool_)
         return GpuColumns(mibs[codes], fits[codes])
 
-    return nodes.remember(("gpu columns", gpu), make)
+    # Numbers alone are found faster than the request.
+    return nodes.remember(("gpu columns", gpu.portion, gpu.memory_mib), make)
 
 
 def device_fits_request(nodes: NodeTable, shape: Shape) -> BoolArray:

@@ -116,7 +116,7 @@ class GangPlacer:
     def _seen_failure(
         self, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
     ) -> PlacementFailure | None:
-        if not self._failures or not self._context.policy.reuse_failures:
+        if not self._failures.may_have(self._state.version) or not self._context.policy.reuse_failures:
             return None
         return self._failures.current(self._attempt_key(gang, batches, nodes, pipeline_only), self._state.version)
 

@@ -37,6 +37,8 @@ _EXHAUSTED_RATIO = 1000.0
 #: Unlimited: more than any number of pods.
 _UNLIMITED_PODS = 2**31
 ROOT = 0
+#: Domains times nodes of a tree that is also kept as a matrix.
+_SMALL_TREE = 2048
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +57,8 @@ class DomainTree:
     ids: list[str]
     #: domain -> its parent; the root is its own
     parents: IntArray
+    #: [domain, node] 1 where the node lies in the domain; None for large trees
+    inside: FloatArray | None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -77,6 +81,10 @@ class DomainTree:
 
     def sums_by_domain(self, column: IntArray | FloatArray, rows: IntArray) -> FloatArray:
         """[domain] the sum of a column over those of the rows that lie in it."""
+        if self.inside is not None:
+            # One product takes less time than a sum for each level.
+            few: FloatArray = self.inside[:, rows] @ column[rows]
+            return few
         sums = np.bincount(self.codes[-1, rows], weights=column[rows], minlength=len(self)).astype(np.float64)
         for level in range(len(self.codes) - 1, 0, -1):
             # Each level is the sum of the one below it.
@@ -108,7 +116,12 @@ def domain_tree(nodes: NodeTable, topology: Topology) -> DomainTree:
         level_starts.append(len(ids))
         numbers_above = numbers
     member = np.array([path is not None for path in paths], dtype=np.bool_)
-    return DomainTree(levels, member, np.array(codes), level_starts, ids, np.array(parents, dtype=np.int64))
+    inside: FloatArray | None = None
+    if len(ids) * len(paths) <= _SMALL_TREE:
+        inside = np.zeros((len(ids), len(paths)))
+        for column in codes:
+            inside[column[member], member] = 1.0
+    return DomainTree(levels, member, np.array(codes), level_starts, ids, np.array(parents, dtype=np.int64), inside)
 
 
 def topology_tree(snapshot: Snapshot, name: str) -> DomainTree | None:
@@ -300,7 +313,8 @@ class DomainDemand:
         if shape.shared:
             asked_mib = np.maximum(shape.gpu.devices * gpu_columns(state.snapshot.nodes, shape.gpu).tenant_mib, 1)
             np.minimum(counts, self._free_gpu_mib() // asked_mib, out=counts)
-        return np.clip(counts, 0, self.count)
+        slots: IntArray = np.minimum(np.maximum(counts, 0), self.count)
+        return slots
 
     def placeable_pods(
         self, tree: DomainTree, rows: IntArray, allowed: Callable[[Shape], BoolArray] | None = None

@@ -230,7 +230,8 @@ class FreeAmountRange:
         """The range as of the last placement."""
         state = self._state
         touched = state.changed_rows
-        for row in touched[self._seen :]:
+        rows = touched[self._seen :]
+        for row in rows if len(rows) == 1 else set(rows):
             before = self._values.get(row)
             if before is None:
                 continue

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from pykai.api.scheduling import TopologyConstraint
+from pykai.core.caching import Cache
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import BranchState, Gang, LeafState
 from pykai.core.cycle.request import PlacementRequest
@@ -41,6 +42,9 @@ from pykai.core.report.decisions import BadTopology, DomainShort, FurtherDomains
 
 #: Score of the emptiest preferred domain; the others of its level get equal steps less (cycle:SCO-2).
 _PREFERRED_BAND = 1_000_000.0
+
+#: Sets of nodes that are kept to be found again; each may have an amount for every node.
+_MAX_SETS = 256
 
 #: Domains that are named one by one (topo:TD-15).
 _MAX_REPORTED_DOMAINS = 5
@@ -118,6 +122,11 @@ def _node_sets(
     return _DomainSearch(state, gang, node, tasks, nodes, tree, levels, plugin).sets(constraint)
 
 
+def _no_sets() -> Cache[tuple[bytes, str, bytes], NodeSet]:
+    """Sets of nodes by what is in them."""
+    return Cache(_MAX_SETS)
+
+
 class _DomainSearch:
     """One search over all domains of a tree, with the columns as they are now (topo:T-18)."""
 
@@ -178,9 +187,16 @@ class _DomainSearch:
         for number in chosen:
             depth = tree.level_of(number)
             if depth == ROOT:
-                yield NodeSet(self._inside, self._nodes.name, scores)
+                yield self._set_of(self._inside, self._nodes.name, scores)
             else:
-                yield NodeSet(self._inside & (tree.codes[depth] == number), tree.ids[number], scores)
+                yield self._set_of(self._inside & (tree.codes[depth] == number), tree.ids[number], scores)
+
+    def _set_of(self, mask: BoolArray, name: str, scores: FloatArray | None) -> NodeSet:
+        """One object for equal sets, so that what is cached for one is found again: searches make the same ones."""
+        sets = self._state.snapshot.memo.remember(NodeSet, _no_sets)
+        key = (mask.tobytes(), name, b"" if scores is None else scores.tobytes())
+        known = sets.get(key)
+        return sets.store(key, NodeSet(mask, name, scores)) if known is None else known
 
     def _worth_trying(self, chosen: list[int]) -> list[int]:
         """Without domains whose nodes refuse the tasks for other reasons than resources (topo:TD-12).

@@ -289,20 +289,19 @@ class QueueLedger:
 
     def _violates(self, queue: int, amounts: QueueAmounts) -> bool:
         """Rule 4: it would hold a resource that it may not have at all."""
-        return any(may == 0 and have > 0 for may, have in zip(self.allocatable[queue], amounts, strict=True))
+        may = self.allocatable[queue]
+        return (may[0] == 0 and amounts[0] > 0) or (may[1] == 0 and amounts[1] > 0) or (may[2] == 0 and amounts[2] > 0)
 
     def _dominant_share(self, queue: int, amounts: QueueAmounts) -> float:
         """Dominant share where some divisor may be zero (queues:1.3)."""
         cpu, memory, gpu = self._divisors[queue]
         if cpu and memory and gpu:
             return max(0.0, amounts[0] / cpu, amounts[1] / memory, amounts[2] / gpu)
-        units = (1.0, 1.0, 100.0)
         return max(
             0.0,
-            *(
-                have / may if may else have / unit * _ZERO_SHARE_FACTOR
-                for have, may, unit in zip(amounts, self._divisors[queue], units, strict=True)
-            ),
+            amounts[0] / cpu if cpu else amounts[0] * _ZERO_SHARE_FACTOR,
+            amounts[1] / memory if memory else amounts[1] * _ZERO_SHARE_FACTOR,
+            amounts[2] / gpu if gpu else amounts[2] / 100.0 * _ZERO_SHARE_FACTOR,
         )
 
     def wins_tie(self, queue: int, other: int) -> bool:
