@@ -292,7 +292,15 @@ async def test_t72_labels_that_an_interrupted_attempt_left_are_taken_off_and_oth
 
 
 async def test_labels_of_an_earlier_attempt_are_replaced_by_those_of_this_one() -> None:
-    async with binder_cluster() as it, it.working():
+    """At once: a pod that is bound with the label of another group would be deleted for the reservation it lacks."""
+    async with binder_cluster() as it, it.working() as binder:
+
+        def no_cleanup(request: Request) -> Response | None:
+            """The cleanup of stale labels names the version it has read."""
+            cleans = request.path.endswith("/pods/p") and b'"resourceVersion"' in (request.body or b"")
+            return status(409, "Conflict") if cleans else None
+
+        binder.transport.fault = no_cleanup
         await it.request(
             await it.pod(fraction="0.5", labels={names.GPU_GROUP_LABEL_PREFIX + "old": "old"}), groups=(GROUP,)
         )
@@ -409,4 +417,13 @@ async def test_more_groups_than_the_node_has_gpus_reserve_nothing() -> None:
         await it.request(await it.pod(fraction="0.5"), groups=tuple(f"g{at}" for at in range(9)))
         failed = await it.until_phase("Failed")
         assert failed["status"]["reason"] == "9 GPUs are to be shared on node n1, which has 8"
+        assert await it.reservations() == []
+
+
+async def test_a_node_without_gpus_gets_no_reservation() -> None:
+    async with binder_cluster() as it, it.working():
+        await it.client.create(NODES, {"metadata": {"name": "bare"}, "status": {"allocatable": {"cpu": "8"}}})
+        await it.request(await it.pod(fraction="0.5"), "bare", groups=(GROUP,))
+        failed = await it.until_phase("Failed")
+        assert failed["status"]["reason"] == "1 GPUs are to be shared on node bare, which has 0"
         assert await it.reservations() == []
