@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from pykai.api import names
@@ -110,6 +111,43 @@ async def test_every_attempt_is_counted_until_the_limit() -> None:
         await it.until_phase("Succeeded", "other")
         assert binder.count("bind_attempts_total") == 4
         assert (await it.get(BIND_REQUESTS, "p") or {})["status"]["failedAttempts"] == 3
+
+
+async def test_a_retry_waits_although_the_failure_itself_changes_the_request() -> None:
+    # A thousandth of the wall's speed: the pause of a second does not end here.
+    async with binder_cluster(speed=0.001) as it, it.working() as binder:
+        await it.request(await it.pod(), "nowhere", backoffLimit=3)
+        await binder.service._requests.wait_until(
+            lambda store: any(request.status.phase == "Failed" for request in store.values())
+        )
+        while not binder.service.idle():
+            await asyncio.sleep(0.002)
+        assert binder.count("bind_attempts_total") == 1
+
+
+async def test_a_request_that_went_while_it_was_queued_and_a_settled_one_cost_nothing() -> None:
+    async with binder_cluster() as it, it.working() as binder:
+        await it.request(await it.pod())
+        await it.until_phase("Succeeded")
+        await binder.service._requests.wait_until(
+            lambda store: any(request.status.phase == "Succeeded" for request in store.values())
+        )
+        while not binder.service.idle():
+            await asyncio.sleep(0.002)
+        asked: list[str] = []
+        binder.transport.fault = lambda request: asked.append(request.path)
+        assert await binder.service._binding.reconcile("ns/p") is None
+        assert await binder.service._binding.reconcile("ns/gone") is None
+        assert asked == []
+
+
+async def test_a_first_attempt_reads_the_request_only_right_before_the_bind() -> None:
+    async with binder_cluster() as it, it.working() as binder:
+        asked: list[str] = []
+        binder.transport.fault = lambda request: asked.append(f"{request.method} {request.path}")
+        await it.request(await it.pod())
+        await it.until_phase("Succeeded")
+        assert len([each for each in asked if each.startswith("GET") and each.endswith("/bindrequests/p")]) == 1
 
 
 async def test_a_retry_succeeds_once_the_node_exists_and_only_then_is_there_an_event() -> None:
