@@ -147,6 +147,25 @@ async def test_a_failed_bind_gives_its_devices_back() -> None:
         assert not told.get("allocation")
 
 
+async def test_a_failed_bind_gives_its_devices_back_although_the_claim_is_changed_meanwhile() -> None:
+    async with binder_cluster() as it, it.working() as binder:
+        writes = 0
+
+        def fault(request: Request) -> Response | None:
+            nonlocal writes
+            if request.method == "PUT" and "resourceclaims" in request.path:
+                writes += 1
+                # The first allocates, the second gives back.
+                return status(409, "Conflict") if writes == 2 else None
+            return refuse_binding(request)
+
+        binder.transport.fault = fault
+        await claim(it)
+        await ask(it, allocation())
+        await it.until_phase("Failed")
+        assert not (await claim_status(it)).get("allocation")
+
+
 async def test_a_failed_bind_leaves_devices_that_others_use() -> None:
     async with binder_cluster() as it, it.working() as binder:
         binder.transport.fault = refuse_binding
@@ -218,6 +237,32 @@ async def test_a_claim_that_an_interrupted_attempt_left_for_another_node_is_repl
             await it.until_phase("Succeeded")
         (made,) = await it.client.list_raw(RESOURCE_CLAIMS, namespace="ns")
         assert made["status"]["allocation"]["devices"]["results"][0]["pool"] == "n1"
+
+
+async def test_a_claim_that_an_interrupted_attempt_left_for_the_same_devices_is_kept() -> None:
+    async with binder_cluster() as it:
+        await it.request(await greedy_pod(it), extendedResourceClaimAllocation=extended())
+        await it.binder_that_dies(after=3)
+        (left,) = await it.client.list_raw(RESOURCE_CLAIMS, namespace="ns")
+        assert left["status"]["allocation"]
+        async with it.working():
+            await it.until_phase("Succeeded")
+        (kept,) = await it.client.list_raw(RESOURCE_CLAIMS, namespace="ns")
+        assert kept["metadata"]["uid"] == left["metadata"]["uid"]
+
+
+async def test_extended_resources_without_an_allocation_fail_the_bind_and_leave_no_claim() -> None:
+    async with binder_cluster() as it, it.working():
+        await it.request(await greedy_pod(it), extendedResourceClaimAllocation=EXTENDED)
+        failed = await it.until_phase("Failed")
+        assert failed["status"]["reason"].endswith("no allocation for the extended resources in the BindRequest")
+        assert await it.client.list_raw(RESOURCE_CLAIMS, namespace="ns") == []
+
+
+def test_the_name_of_a_claim_of_extended_resources_follows_from_the_uid() -> None:
+    """A later version finds the claim that an earlier one has made."""
+    pod = decode_as(Pod, {"metadata": {"name": "p", "uid": "9d4ad6a8-1bd6-4a5a-9f0d-4f2a8ea1a1b5"}})
+    assert extended_claim_name(pod) == "p-extended-resources-7qqn8"
 
 
 async def test_a_template_claim_is_found_by_the_pods_status() -> None:
