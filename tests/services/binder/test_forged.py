@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.decode import decode_as
+from pykai.api.resource import ResourceClaim
 from pykai.api.scheduling import BindRequest
 from pykai.api.sharing import gpu_groups, reservation_name
 from pykai.api.unstructured import JsonObject
 from pykai.binder.attempt import BindAttempt
 from pykai.binder.bindadmission import BindAdmission
+from pykai.binder.deviceholders import DeviceHolders
 from pykai.binder.gpugroups import GROUP_INDEX
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import BinderOptions
+from pykai.kube.caches import Caches
 from pykai.kube.resources import BIND_REQUESTS, EVENTS, PODS, RESOURCE_CLAIMS
 from pykai.kube.store import Store
 from tests.services.binder.bindercluster import (
@@ -193,6 +196,21 @@ async def test_a_device_that_was_given_back_can_be_given_again() -> None:
         await it.until_phase("Succeeded")
 
 
+async def test_a_device_that_only_the_cache_shows_with_another_claim_can_be_given() -> None:
+    async with binder_cluster() as it:
+        await two_claims(it)
+        caches = Caches(it.client)
+        claims = caches.store(RESOURCE_CLAIMS, ResourceClaim)
+        holders = DeviceHolders(it.client, claims)
+        await caches.start()
+        await caches.wait_for_sync()
+        await caches.stop()
+        mine, theirs = [await it.client.get_raw(RESOURCE_CLAIMS, name, "ns") for name in ("mine", "theirs")]
+        assert "belongs to resource claim ns/theirs" in await holders.reserve(mine, allocation())
+        await it.client.update(RESOURCE_CLAIMS, {**theirs, "status": {}}, subresource="status")
+        assert await holders.reserve(mine, allocation()) == ""
+
+
 async def test_a_claim_gets_no_more_devices_than_it_requests() -> None:
     async with binder_cluster() as it, it.working():
         pod = await two_claims(it)
@@ -228,10 +246,13 @@ async def test_a_label_of_a_pod_of_another_scheduler_fills_nothing_and_keeps_no_
 
 
 async def test_a_pod_that_only_has_the_name_of_a_reservation_is_not_used() -> None:
-    async with binder_cluster() as it, it.working():
+    async with binder_cluster() as it, it.working() as binder:
+        it.answers = False
         meta = {"name": reservation_name("n1", "g"), "namespace": names.RESERVATION_NAMESPACE}
         spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}
         await it.client.create(PODS, {"metadata": meta, "spec": spec})
+        # The cache must not take it for one either.
+        await binder.service._pods.wait_until(lambda store: f"{meta['namespace']}/{meta['name']}" in store)
         await it.request(await it.pod(fraction="0.5"), groups=("g",))
         assert "has the name of the GPU reservation of group g on node n1" in await refused(it)
 

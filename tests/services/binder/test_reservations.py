@@ -82,8 +82,9 @@ async def test_t64_a_reservation_that_is_there_is_used() -> None:
         it.answers = False
         await reservation(it, gpu="GPU-4")
         await it.request(await it.pod(fraction="0.5"), groups=(GROUP,))
-        async with it.working():
+        async with it.working() as binder:
             await it.until_phase("Succeeded")
+            assert binder.count("reservation_wait_seconds_count") == 1
         assert len(await it.reservations()) == 1
         assert (await it.config_maps())["p-xxxxxxx-shared-gpu-0"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-4"
 

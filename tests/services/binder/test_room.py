@@ -40,3 +40,13 @@ async def test_a_pod_that_still_fits_is_bound() -> None:
         async with it.working():
             await it.request(await it.pod(containers=asking(gpu="1")))
             await it.until_phase("Succeeded")
+
+
+async def test_the_room_of_a_pod_that_is_gone_is_free_again() -> None:
+    async with binder_cluster() as it, it.working() as binder:
+        await it.request(await it.pod("first", containers=asking(gpu="8")))
+        await it.until_phase("Succeeded", "first")
+        await it.client.delete(PODS, "first", "ns", grace_s=0)
+        await binder.service._pods.wait_until(lambda store: "ns/first" not in store)
+        await it.request(await it.pod(containers=asking(gpu="8")))
+        await it.until_phase("Succeeded")
