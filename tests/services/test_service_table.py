@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,11 @@ def test_docs_must_name_it() -> None:
     text = text.replace(accounts, f"| `dummy-controller` | `dummy` | pods | `secrets` |\n{accounts}")
     assert unlisted_services(text) == []
     assert unlisted_accounts(text) == []
+
+
+def test_a_port_is_served_for_the_service_unless_it_is_its_own() -> None:
+    own = ServicePort("plugins", "plugin-server-port", own=True)
+    assert replace(DUMMY, ports=(*DUMMY.ports, own)).addresses == ("metrics-bind-address",)
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from pykai.binder.options import FLAGS, BinderOptions, read_options
+from pykai.binder.options import DEFAULT_PLUGINS, FLAGS, HAMI_CORE, BinderOptions, read_options
+from pykai.binder.service import make_binder
 from pykai.kube.flags import OptionError
+from tests.webhooks.test_server import runtime_of_nothing
 
 
 def test_defaults_are_those_of_the_table() -> None:
@@ -60,6 +64,13 @@ def test_t76_a_wrong_setting_is_named_and_nothing_starts(flags: dict[str, object
     with pytest.raises(OptionError) as refused:
         read_options(flags)
     assert str(refused.value) == text
+
+
+def test_options_made_without_flags_are_checked_too() -> None:
+    hami = replace(DEFAULT_PLUGINS[HAMI_CORE], enabled=True, priority=100)
+    options = replace(BinderOptions(), plugins={**DEFAULT_PLUGINS, HAMI_CORE: hami})
+    with pytest.raises(OptionError, match="binder plugin gpusharing must have a higher priority than hamicore"):
+        make_binder(runtime_of_nothing(), options)
 
 
 def test_plugins_run_by_priority_then_name_and_arguments_replace_the_defaults() -> None:
