@@ -180,6 +180,26 @@ async def test_a_refusal_before_the_bind_is_undone_completely(at: int) -> None:
         assert not (claim.get("status") or {}).get("allocation")
 
 
+async def test_a_pod_is_out_of_its_groups_before_the_failure_is_written() -> None:
+    """The scheduler decides again as soon as it sees the failure."""
+    async with binder_cluster() as it:
+        left: list[JsonObject] = []
+
+        class LooksFirst(FaultyBinderTransport):
+            async def send(self, request: Request) -> Response:
+                if request.method == "PATCH" and request.path.endswith("/bindrequests/p/status"):
+                    left.append((await it.live())["metadata"].get("labels") or {})
+                return await super().send(request)
+
+        wire = LooksFirst(it.server.transport("binder"))
+        wire.fault = lambda request: status(403, "Forbidden", "no") if request.path.endswith("/binding") else None
+        binder = await it.binder(transport=wire)
+        await it.request(await it.pod(fraction="0.5"), groups=("g",))
+        await it.until_phase("Failed")
+        await binder.end()
+        assert left == [{}]
+
+
 async def test_a_server_that_fails_for_good_counts_as_a_failure_in_the_end() -> None:
     async with binder_cluster(speed=1000) as it, it.working() as binder:
 
