@@ -318,19 +318,54 @@ def test_sol12_the_look_ahead_leaves_nothing_behind() -> None:
     check_state(cycle.state, cycle.gangs)
 
 
-def gap(rival: str = "") -> Result:
+def swapping(*, younger: str) -> Result:
+    """The job needs the GPU of node-0, and the pods of both nodes would have to change places."""
+    built = cluster().with_actions("consolidation").queue("q").node(gpus=1, cpu=4).node(gpus=1, cpu=2)
+    ages = {"small": 20, "light": 20, younger: 10}
+    built.gang("small", gpu=1, cpu=2, on="node-0", age=ages["small"])
+    built.gang("light", cpu=2, on="node-1", age=ages["light"])
+    return built.gang(
+        "new", gpu=1, cpu=1, age=25, spec={"nodeSelector": {"kubernetes.io/hostname": "node-0"}}
+    ).schedule()
+
+
+def test_sol12_everyone_who_moves_finds_a_place_in_the_next_cycle() -> None:
+    """cycle:SOL-12, CON-2: served first, the pod without GPU packs best where the other one would have to go."""
+    assert swapping(younger="light").evicted_pods() == ["light-0", "small-0"]
+    assert swapping(younger="small").evicted_pods() == []
+
+
+def test_sol12_a_pod_without_gpu_may_come_back_anywhere() -> None:
+    """cycle:SOL-12: the nodes that it may use in the trial, those of the victims, mean nothing to the next cycle."""
+    built = cluster().with_actions("consolidation").queue("q").node(gpus=2, cpu=4).node(gpus=1, cpu=2)
+    built.gang("wide", gpu=2, cpu=2, on="node-0", age=30).gang("light", cpu=2, on="node-1", age=40)
+    assert moves(built.gang("new", gpu=1, cpu=2, age=50).schedule()) == {"light-0": "node-0"}
+
+
+def test_con2_a_gang_that_goes_first_may_take_the_place_of_one_that_moves() -> None:
+    """cycle:CON-2: it waited, and comes before the one that moves; two may run where one did."""
+    built = cluster(nodes=2, gpus=2).queue("q").priority_class("high", 90)
+    built.gang("mover", gpu=2, on="node-1").gang("rival", pods=3, gpu=1, priority="high")
+    result = built.gang("new", gpu=1, spec={"nodeSelector": {"kubernetes.io/hostname": "node-1"}})
+    assert moves(result.with_actions("allocate", "consolidation").schedule()) == {"mover-0": "node-0"}
+
+
+def gap(rival: str = "", resource: str = "gpu") -> Result:
     """One GPU is free on each of two nodes and a job wants two; a gang of three waits, too, if it is given a class."""
-    found = cluster(nodes=2, gpus=2).queue("q").priority_class("high", 90).priority_class("low", 10)
-    found.gang("a", gpu=1, on="node-0").gang("b", gpu=1, on="node-1")
+    found = cluster(nodes=2, gpus=2, cpu=2).queue("q").priority_class("high", 90).priority_class("low", 10)
+    one: dict[str, Any] = {"cpu": 0, resource: 1}
+    two: dict[str, Any] = {"cpu": 0, resource: 2}
+    found.gang("a", on="node-0", **one).gang("b", on="node-1", **one)
     if rival:
-        found.gang("rival", pods=3, gpu=1, priority=rival)
-    return found.gang("wide", gpu=2).with_actions("allocate", "consolidation").schedule()
+        found.gang("rival", 3, priority=rival, **one)
+    return found.gang("wide", **two).with_actions("allocate", "consolidation").schedule()
 
 
-def test_no_pod_is_moved_when_a_larger_gang_would_take_the_freed_node() -> None:
-    """While the mover is gone three GPUs are free: a gang of three that goes first would take them all."""
-    assert gap().evicted_pods() == ["b-0"]
-    assert gap(rival="high").evicted_pods() == []
+@pytest.mark.parametrize("resource", ["gpu", "cpu"])
+def test_no_pod_is_moved_when_a_larger_gang_would_take_the_freed_node(resource: str) -> None:
+    """While the mover is gone three are free: a gang of three that goes first would take them all."""
+    assert gap(resource=resource).evicted_pods() == ["b-0"]
+    assert gap("high", resource).evicted_pods() == []
 
 
 @pytest.mark.parametrize(("rival", "moved"), [("", 2), ("low", 2), ("high", 1)])

@@ -153,7 +153,7 @@ class Departed(NamedTuple):
 class Departures:
     """The change of one version of the state."""
 
-    __slots__ = ("_by_gang", "_by_queue", "_columns", "_inexact", "_offered", "_state", "_waits", "gpus")
+    __slots__ = ("_by_gang", "_by_queue", "_columns", "_inexact", "_offered", "_state", "_waits", "pipelined")
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -169,8 +169,8 @@ class Departures:
         self._by_queue: dict[int, tuple[QueueAmounts, QueueAmounts]] = {}
         #: the placements of all tasks that are gone, or wait
         self._waits: dict[str, Placement] = {}
-        #: hundredths of a GPU that were pipelined
-        self.gpus = 0.0
+        #: what was pipelined
+        self.pipelined = NO_AMOUNTS
 
     @property
     def gangs(self) -> dict[str, Gang]:
@@ -202,7 +202,7 @@ class Departures:
         for queue in part.gang.chain:
             amounts, non_preemptible = self._by_queue.get(queue, (NO_AMOUNTS, NO_AMOUNTS))
             self._by_queue[queue] = add(amounts, part.amounts), add(non_preemptible, part.non_preemptible)
-        self.gpus += sign * part.amounts[2]
+        self.pipelined = add(self.pipelined, part.amounts)
         for key in part.keys:
             if sign > 0:
                 self._waits[key] = _WAITS

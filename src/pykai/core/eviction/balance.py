@@ -43,7 +43,7 @@ class ResourceBalance:
         if losing_leaves is None:
             return
         requested = total_amounts(context.snapshot.vectors, batches, context.largest_gpu_mib)
-        free = _free_amounts(state)
+        free = free_amounts(state)
         self.missing = [requested[resource] - free[resource] for resource in range(3)]
         if not all(_has_comparable_gpus(task.shape) for batch in batches for task in batch.tasks):
             self.missing[2] = -inf
@@ -113,7 +113,7 @@ def _has_comparable_gpus(shape: Shape) -> bool:
     return shape.gpu.kind is not GpuKind.MIG and not shape.claims and not shape.dra_backed_spec
 
 
-def _free_amounts(state: State) -> tuple[float, float, float]:
+def free_amounts(state: State) -> tuple[float, float, float]:
     """What is free or being released on nodes that may start pods."""
     ready = state.snapshot.nodes.ready
     cpu, memory = (float(state.free[axis][ready].clip(0).sum()) for axis in (CPU, MEMORY))

@@ -317,7 +317,7 @@ class _VictimSearch:
         if any(loss.moves for _, found in losses for loss in found):
             work = state.work - work_before
             state.rollback(journal_mark)
-            fits_later = trials.fits_in_next_cycle(preemptor, lost)
+            fits_later = trials.fits_in_next_cycle(preemptor, lost, losses)
             state.rollback(journal_mark)
             if not fits_later:
                 self.objection = MOVED_BACK

@@ -8,7 +8,7 @@ allocate would undo in the next cycle.  A victim that gets its old place again i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pykai.core.cycle.cyclegangs import CycleGangs
@@ -16,7 +16,7 @@ from pykai.core.cycle.departures import Departures
 from pykai.core.cycle.gangs import Batch, Gang
 from pykai.core.cycle.queuewalk import GangLine, QueueWalk, WalkStart
 from pykai.core.cycle.state import State
-from pykai.core.eviction.freegpus import total_free_gpus
+from pykai.core.eviction.balance import free_amounts
 from pykai.core.eviction.tables import EvictionTables
 from pykai.core.eviction.units import EvictableTask
 from pykai.core.eviction.waitinglines import EMPTY_LINE, TrialLine, WaitingLine, WaitingLines
@@ -45,6 +45,15 @@ class Preemptor(NamedTuple):
     feasible: BoolArray | None
     #: the waiting gangs before the trial
     waiting_lines: WaitingLines
+
+
+class LookAhead(NamedTuple):
+    """What the next cycle has beside the preemptor and its victims."""
+
+    #: waiting gangs that take part, because they could settle where the victims were
+    rivals: Mapping[str, Gang]
+    #: gang -> how many of its tasks are lost for good; the other victims have to be placed again
+    losing: Counter[str]
 
 
 class _TrialLines(dict[int, GangLine]):
@@ -85,46 +94,54 @@ class TrialRunner:
         self._placer = placer
         self._tables = tables
 
-    def fits_in_next_cycle(self, preemptor: Preemptor, victims: list[Victim]) -> bool:
-        """Whether the preemptor would fit again once the victims are gone.
+    def fits_in_next_cycle(
+        self, preemptor: Preemptor, victims: list[Victim], losses: list[tuple[Gang, list[Loss]]]
+    ) -> bool:
+        """Whether the preemptor, and all victims that are to move, would fit again once the victims are gone.
 
         In a trial a victim avoids the place it is leaving, because that is not idle yet.  When it comes back the place
-        is idle, and if it then prefers it, the move was useless and would be repeated forever.  Nor may a gang too
-        large for what is free settle where the movers were before they come back.
+        is idle, and if it then prefers it, the move was useless and would be repeated forever, or another one that
+        moves finds its own place taken.  Nor may a gang too large for what is free settle where the movers were before
+        they come back.
         """
         rivals: dict[str, Gang] = {}
-        if self._tables.waiting_lines().largest_gpu_request() > total_free_gpus(self._state):
+        free = free_amounts(self._state)
+        if _exceeds(self._tables.waiting_lines().largest_request(), free):
             departures = self._tables.departures()
             keys = {victim.member.task.key for victim in victims}
             at_once = departures.are_exact and not departures.concern(keys)
-            rivals = self._rivals(victims, departures if at_once else None)
+            rivals = self._rivals(victims, free, departures if at_once else None)
             if rivals and at_once:
                 self._state.depart(departures)
                 rivals |= departures.gangs
             elif rivals:
                 rivals |= self._assume_all_gone(keys)
-        return self.run(preemptor, victims, next_cycle=True, rivals=rivals)
+        return self.run(preemptor, victims, LookAhead(rivals, _losing_tasks(losses)))
 
-    def _rivals(self, victims: list[Victim], departures: Departures | None) -> dict[str, Gang]:
-        """Waiting gangs that request more GPUs than are free, but no more than will be free during the moves.
+    def _rivals(self, victims: list[Victim], free: QueueAmounts, departures: Departures | None) -> dict[str, Gang]:
+        """Waiting gangs that request more of something than is free, but no more than will be free during the moves.
 
         `departures` are those of the state, None where they are not exact.
         """
         state = self._state
-        free = total_free_gpus(state)
-        moving = sum(victim.member.amounts[2] for victim in victims)
+        later = list(free)
+        for _, member in victims:
+            _add(later, member.amounts)
         if departures is not None:
-            moving += departures.gpus
+            _add(later, departures.pipelined)
         else:
             tasks = state.snapshot.read_running().tasks
             for key, placement in state.placements.items():
                 if placement.status is TaskStatus.PIPELINED:
-                    moving += state.amounts_on(tasks[key].shape, placement.row)[2]
+                    _add(later, state.amounts_on(tasks[key].shape, placement.row))
         return {
             gang.key: gang
             for line in self._tables.waiting_lines().lines.values()
             for gang, request in zip(line.gangs, line.requests, strict=True)
-            if free < request[2] <= free + moving and not gang.unsupported and not gang.group.tree_error
+            if _exceeds(request, free)
+            and not _exceeds(request, later)
+            and not gang.unsupported
+            and not gang.group.tree_error
         }
 
     def _assume_all_gone(self, victims: set[str]) -> dict[str, Gang]:
@@ -153,18 +170,18 @@ class TrialRunner:
         self,
         preemptor: Preemptor,
         victims: Iterable[Victim],
-        *,
-        next_cycle: bool = False,
-        rivals: Mapping[str, Gang] | None = None,
+        look_ahead: LookAhead | None = None,
     ) -> bool:
         """Evict, and serve victims and preemptor again; False if the preemptor does not fit.
 
-        With `next_cycle` the next cycle is tried: victims have left and all gangs start again, `rivals` too. The caller
-        has set a mark and rolls back.
+        With `look_ahead` the next cycle is tried: victims have left and all gangs start again, rivals too, and False if
+        one that moves does not fit.  It is no fault of the move if a rival that is served before it takes the place.
+        The caller has set a mark and rolls back.
 
         Statements: topo:T-50, T-51.
         """
-        state = self._state
+        state, next_cycle = self._state, look_ahead is not None
+        rivals = {} if look_ahead is None else look_ahead.rivals
         gangs: dict[str, Gang] = {}
         rows: set[int] = set()
         for victim, member in victims:
@@ -177,11 +194,13 @@ class TrialRunner:
         if self._placer.exceeds_quota(preemptor.gang, preemptor.batches):
             # A gang that is served before it leaves it even less.
             return False
-        nodes = _nodes_for_cpu_victims(preemptor, rows)
+        # The next cycle will not know why they have come.
+        nodes = None if next_cycle else _nodes_for_cpu_victims(preemptor, rows)
 
         #: leaf -> participants that are still to be served
         outstanding = Counter(gang.queue for gang in {**gangs, preemptor.gang.key: preemptor.gang}.values())
-        walk = self._trial_walk(preemptor, {**(rivals or {}), **gangs})
+        walk = self._trial_walk(preemptor, {**rivals, **gangs})
+        rival_served = False
         while outstanding and (gang := _next_gang(walk, outstanding, rivals)) is not None:
             takes_part = gang is preemptor.gang or gang.key in gangs
             if takes_part:
@@ -194,20 +213,21 @@ class TrialRunner:
                 continue
             batches = self._gangs.next_tasks(gang)
             where = nodes if nodes is not None and batches and batches[0].tasks[0].shape.cpu_only else ALL_NODES
-            if (
-                batches
-                and self._placer.try_place_tasks(gang, batches, where, pipeline_only=not next_cycle)
-                and self._has_unplaced_victims(gang)
-            ):
+            placed = bool(batches) and self._placer.try_place_tasks(gang, batches, where, pipeline_only=not next_cycle)
+            unplaced = self._unplaced_victims(gang)
+            if placed and unplaced:
                 # An elastic victim may get back more than one pod (cycle:SOL-14, Do better).
                 walk.push(gang)
                 if takes_part:
                     outstanding[gang.queue] += 1
+            elif look_ahead is not None and not rival_served and unplaced > look_ahead.losing[gang.key]:
+                return False
+            rival_served |= placed and not takes_part
         return True
 
-    def _has_unplaced_victims(self, gang: Gang) -> bool:
-        """Whether some victim of a gang is not placed yet."""
-        return any(self._state.is_unplaced(task) for leaf in gang.leaves for task in leaf.evicted)
+    def _unplaced_victims(self, gang: Gang) -> int:
+        """How many victims of a gang are not placed yet."""
+        return sum(self._state.is_unplaced(task) for leaf in gang.leaves for task in leaf.evicted)
 
     def _trial_walk(self, preemptor: Preemptor, victims: dict[str, Gang]) -> QueueWalk:
         """The fair order of the participants."""
@@ -233,6 +253,20 @@ class TrialRunner:
         return gangs.queue_walk(lines, WalkStart(top))
 
 
+def _losing_tasks(losses: list[tuple[Gang, list[Loss]]]) -> Counter[str]:
+    return Counter({gang.key: sum(not loss.moves for loss in found) for gang, found in losses})
+
+
+def _exceeds(request: QueueAmounts, bound: Sequence[float]) -> bool:
+    """Whether a request is larger than a bound in some resource."""
+    return request[0] > bound[0] or request[1] > bound[1] or request[2] > bound[2]
+
+
+def _add(sums: list[float], amounts: QueueAmounts) -> None:
+    for resource, amount in enumerate(amounts):
+        sums[resource] += amount
+
+
 def _common_ancestor(chains: list[tuple[int, ...]], leaves: list[int]) -> int:
     """The lowest queue above all of these, -1 if there is none."""
     common = set(chains[leaves[0]])
@@ -254,7 +288,7 @@ def _relevant_leaves(
     return sorted({*leaves, *others})
 
 
-def _next_gang(walk: QueueWalk, outstanding: Counter[int], rivals: Mapping[str, Gang] | None) -> Gang | None:
+def _next_gang(walk: QueueWalk, outstanding: Counter[int], rivals: Mapping[str, Gang]) -> Gang | None:
     """The gang to serve next; where one leaf is left that changes anything, no other is walked."""
     if len(outstanding) == 1 and not rivals:
         return walk.pop_from(next(iter(outstanding)))

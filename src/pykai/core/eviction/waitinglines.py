@@ -97,9 +97,13 @@ class WaitingLines:
                 self.ranks.mark(leaf)
             self.ranks.repair(self._first_request, self._state.version)
 
-    def largest_gpu_request(self) -> float:
-        """The most GPUs (hundredths) that one gang requests at once."""
-        return max((ask[2] for line in self.lines.values() for ask in line.requests), default=0.0)
+    def largest_request(self) -> QueueAmounts:
+        """The most of each resource that some gang requests at once."""
+        cpu = memory = gpu = 0.0
+        for line in self.lines.values():
+            for request in line.requests:
+                cpu, memory, gpu = max(cpu, request[0]), max(memory, request[1]), max(gpu, request[2])
+        return cpu, memory, gpu
 
     def refresh(self, changed: Iterable[Gang]) -> None:
         """Move gangs to their present places."""
