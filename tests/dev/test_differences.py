@@ -51,6 +51,35 @@ def test_an_end_that_serves_the_worst_better_is_fairer_than_ours() -> None:
     assert "LESS FAIR" in found.lines[-1]
 
 
+def test_a_queue_that_is_starved_is_not_hidden_by_another_in_its_place() -> None:
+    """In both outcomes one queue has all and one has nothing, but only one of them deserves nothing."""
+    built = cluster(nodes=1, gpus=2).queue("q", quota=0, weight=0).queue("r", quota=2)
+    built.gang("mine", gpu=2, queue="q", preemptible=False, on="node-0").gang("theirs", gpu=2, queue="r")
+    found = compare_outcomes(case(built, mine=0, theirs=1))
+    assert not found.as_fair
+    text = "\n".join(found.lines)
+    assert "queue r is BELOW its fair share of 2 GPUs with 0, recorded 2; above theirs: q" in text
+    assert "LESS FAIR" in found.lines[-1]
+
+
+def test_a_queue_is_starved_of_what_others_have_too_much_of() -> None:
+    """It lacks a core that it deserves, and the other has too many GPUs."""
+    built = cluster(nodes=1, gpus=2, cpu=3).queue("q", quota=0, weight=0).queue("r", quota=0, weight=0)
+    built.gang("mine", gpu=2, cpu=1, queue="q", preemptible=False, on="node-0")
+    built.gang("theirs", cpu=3, queue="r")
+    found = compare_outcomes(case(built, mine=0, theirs=1))
+    assert "BELOW" not in "\n".join(found.lines)
+
+
+def test_a_queue_that_no_other_can_help_is_not_starved() -> None:
+    """No queue has more than its fair share: the free GPUs are not on one node."""
+    built = cluster(nodes=2, gpus=2).queue("q", quota=2).queue("r", quota=2)
+    built.gang("a", gpu=1, queue="q", preemptible=False, on="node-0")
+    built.gang("b", gpu=1, queue="q", preemptible=False, on="node-1").gang("theirs", gpu=2, queue="r")
+    found = compare_outcomes(case(built, a=1, b=0, theirs=1))
+    assert "BELOW" not in "\n".join(found.lines)
+
+
 def test_a_group_that_runs_fewer_pods_shows_the_rule() -> None:
     found = compare_outcomes(case(two_queues(), mine=2, theirs=0))
     text = "\n".join(found.lines)

@@ -5,7 +5,10 @@ shares, the reason and rule for each waiting group of ours, whether ours allocat
 and whether it is stable.
 
 As fair: going through the leaf queues from the one worst served, ours is never served worse at the first place where
-the two differ (max-min fairness over dominant shares, where having more than the fair share does not count).
+the two differ (max-min fairness over dominant shares, where having more than the fair share does not count); and no
+queue is starved.  The first alone would not see two queues that change places: one that deserves much and gets nothing,
+and one that deserves little and has more.  A queue is starved if it has less of a resource than its fair share and than
+in the recorded outcome, while another has more of it than its own.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from math import inf
 
 from pykai.api.keys import split_key
-from pykai.core.model.queuetree import RESOURCES
+from pykai.core.model.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree
 from pykai.core.model.status import TaskStatus
 from pykai.core.opencycle import Cycle
 from pykai.core.plan import build_plan
@@ -43,6 +46,9 @@ _STATEMENTS = {
 }
 
 OutcomeAmounts = tuple[float, float, float]
+
+#: amounts that sums of fractions may differ by
+_SLACK = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,9 @@ def compare_outcomes(case: Case) -> Comparison:
     gpus = [sum(amounts[root][2] for root in tree.roots) / 100.0 for amounts in held]
     lines.append(f"  GPUs allocated: {gpus[0]:g}, recorded {gpus[1]:g}")
     lines.extend(_waiting_reasons(cycle, ours, recorded))
-    as_fair = sorted(served[0]) >= sorted(served[1])
+    starved = list(_starved_queues(tree, shares, held))
+    lines.extend(starved)
+    as_fair = sorted(served[0]) >= sorted(served[1]) and not starved
     stable = evicted == 0 and _running_pods(after) == ours
     lines.append(f"  worst served first: {_format_shares(served[0])}, recorded {_format_shares(served[1])}")
     lines.append(
@@ -108,6 +116,30 @@ def compare_outcomes(case: Case) -> Comparison:
         f"{'stays as it is' if stable else 'CHANGES'} for {_STABLE_CYCLES} more cycles"
     )
     return Comparison(case.id, tuple(lines), as_fair, gpus[0] >= gpus[1], stable)
+
+
+def _starved_queues(
+    tree: QueueTree, shares: list[list[float]], held: tuple[list[OutcomeAmounts], list[OutcomeAmounts]]
+) -> Iterator[str]:
+    """Leaf queues that lack what they deserve and have where it was recorded, while others have more than they deserve.
+
+    As in a reclaim, those two queues are compared, too, in which the paths to both leaves part (queues:Q-270).
+    """
+    ours, recorded = held
+    leaves = [queue for queue in range(len(tree.names)) if not tree.children[queue]]
+    for resource, scale, unit in ((GPU, 100.0, "GPUs"), (CPU, 1000.0, "cores"), (MEMORY, 1e9, "GB")):
+        above = {queue for queue, have in enumerate(ours) if have[resource] > shares[queue][resource] + _SLACK}
+        for queue in leaves:
+            have, share = ours[queue][resource], shares[queue][resource]
+            if have + _SLACK >= min(share, recorded[queue][resource]):
+                continue
+            others = [leaf for leaf in leaves if leaf in above and tree.diverging_ancestors(queue, leaf)[1] in above]
+            if others:
+                yield (
+                    f"  queue {tree.names[queue]} is BELOW its fair share of {share / scale:g} {unit} with "
+                    f"{have / scale:g}, recorded {recorded[queue][resource] / scale:g}; above theirs: "
+                    f"{', '.join(tree.names[other] for other in others)}"
+                )
 
 
 def _format_shares(shares: list[float]) -> str:
