@@ -230,7 +230,7 @@ def mixed() -> Cluster:
 def test_a_plan_encodes_to_json() -> None:
     plan = mixed().schedule().plan
     read: dict[str, Any] = json.loads(plan.encoded())
-    assert set(read) == {field.name for field in msgspec.structs.fields(plan)} - {"resume", "ungates"}
+    assert set(read) == {field.name for field in msgspec.structs.fields(plan)} - {"resume", "served_first", "ungates"}
     assert len(read["binds"]) == len(plan.binds) > 10
     assert read["binds"][0]["node"] == plan.binds[0].node
     assert {refusal["type"] for item in read["unscheduled"] for refusal in item["refusals"]} >= {"NoPlace", "NoQueue"}

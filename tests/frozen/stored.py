@@ -23,7 +23,7 @@ def snapshot() -> list[str]:
     """The file of `/get-snapshot`: its keys, and the fields of the objects in it."""
     flags = program.read_flags({})
     packed = program.snapshot_zip(
-        [], flags, {}, 0, resume={"n": "g"}, nominated_groups=["g"], usage={"q": (0.0, 0.0, 0.0)}
+        [], flags, {}, 0, resume={"n": "g"}, nominated_groups=["g"], usage={"q": (0.0, 0.0, 0.0)}, served_first=["g"]
     )
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         content = json.loads(archive.read(program.SNAPSHOT_ENTRY))

@@ -50,6 +50,7 @@ def build_plan(cycle: Cycle) -> Plan:
         work=state.work,
         stopped=tuple(decisions.stopped_searches),
         resume=cycle.gangs.selection.resume or msgspec.UNSET,
+        served_first=tuple(decisions.served_first) or msgspec.UNSET,
         ungates=tuple(decisions.ungates.values()) or msgspec.UNSET,
     )
 

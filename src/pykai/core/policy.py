@@ -91,6 +91,8 @@ class Policy:
     resume: Mapping[str, str] = field(default_factory=dict)
     #: groups that were pipelined in the last cycle: they are not deferred
     nominated_groups: frozenset[str] = frozenset()
+    #: groups to serve before all others, a step each, in order: `Plan.served_first` of the last cycle
+    served_first: tuple[str, ...] = ()
     #: how long a pod that was admitted to its queue and waits is charged to it; None = queue admission gating is off
     #: (queues:Q-406)
     admission_reservation_ns: int | None = None

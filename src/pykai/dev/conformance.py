@@ -95,6 +95,7 @@ class CaseRun:
         """Run one cycle, then advance the cluster and the clock."""
         cycle = self.cycle()
         self.apply_decisions(cycle)
+        self.policy = replace(self.policy, served_first=tuple(cycle.decisions.served_first))
         if self.case.cycles is not None:
             self.now_ns += round(self.case.cycles.seconds_between * 1e9)
         return cycle

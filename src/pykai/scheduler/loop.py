@@ -105,6 +105,8 @@ class Loop:
         self._resume: dict[str, str] = {}
         #: groups that the last cycle pipelined
         self._nominated_groups: frozenset[str] = frozenset()
+        #: groups that the next cycle serves first
+        self._served_first: tuple[str, ...] = ()
         #: successful cycles
         self.cycles = 0
         #: monotonic seconds at the end of the last one, None before the first
@@ -259,6 +261,7 @@ class Loop:
         self._recorder.record(at_ns, plan.queues, engine_result.snapshot.cluster_amounts)
         self._resume = dict(plan.resume or ())
         self._nominated_groups = frozenset(item.group for item in plan.nominations)
+        self._served_first = tuple(plan.served_first or ())
         self._plan_sink.delete_dead_requests(engine_result.dead_requests)
         await self._plan_sink.dispatch(plan, seen_generation)
         self.plan_listeners.publish(plan)
@@ -314,9 +317,14 @@ class Loop:
     def effective_policy(self) -> Policy:
         """The policy, with the usage of queues and the groups to start with."""
         policy = self._policy_with_usage()
-        if not self._resume and not self._nominated_groups:
+        if not self._resume and not self._nominated_groups and not self._served_first:
             return policy
-        return replace(policy, resume=self._resume, nominated_groups=self._nominated_groups)
+        return replace(
+            policy,
+            resume=self._resume,
+            nominated_groups=self._nominated_groups,
+            served_first=self._served_first,
+        )
 
     def _policy_with_usage(self) -> Policy:
         usage = self._usage.current(now_ns(self._clock))

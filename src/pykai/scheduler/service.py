@@ -457,6 +457,7 @@ class Scheduler:
             policy.resume,
             policy.nominated_groups,
             policy.usage,
+            policy.served_first,
         )
 
     async def _get_snapshot(self, _: web.Request) -> web.Response:

@@ -19,7 +19,7 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -136,6 +136,8 @@ class RecordedCluster:
     nominated_groups: frozenset[str] = frozenset()
     #: historical usage (`Policy.usage`)
     usage: dict[str, ResourceAmounts] = field(default_factory=dict)
+    #: groups to serve before all others (`Policy.served_first`)
+    served_first: tuple[str, ...] = ()
 
     @property
     def policy(self) -> Policy:
@@ -145,6 +147,7 @@ class RecordedCluster:
             resume=self.resume,
             nominated_groups=self.nominated_groups,
             usage=self.usage,
+            served_first=self.served_first,
         )
 
     def tables(self) -> Tables:
@@ -165,8 +168,9 @@ def snapshot_zip(
     resume: Mapping[str, str] | None = None,
     nominated_groups: Iterable[str] = (),
     usage: Mapping[str, ResourceAmounts] | None = None,
+    served_first: Sequence[str] = (),
 ) -> bytes:
-    """The file for a cluster; `resume`, `nominated_groups` and `usage` are those of its `Policy`."""
+    """The file for a cluster; `resume`, `nominated_groups`, `usage` and `served_first` are those of its `Policy`."""
     kinds = {kind: key for key, kind in OBJECT_LISTS.items()}
     lists: dict[str, list[WireObject]] = {key: [] for key in OBJECT_LISTS}
     for item in objects:
@@ -190,6 +194,7 @@ def snapshot_zip(
             **({"resume": dict(resume)} if resume else {}),
             **({"promised": sorted(nominated_groups)} if nominated_groups else {}),
             **({"usage": dict(usage)} if usage else {}),
+            **({"servedFirst": list(served_first)} if served_first else {}),
         },
     }
     packed = io.BytesIO()
@@ -239,8 +244,8 @@ def _read_resume(value: object) -> dict[str, str]:
     return {key: name for key, name in items if isinstance(key, str) and isinstance(name, str)}
 
 
-def _read_nominated_groups(value: object) -> frozenset[str]:
-    return frozenset(key for key in value if isinstance(key, str)) if isinstance(value, list) else frozenset()
+def _read_names(value: object) -> tuple[str, ...]:
+    return tuple(key for key in value if isinstance(key, str)) if isinstance(value, list) else ()
 
 
 class _SnapshotDocument(msgspec.Struct, rename="camel"):
@@ -277,8 +282,9 @@ def read_snapshot(data: bytes) -> RecordedCluster:
         unreadable,
         _read_free_room_only(own_section.get("freeRoomOnly")),
         _read_resume(own_section.get("resume")),
-        _read_nominated_groups(own_section.get("promised")),
+        frozenset(_read_names(own_section.get("promised"))),
         _read_usage(own_section.get("usage")),
+        _read_names(own_section.get("servedFirst")),
     )
 
 

@@ -283,6 +283,33 @@ async def test_stopping_finishes_the_writes_that_are_going_out() -> None:
         await lab.until_bound("train", 3)
 
 
+async def test_the_next_cycle_knows_the_groups_to_serve_first() -> None:
+    """cycle:SOL-17: as long as the last plan says so: here while the pod waits for one that leaves."""
+    async with scheduler_cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("train", pods=1, gpu=1)
+        async with lab.scheduler() as scheduler:
+            loop = scheduler.loop
+            await lab.until_bound("train", 1)
+            await lab.client.delete(resources.PODS, "train-0", "default", grace_s=60)
+            await lab.gang("next", pods=1, gpu=1)
+            async with asyncio.timeout(10):
+                while loop.effective_policy.nominated_groups != {"default/next"}:
+                    await asyncio.sleep(0)
+            async with loop.engine_lock:
+                loop._served_first = ("default/next",)
+                cycles = loop.cycles
+            async with asyncio.timeout(10):
+                while loop.cycles < cycles + 2:
+                    await asyncio.sleep(0)
+            assert loop.effective_policy.served_first == ("default/next",)
+            await lab.client.delete(resources.PODS, "train-0", "default", grace_s=0)
+            await lab.until_bound("next", 1)
+            async with asyncio.timeout(10):
+                while loop.effective_policy.served_first:
+                    await asyncio.sleep(0)
+
+
 async def test_the_next_cycle_knows_the_nominated_pods() -> None:
     """So that a group whose namespace takes turns is not put off while others could take its place."""
     async with scheduler_cluster() as lab:

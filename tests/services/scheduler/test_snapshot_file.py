@@ -228,6 +228,13 @@ def test_the_turn_of_namespaces_survives_a_file() -> None:
     assert read_snapshot(snapshot_zip([], read_flags({}), {}, 5)).policy.resume == {}
 
 
+def test_the_order_to_begin_with_survives_a_file() -> None:
+    """cycle:SOL-17: in the same order, and as often."""
+    order = ("b/b", "a/a", "b/b")
+    assert read_snapshot(snapshot_zip([], read_flags({}), {}, 5, served_first=order)).policy.served_first == order
+    assert read_snapshot(snapshot_zip([], read_flags({}), {}, 5)).policy.served_first == ()
+
+
 async def test_before_the_first_cycle_nothing_is_ready() -> None:
     async with scheduler_cluster() as lab, ClientSession() as http:
         scheduler = lab.make_scheduler()

@@ -11,6 +11,7 @@ from pykai.core.cycle.queuewalk import QueueWalk, gangs_by_leaf_queue, lines_by_
 from pykai.core.cycle.recording import Decisions, record_decisions
 from pykai.core.cycle.validate import check_state
 from pykai.core.model.queuetree import QueueTree
+from pykai.core.model.status import TaskStatus
 from pykai.core.opencycle import Cycle
 from pykai.core.report.decisions import BrokenTree, NoQueue, NotLeafQueue, NotReady, NotSupported
 from pykai.core.report.evictions import missing_subgroups_text
@@ -18,20 +19,54 @@ from pykai.core.report.evictions import missing_subgroups_text
 
 def allocate(cycle: Cycle, action: Action) -> None:
     """Serve waiting gangs in fair order until none is left (cycle:ALC-7)."""
-    context, state = cycle.context, cycle.state
+    if cycle.context.policy.served_first:
+        _serve_first(cycle)
     walk = allocation_walk(cycle, action.name)
     while (gang := walk.pop()) is not None:
-        mark = state.mark()
-        if not cycle.placer.place_gang(gang):
-            continue
-        if gang.pipelined and _minimum_is_pipelined(gang):
-            # A gang never starts in parts: if some of the minimum must wait, all of it waits (cycle:ALC-5).
-            state.convert_to_pipelined(gang, mark)
-        record_decisions(cycle.decisions, state, context.rules, state.commit(mark))
-        if context.policy.validate:
-            check_state(state, cycle.gangs)
-        if gang.unplaced:
+        if _serve(cycle, gang) and gang.unplaced:
             walk.push(gang)
+
+
+def _serve(cycle: Cycle, gang: Gang) -> bool:
+    """Place the next tasks of a gang; whether they fit."""
+    state = cycle.state
+    mark = state.mark()
+    if not cycle.placer.place_gang(gang):
+        return False
+    if gang.pipelined and _minimum_is_pipelined(gang):
+        # A gang never starts in parts: if some of the minimum must wait, all of it waits (cycle:ALC-5).
+        state.convert_to_pipelined(gang, mark)
+    record_decisions(cycle.decisions, state, cycle.context.rules, state.commit(mark))
+    if cycle.context.policy.validate:
+        check_state(state, cycle.gangs)
+    return True
+
+
+def _serve_first(cycle: Cycle) -> None:
+    """Serve the gangs of the last cycle's fair moves (cycle:SOL-17).
+
+    They stay first while they wait for pods that leave, and no longer: what does not fit any more competes again.
+    """
+    gangs, decisions = cycle.gangs, cycle.decisions
+    entries = cycle.context.snapshot.group_entries
+    waiting = {gang.key: gang for gang in gangs.waiting()}
+    for key in cycle.context.policy.served_first:
+        gang = waiting.get(key)
+        if gang is not None and _can_be_placed(cycle.state.snapshot.tree, gangs, gang):
+            if not _serve(cycle, gang):
+                # It is tried again in its turn, and says then why it waits.
+                decisions.refusals.pop(key, None)
+            elif gang.pipelined:
+                decisions.served_first.append(key)
+        elif key in entries and any(task.status is TaskStatus.RELEASING for task in entries[key].tasks.values()):
+            decisions.served_first.append(key)
+
+
+def _can_be_placed(tree: QueueTree, gangs: CycleGangs, gang: Gang) -> bool:
+    """Whether nothing but the cluster keeps a gang from being placed."""
+    if gang.queue < 0 or tree.children[gang.queue] or gang.group.tree_error or gang.unsupported:
+        return False
+    return bool(gangs.next_tasks(gang))
 
 
 def _minimum_is_pipelined(gang: Gang) -> bool:

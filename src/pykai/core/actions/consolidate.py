@@ -12,6 +12,7 @@ from pykai.core.actions.evictionaction import (
     no_eviction_over_quota,
     run_eviction_action,
 )
+from pykai.core.actions.reclaim import is_owed
 from pykai.core.caching import VersionedValue
 from pykai.core.cycle.gangs import Gang
 from pykai.core.eviction.freegpus import total_free_gpus
@@ -54,7 +55,9 @@ def consolidate(cycle: Cycle, action: Action) -> None:
             return victim is not gang and victim.entry.denial is None and not was_placed_in_cycle(state, victim)
 
         queues = list(state.snapshot.tree.roots)
-        return VictimPolicy(queues, accepts, _objection_unless_all_move, max_gangs, frozenset())
+        return VictimPolicy(
+            queues, accepts, _objection_unless_all_move, max_gangs, frozenset(), lambda: is_owed(cycle, gang)
+        )
 
     run_eviction_action(cycle, EvictionAction(action, precheck, victim_policy, by_queue=False))
 

@@ -90,6 +90,7 @@ def run_eviction_action(cycle: Cycle, eviction_action: EvictionAction) -> None:
             cycle.context.listener.search_ended(result.outcome, reduced_budget=reduced)
         if result.outcome == "solved" and gang.complete:
             _commit(cycle, gang, state.commit(mark), cause)
+            decisions.served_first.extend(result.served_first)
             continue
         # Leftovers of a search are undone (cycle:PG-8, Do better).
         state.rollback(mark)

@@ -13,7 +13,7 @@ from pykai.core.cycle.state import State
 from pykai.core.eviction.search import VictimPolicy
 from pykai.core.eviction.victims import VictimTable
 from pykai.core.hooks import EvictionProposal, FilterBySide
-from pykai.core.model.queuetree import QueueTree
+from pykai.core.model.queuetree import QueueAmounts, QueueTree
 from pykai.core.opencycle import Cycle
 from pykai.core.report.decisions import QueueFigures
 
@@ -43,11 +43,8 @@ def reclaim(cycle: Cycle, action: Action) -> None:
         def objection(proposal: EvictionProposal) -> str | None:
             return next((text for check in rules.reclaim_gates if (text := check(state, proposal)) is not None), None)
 
-        sources = [make(state, gang, required) for make in rules.reclaim_from]
-        losers = [make(state, gang, required) for make in rules.reclaim_losers]
-        victims = cycle.tables.victims()
-        queues, losing = _queues_that_may_lose(victims, state.snapshot.tree, gang.queue, sources, losers)
-        losing_leaves = frozenset(chain.from_iterable(map(victims.leaves_below, losing)))
+        queues, losing = _queues_for(cycle, gang, required)
+        losing_leaves = frozenset(chain.from_iterable(map(cycle.tables.victims().leaves_below, losing)))
         # Where no queue may lose anything for good, this is a consolidation, with the same limit.
         max_gangs = -1 if losing_leaves else cycle.context.policy.max_consolidation_preemptees
         return VictimPolicy(
@@ -56,6 +53,7 @@ def reclaim(cycle: Cycle, action: Action) -> None:
             objection,
             max_gangs,
             losing_leaves,
+            may_go_first=lambda: bool(losing_leaves),
             accepts_by_time=bool(filters),
         )
 
@@ -65,6 +63,24 @@ def reclaim(cycle: Cycle, action: Action) -> None:
     run_eviction_action(
         cycle, EvictionAction(action, precheck, victim_policy, queues_of=queues_of, precheck_first=True)
     )
+
+
+def is_owed(cycle: Cycle, gang: Gang) -> bool:
+    """Whether a gang stays within the fair share of its queue while another has more than its own, and can lose it
+    (queues:Q-260, Q-270).
+    """
+    may_reclaim, required = cycle.context.rules.may_reclaim, cycle.gangs.requested_amounts(gang)
+    if may_reclaim is None or may_reclaim(cycle.state, gang, required) is not None:
+        return False
+    return bool(_queues_for(cycle, gang, required)[1])
+
+
+def _queues_for(cycle: Cycle, gang: Gang, required: QueueAmounts) -> tuple[list[int], list[int]]:
+    """Queues that may lose something to a gang, and those of them that may lose it for good."""
+    rules, state = cycle.context.rules, cycle.state
+    sources = [make(state, gang, required) for make in rules.reclaim_from]
+    losers = [make(state, gang, required) for make in rules.reclaim_losers]
+    return _queues_that_may_lose(cycle.tables.victims(), state.snapshot.tree, gang.queue, sources, losers)
 
 
 def _queues_that_may_lose(

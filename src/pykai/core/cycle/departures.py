@@ -210,6 +210,11 @@ class Departures:
                 del self._waits[key]
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing was evicted, and nothing is pipelined."""
+        return not self._by_gang and not self._inexact
+
+    @property
     def are_exact(self) -> bool:
         """Whether all can be changed at once, to the same figures as one by one."""
         ledger = self._state.ledger

@@ -64,6 +64,7 @@ class Decisions:
         "problems",
         "recovered",
         "refusals",
+        "served_first",
         "stale",
         "start_refusals",
         "started",
@@ -92,6 +93,8 @@ class Decisions:
         self.stopped_searches: list[StoppedSearch] = []
         #: groups of which a task was evicted in this cycle
         self.evicted_groups: set[str] = set()
+        #: groups that the next cycle serves before all others, in order
+        self.served_first: list[str] = []
         #: gates of queues to remove, by task key
         self.ungates: dict[str, Ungate] = {}
 

@@ -48,6 +48,8 @@ class VictimPolicy(NamedTuple):
     max_gangs: int = -1
     #: leaves whose gangs may lose something for good, None = all; other victims have to be placed elsewhere
     losing_leaves: frozenset[int] | None = None
+    #: whether the preemptor and the gangs that move may be served first in the next cycle (cycle:SOL-17); None = no
+    may_go_first: Callable[[], bool] | None = None
     #: whether `accepts` depends on the time, so that asking it for more gangs ends the plan earlier
     accepts_by_time: bool = False
 
@@ -87,6 +89,8 @@ class SearchResult:
     objection: str = ""
     #: the disruption budget that forbids victims, None if none does
     over_budget: OverBudget | None = None
+    #: groups that the next cycle has to serve first, or the victims would come back
+    served_first: tuple[str, ...] = ()
 
 
 class VictimFinder:
@@ -207,6 +211,8 @@ class _VictimSearch:
         self.waiting_lines = finder.tables.waiting_lines()
         self.objection = ""
         self.over_budget: OverBudget | None = None
+        #: the gangs that the next cycle has to serve first, for the set that was tried last
+        self.served_first: tuple[str, ...] = ()
         #: sets that failed, with the number of tasks they failed for
         self.failed: set[tuple[int, frozenset[str]]] = set()
         self.bounds: dict[int, CapacityBounds] = {}
@@ -225,7 +231,7 @@ class _VictimSearch:
                 return SearchResult("deadline_exhausted", None, self.objection)
             if isinstance(outcome, _Solution):
                 if outcome.final:
-                    return SearchResult("solved", outcome.victims, "")
+                    return SearchResult("solved", outcome.victims, "", None, self.served_first)
                 placed, recorded = count, outcome.victims
             else:
                 too_many = count
@@ -236,7 +242,7 @@ class _VictimSearch:
             return SearchResult("generators_exhausted", None, self.objection)
         outcome = self._try_first_tasks(generator, self.size, recorded, end, final_try=True)
         if isinstance(outcome, _Solution):
-            return SearchResult("solved", outcome.victims, "")
+            return SearchResult("solved", outcome.victims, "", None, self.served_first)
         result = "deadline_exhausted" if outcome == "deadline" else "generators_exhausted"
         return SearchResult(result, None, self.objection)
 
@@ -287,6 +293,7 @@ class _VictimSearch:
     ) -> VictimList | str:
         """The victims that are really lost, or whether the set does not suffice or is not fair (queues:Q-276)."""
         state, trials = self.state, self.finder.trials
+        self.served_first = ()
         work_before = state.work
         if not victims or not trials.run(preemptor, victims):
             return UNSOLVED
@@ -319,7 +326,7 @@ class _VictimSearch:
             state.rollback(journal_mark)
             fits_later = trials.fits_in_next_cycle(preemptor, lost, losses)
             state.rollback(journal_mark)
-            if not fits_later:
+            if not fits_later and not self._fits_first(preemptor, lost, losses):
                 self.objection = MOVED_BACK
                 return VALIDATOR_REJECTED
             if final_try or self._is_final(preemptor, victims, lost):
@@ -328,6 +335,17 @@ class _VictimSearch:
                 # It would end the same and be undone.
                 state.work += work
         return lost
+
+    def _fits_first(self, preemptor: Preemptor, lost: VictimList, losses: list[tuple[Gang, list[Loss]]]) -> bool:
+        """Whether a move lasts if the next cycle serves those it concerns before all others, and may do so."""
+        may_go_first = self.victim_policy.may_go_first
+        if may_go_first is None or not may_go_first():
+            return False
+        mark = self.state.mark()
+        order = self.finder.trials.order_if_first(preemptor, lost, losses)
+        self.state.rollback(mark)
+        self.served_first = tuple(order or ())
+        return order is not None
 
 
 def _splits_minimum(gang: Gang, losses: list[Loss]) -> bool:

@@ -118,6 +118,50 @@ class TrialRunner:
                 rivals |= self._assume_all_gone(keys)
         return self.run(preemptor, victims, LookAhead(rivals, _losing_tasks(losses)))
 
+    def order_if_first(
+        self, preemptor: Preemptor, victims: list[Victim], losses: list[tuple[Gang, list[Loss]]]
+    ) -> list[str] | None:
+        """The order in which the preemptor and all that move fit in the next cycle if it serves them before all others,
+        a step each; None if they do not fit (cycle:SOL-17).
+
+        Where other decisions of this cycle wait for room, they could lose it: then no gang goes first.
+        """
+        if not self._tables.departures().is_empty:
+            return None
+        losing = _losing_tasks(losses)
+        movers = {key: gang for key, gang in self._evict(victims, gone=True).items() if self._moves(gang, losing)}
+        if not self._placer.try_place_tasks(preemptor.gang, preemptor.batches, pipeline_only=False):
+            return None
+        order, walk = [preemptor.gang.key], self._trial_walk(preemptor, movers)
+        while movers and (gang := walk.pop()) is not None:
+            if gang.key not in movers:
+                continue
+            batches = self._gangs.next_tasks(gang)
+            if not batches or not self._placer.try_place_tasks(gang, batches, pipeline_only=False):
+                return None
+            order.append(gang.key)
+            if self._moves(gang, losing):
+                walk.push(gang)
+            else:
+                del movers[gang.key]
+        return order
+
+    def _moves(self, gang: Gang, losing: Counter[str]) -> bool:
+        """Whether some task of a victim is to be placed again and is not yet."""
+        return self._unplaced_victims(gang) > losing[gang.key]
+
+    def _evict(self, victims: Iterable[Victim], *, gone: bool) -> dict[str, Gang]:
+        """Evict victims, and look ahead to when they have left; returns their gangs."""
+        state = self._state
+        gangs: dict[str, Gang] = {}
+        for victim, member in victims:
+            state.work += 1
+            state.evict(victim, member.leaf, member.task)
+            if gone and member.task.key in state.evicted_from:
+                state.assume_gone(victim, member.leaf, member.task)
+            gangs[victim.key] = victim
+        return gangs
+
     def _rivals(self, victims: list[Victim], free: QueueAmounts, departures: Departures | None) -> dict[str, Gang]:
         """Waiting gangs that request more of something than is free, but no more than will be free during the moves.
 
@@ -169,7 +213,7 @@ class TrialRunner:
     def run(
         self,
         preemptor: Preemptor,
-        victims: Iterable[Victim],
+        victims: list[Victim],
         look_ahead: LookAhead | None = None,
     ) -> bool:
         """Evict, and serve victims and preemptor again; False if the preemptor does not fit.
@@ -180,17 +224,10 @@ class TrialRunner:
 
         Statements: topo:T-50, T-51.
         """
-        state, next_cycle = self._state, look_ahead is not None
+        next_cycle = look_ahead is not None
         rivals = {} if look_ahead is None else look_ahead.rivals
-        gangs: dict[str, Gang] = {}
-        rows: set[int] = set()
-        for victim, member in victims:
-            state.work += 1
-            state.evict(victim, member.leaf, member.task)
-            if next_cycle and member.task.key in state.evicted_from:
-                state.assume_gone(victim, member.leaf, member.task)
-            gangs[victim.key] = victim
-            rows.add(member.row)
+        gangs = self._evict(victims, gone=next_cycle)
+        rows = {victim.member.row for victim in victims}
         if self._placer.exceeds_quota(preemptor.gang, preemptor.batches):
             # A gang that is served before it leaves it even less.
             return False

@@ -422,6 +422,8 @@ class Plan(msgspec.Struct, frozen=True):
     stopped: tuple[StoppedSearch, ...] = ()
     #: namespaces whose groups were postponed, and the group that starts the next cycle; absent in most plans
     resume: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
+    #: groups that the next cycle serves before all others, a step each, in order (cycle:SOL-17); absent in most plans
+    served_first: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     #: gates of queues to remove, in order; absent in most plans
     ungates: tuple[Ungate, ...] | msgspec.UnsetType = msgspec.UNSET
 
