@@ -14,12 +14,12 @@ from pykai.dev.conformance import CaseRun
 from tests.core.builders import Cluster, Result, cluster, timestamp_before
 
 
-def returning(*, priority: int = 200, owed: bool = True, action: str = "reclaim") -> Cluster:
+def returning(*, priority: int = 200, owed: bool = True, weight: float = 0, action: str = "reclaim") -> Cluster:
     """`new` may take two GPUs from a queue above its share, and needs a node whose pod would come back to it."""
     built = cluster().with_actions("allocate", action)
     built.node("small", gpus=1).node("full", gpus=2).node("large", gpus=2)
     built.queue("good", quota=1, priority=priority).queue("mine", quota=3 if owed else 0, priority=100)
-    built.queue("over", quota=0, weight=0)
+    built.queue("over", quota=0, weight=weight)
     built.gang("moves", queue="good", gpu=1, on="small").gang("loses", queue="over", gpu=2, on="full")
     built.group("new", queue="mine", minMember=2)
     for index, (node, gpu) in enumerate((("full", 2), ("small", 1))):
@@ -34,6 +34,14 @@ def first(result: Result) -> tuple[str, ...]:
 def test_sol17_those_who_move_go_first_where_they_would_come_back() -> None:
     """cycle:SOL-17: the queue of the one that moves is served first, so only an order keeps it away."""
     result = returning().schedule()
+    assert sorted(result.evicted_pods()) == ["loses-0", "moves-0"]
+    assert first(result) == ("default/new", "default/moves")
+
+
+def test_sol17_a_quota_is_owed_to_those_who_reclaim_it() -> None:
+    """cycle:SOL-17; queues:Q-270: the other queue is within its fair share, and above its quota."""
+    result = returning(weight=1).node("more", gpus=2, cpu=0).schedule()
+    assert {each.name: each.fair_share[2] for each in result.plan.queues}["over"] == 2
     assert sorted(result.evicted_pods()) == ["loses-0", "moves-0"]
     assert first(result) == ("default/new", "default/moves")
 
@@ -65,10 +73,11 @@ def test_sol17_the_move_lasts() -> None:
     }
 
 
-def consolidating(*, over: bool, quota: float = 2) -> Cluster:
+def consolidating(*, over: bool, quota: float = 2, weight: float = 0) -> Cluster:
     """`new` needs the small node; the pod there goes first, and comes back to it."""
     built = cluster().with_actions("allocate", "consolidation").node("small", gpus=1).node("large", gpus=4)
-    built.queue("good", quota=1, priority=200).queue("mine", quota=quota, weight=0).queue("over", quota=0, weight=0)
+    built.queue("good", quota=1, priority=200).queue("mine", quota=quota, weight=0)
+    built.queue("over", quota=0, weight=weight)
     built.gang("moves", queue="good", gpu=1, on="small")
     if over:
         built.gang("more", queue="over", gpu=1, on="large")
@@ -82,10 +91,10 @@ def test_sol17_a_consolidation_is_kept_for_a_queue_that_could_reclaim() -> None:
     assert first(result) == ("default/new", "default/moves")
 
 
-@pytest.mark.parametrize(("over", "quota"), [(False, 2), (True, 0)])
-def test_sol17_no_other_gang_goes_first(over: bool, quota: float) -> None:
-    """cycle:SOL-17: no queue is above its share, or the own one would be."""
-    result = consolidating(over=over, quota=quota).schedule()
+@pytest.mark.parametrize(("over", "quota", "weight"), [(False, 2, 0), (True, 0, 0), (True, 2, 1)])
+def test_sol17_no_other_gang_goes_first(over: bool, quota: float, weight: float) -> None:
+    """cycle:SOL-17: no queue is above its share, or the own one would be, or the other is above its quota alone."""
+    result = consolidating(over=over, quota=quota, weight=weight).schedule()
     assert result.evicted_pods() == []
     record = result.unscheduled("new")
     assert record is not None

@@ -15,6 +15,7 @@ from pykai.core.eviction.victims import VictimTable
 from pykai.core.hooks import EvictionProposal, FilterBySide
 from pykai.core.model.queuetree import QueueAmounts, QueueTree
 from pykai.core.opencycle import Cycle
+from pykai.core.queueing.reclaimrules import is_above_share
 from pykai.core.report.decisions import QueueFigures
 
 
@@ -68,11 +69,15 @@ def reclaim(cycle: Cycle, action: Action) -> None:
 def is_owed(cycle: Cycle, gang: Gang) -> bool:
     """Whether a gang stays within the fair share of its queue while another has more than its own, and can lose it
     (queues:Q-260, Q-270).
+
+    One that has more than its quota alone owes nothing to a gang for which no queue would lose anything.
     """
     may_reclaim, required = cycle.context.rules.may_reclaim, cycle.gangs.requested_amounts(gang)
     if may_reclaim is None or may_reclaim(cycle.state, gang, required) is not None:
         return False
-    return bool(_queues_for(cycle, gang, required)[1])
+    ledger, tree = cycle.state.ledger, cycle.state.snapshot.tree
+    _, losing = _queues_for(cycle, gang, required)
+    return any(is_above_share(ledger, tree.diverging_ancestors(gang.queue, queue)[1]) for queue in losing)
 
 
 def _queues_for(cycle: Cycle, gang: Gang, required: QueueAmounts) -> tuple[list[int], list[int]]:

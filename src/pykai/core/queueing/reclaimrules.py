@@ -71,16 +71,20 @@ def may_lose(ledger: QueueLedger, reclaimer_side: int, victim_side: int, require
     return not any(allocated[r] < quota[r] for r in compared)
 
 
+def is_above_share(ledger: QueueLedger, queue: int) -> bool:
+    """Whether a queue has more of some resource than its fair share and its quota."""
+    return _exceeds(ledger.allocated[queue], ledger.allocatable[queue])
+
+
 def may_lose_for_good(ledger: QueueLedger, reclaimer_side: int, victim_side: int, required: QueueAmounts) -> bool:
     """Whether the third gate may allow evicting gangs below a side without a new place, now or after other evictions.
 
     A side only shrinks while it loses, so one that is not over its share now never will be (queues:Q-270, Q-275).
     """
-    allocated = ledger.allocated[victim_side]
-    if _exceeds(allocated, ledger.allocatable[victim_side]):
+    if is_above_share(ledger, victim_side):
         return True
     return _fits_within(ledger.allocated[reclaimer_side], required, ledger.quota[reclaimer_side]) and _exceeds(
-        allocated, ledger.quota[victim_side]
+        ledger.allocated[victim_side], ledger.quota[victim_side]
     )
 
 
