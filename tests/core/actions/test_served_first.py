@@ -113,12 +113,14 @@ def test_sol17_the_one_that_moves_must_fit_behind_the_preemptor(gpus: int, evict
     assert built.schedule().evicted_pods() == evicted
 
 
-def test_sol17_no_gang_goes_first_while_others_wait_for_room_in_the_same_cycle() -> None:
+@pytest.mark.parametrize("ports", [[], [{"hostPort": 80}]])
+def test_sol17_no_gang_goes_first_while_others_wait_for_room_in_the_same_cycle(ports: list[dict[str, int]]) -> None:
     """cycle:SOL-17: what was decided for them before could be taken from them."""
     built = consolidating(over=True).node("leaving", gpus=1)
     built.gang("ends", queue="good", gpu=1, on="leaving", deleted=5)
-    here = {"nodeSelector": {"kubernetes.io/hostname": "leaving"}}
-    result = built.gang("waits", queue="over", gpu=1, spec=here).schedule()
+    container = {"name": "main", "resources": {"requests": {"cpu": "1", "nvidia.com/gpu": "1"}}}
+    here = {"nodeSelector": {"kubernetes.io/hostname": "leaving"}, "containers": [{**container, "ports": ports}]}
+    result = built.gang("waits", queue="over", spec=here).schedule()
     assert result.pipelined("waits") == 1
     assert result.evicted_pods() == []
 
