@@ -55,18 +55,6 @@ class CountingTransport:
         await self._inner.close()
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[ApiServer]:
-    found = await ApiServer.open(clock=Clock())
-    yield found
-    await found.close()
-
-
-@pytest.fixture
-def client(server: ApiServer) -> Client:
-    return Client(server.transport())
-
-
 async def done(lines: AsyncIterator[T]) -> list[T]:
     return [line async for line in lines]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +40,6 @@ class RefusingTransport:
 
     async def close(self) -> None:
         await self._inner.close()
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ApiServer]:
-    found = await ApiServer.open(clock=Clock())
-    yield found
-    await found.close()
-
-
-@pytest.fixture
-def client(server: ApiServer) -> Client:
-    return Client(server.transport())
 
 
 async def installed(client: Client, **values: Any) -> None:
