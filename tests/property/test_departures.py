@@ -82,7 +82,7 @@ def _compare(cycle: Cycle, seen: Counter[str]) -> None:
         return
     before, mark, version = content(cycle), state.mark(), state.version
     rows = len(state.changed_rows)
-    state.depart(departures)
+    state.depart(departures.apply)
     at_once, changed = content(cycle), set(state.changed_rows[rows:])
     state.rollback(mark)
     assert content(cycle) == before

@@ -81,7 +81,7 @@ class EngineResult:
 
 
 class Loop:
-    """Runs cycles."""
+    """Runs cycles; `may_decide` says whether what a cycle has decided may still be carried out."""
 
     def __init__(
         self,
@@ -97,7 +97,6 @@ class Loop:
         recorder: UsageRecorder,
         may_decide: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`may_decide`: whether what a cycle has decided may still be carried out."""
         self.intake = intake
         self.configuration = configuration
         self.policy = flags.apply_to(configuration.current.policy)

@@ -8,22 +8,21 @@ amounts with fractions, are undone one by one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from operator import sub
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.cycle.journal import Placement
+from pykai.core.cycle.state import State
 from pykai.core.model.axes import BoolArray, IntArray
 from pykai.core.model.queuetree import NO_AMOUNTS, QueueAmounts, difference_of, sum_of
 from pykai.core.model.sharedgpus import PIPELINED, RELEASING
 from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
-
-if TYPE_CHECKING:
-    from pykai.core.cycle.state import State
 
 _WAITS = Placement(TaskStatus.PENDING, -1, ())
 
@@ -133,21 +132,13 @@ def _are_whole(amounts: Iterable[float]) -> bool:
     return all(float(amount).is_integer() for amount in amounts)
 
 
-class Undo(NamedTuple):
-    """What `Departures.undo` needs."""
+class _Before(NamedTuple):
+    """What of the state is replaced, as it was."""
 
     placements: dict[str, Placement]
     evicted_from: dict[str, Placement]
     #: queue -> its figures, and those of non-preemptible work
     figures: dict[int, tuple[list[float], list[float]]]
-
-
-class Departed(NamedTuple):
-    """The entry of the journal."""
-
-    departures: Departures
-    before: Undo
-    version: int
 
 
 class Departures:
@@ -223,10 +214,10 @@ class Departures:
             for queue in self._by_queue
         )
 
-    def apply(self) -> Undo:
-        """Change the state."""
+    def apply(self) -> Callable[[], None]:
+        """Change the state; the result restores it."""
         state, ledger = self._state, self._state.ledger
-        undo = Undo(
+        before = _Before(
             state.placements,
             state.evicted_from,
             {queue: (ledger.allocated[queue], ledger.allocated_non_preemptible[queue]) for queue in self._by_queue},
@@ -246,14 +237,13 @@ class Departures:
                 for task, row in part.dropped:
                     observer.task_removed(task, row)
         state.changed_rows += self._rows()
-        return undo
+        return partial(self._restore, before)
 
-    def undo(self, undo: Undo) -> None:
-        """Restore the state from before `apply`."""
+    def _restore(self, before: _Before) -> None:
         state, ledger = self._state, self._state.ledger
         state.columns += (self._columns * self._offered).reshape(state.columns.shape)
-        state.placements, state.evicted_from = undo.placements, undo.evicted_from
-        for queue, figures in undo.figures.items():
+        state.placements, state.evicted_from = before.placements, before.evicted_from
+        for queue, figures in before.figures.items():
             ledger.allocated[queue], ledger.allocated_non_preemptible[queue] = figures
         for part in self._by_gang.values():
             part.shift(-1)

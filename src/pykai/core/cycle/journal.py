@@ -8,6 +8,7 @@ Statements: cycle:STM-1, PERF-4.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pykai.core.cycle.gangs import Gang, LeafState
@@ -116,7 +117,14 @@ class Vacated(NamedTuple):
     version: int
 
 
-JournalEntry = Placed | Converted | Evicted | Dropped | Kept | Vacated
+class Departed(NamedTuple):
+    """Many tasks that are gone, or wait again, at once."""
+
+    undo: Callable[[], None]
+    version: int
+
+
+JournalEntry = Placed | Converted | Evicted | Dropped | Kept | Vacated | Departed
 
 
 class CommitResult(NamedTuple):

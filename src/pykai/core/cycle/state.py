@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.cycle.departures import Departed, Departures
 from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.cycle.journal import (
     AllocationHolder,
     CommitResult,
     Converted,
+    Departed,
     Dropped,
     Evicted,
     Grant,
@@ -133,7 +133,7 @@ class State(NodeState):
         #: the next instant at which a checked rule would change its result, None = never
         self.valid_until_ns: int | None = None
         self._next_version = 1
-        self._journal: list[JournalEntry | Departed] = []
+        self._journal: list[JournalEntry] = []
 
     def passed(self, instant_ns: int) -> bool:
         """Whether an instant has passed.  Every rule about time calls this, so that the cycle knows how long its plan
@@ -301,9 +301,11 @@ class State(NodeState):
         self._journal.append(Vacated(gang, leaf, task, placement, previous, freed_devices, self.version))
         self._advance_version(placement.row)
 
-    def depart(self, departures: Departures) -> None:
-        """Look ahead: every task evicted so far is gone, and nothing is pipelined."""
-        self._journal.append(Departed(departures, departures.apply(), self.version))
+    def depart(self, apply: Callable[[], Callable[[], None]]) -> None:
+        """Look ahead: every task evicted so far is gone, and nothing is pipelined.  `apply` changes the state, and
+        returns what restores it.
+        """
+        self._journal.append(Departed(apply(), self.version))
         self._name_content()
 
     def _revert_eviction(
@@ -432,7 +434,7 @@ class State(NodeState):
         while len(journal) > mark:
             entry = journal.pop()
             if isinstance(entry, Departed):
-                entry.departures.undo(entry.before)
+                entry.undo()
                 self.version = entry.version
                 continue
             if isinstance(entry, Placed):

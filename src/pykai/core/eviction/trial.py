@@ -112,7 +112,7 @@ class TrialRunner:
             at_once = departures.are_exact and not departures.concern(keys)
             rivals = self._rivals(victims, free, departures if at_once else None)
             if rivals and at_once:
-                self._state.depart(departures)
+                self._state.depart(departures.apply)
                 rivals |= departures.gangs
             elif rivals:
                 rivals |= self._assume_all_gone(keys)
