@@ -160,11 +160,14 @@ def test_slices_and_whole_gpus_do_not_replace_each_other() -> None:
     assert result.nodes_used("gpu") == {"whole": 1}
 
 
-def test_a_node_overdrawn_in_a_resource_the_pod_does_not_request_takes_it() -> None:
-    """cycle:R-4, Do better: only what is asked for is compared, and pod slots."""
-    overdrawn = (
-        cluster().node(cpu=4, memory="1Gi", gpus=1).queue("q").pod("fat", on="node-0", cpu=1, memory="2Gi", gpu=2)
-    )
+@pytest.mark.parametrize("nodes", [1, 20])
+def test_a_node_overdrawn_in_a_resource_the_pod_does_not_request_takes_it(nodes: int) -> None:
+    """cycle:R-4, Do better: only what is asked for is compared, and pod slots.  Many nodes are compared by columns."""
+    overdrawn = cluster().queue("q")
+    for number in range(nodes):
+        overdrawn.node(cpu=4, memory="1Gi", gpus=1).pod(
+            f"fat-{number}", on=f"node-{number}", cpu=1, memory="2Gi", gpu=2
+        )
     result = overdrawn.gang("lean", cpu=1, memory=0).gang("hungry", cpu=1, memory="1Mi").schedule()
     assert result.bound("lean") == 1
     assert result.bound("hungry") == 0
