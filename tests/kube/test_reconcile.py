@@ -360,3 +360,31 @@ def test_what_a_controller_does_is_counted() -> None:
     assert registry.get_sample_value("controller_runtime_max_concurrent_reconciles", labels) == 3
     assert registry.get_sample_value("controller_runtime_active_workers", labels) == 0
     assert registry.get_sample_value("workqueue_depth", {"name": "queues"}) == 0
+
+
+async def test_a_key_that_comes_while_the_last_worker_ends_is_not_left_lying() -> None:
+    """A timer of uvloop may fire a moment early, find nothing due and wake the loop for nothing: just before a key
+    comes that the worker, which has looked for the last time, does not take any more.
+    """
+    loop, done, may_end = asyncio.get_running_loop(), list[str](), asyncio.Event()
+
+    async def reconcile(key: str) -> None:
+        await may_end.wait()
+        done.append(key)
+
+    def wake_for_nothing() -> None:
+        loop.call_soon(reconciler.enqueue, "second")
+        reconciler._on_timer()
+
+    reconciler, stop = Reconciler("test", reconcile, clock=LoopClock(), workers=1), asyncio.Event()
+    running = asyncio.create_task(reconciler.run(stop))
+    reconciler.enqueue("first")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    may_end.set()
+    loop.call_soon(wake_for_nothing)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (done, reconciler.idle()) == (["first", "second"], True)
+    stop.set()
+    await running

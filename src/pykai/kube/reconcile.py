@@ -113,7 +113,13 @@ class Reconciler:
                 return
             task = loop.create_task(self._work(key))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._worker_ended)
+
+    def _worker_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        # No worker was free for a key that came since its last look.
+        if len(self._queue):
+            self._wakeup.set()
 
     async def _work(self, first: str) -> None:
         """Work on one key after another until none is ready: one task per burst, not per key."""

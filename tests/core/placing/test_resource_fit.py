@@ -178,9 +178,10 @@ def test_an_overdrawn_node_takes_nothing_of_what_it_lacks() -> None:
     assert overdrawn.gang("job", gpu=1).schedule().node_reasons("job") == {f"{SHORT}GPUs": 1}
 
 
-def test_a_resource_no_node_has_fits_nowhere() -> None:
+@pytest.mark.parametrize("nodes", [2, 20])
+def test_a_resource_no_node_has_fits_nowhere(nodes: int) -> None:
     """cycle:R-1, R-5: no node has a resource first named by a pod, until a node offers it."""
-    result = cluster(nodes=2).queue("q").gang("job", extra={"example.com/dongle": 1}).schedule()
+    result = cluster(nodes=nodes).queue("q").gang("job", extra={"example.com/dongle": 1}).schedule()
     assert result.bound("job") == 0
     later = cluster(nodes=1).queue("q").gang("job", extra={"example.com/dongle": 1})
     assert later.node("node-9", extra={"example.com/dongle": 1}).schedule().node_of("job-0") == "node-9"
