@@ -58,7 +58,11 @@ async def test_queues(admission: Admission) -> None:
     (text,) = await warnings_of(admission, "POST", QUEUES, queue("child", "top", quota=5))
     assert text == "parent queue top does not exist; the queue is not used until it is created"
     await admission.admin.create(QUEUES, queue("top", quota=4))
-    found = await warnings_of(admission, "PATCH", QUEUES, {"spec": {"resources": {"gpu": {"quota": 6}}}}, name="child")
+    change = {"spec": {"resources": {"gpu": {"quota": 6}}}}
+    async with asyncio.timeout(30):
+        # The cache of Queues may lag: until then the parent does not exist.
+        while text in (found := await warnings_of(admission, "PATCH", QUEUES, change, name="child")):
+            pass
     assert "child queue CPU quota (5) exceeds parent queue top CPU quota (4)" in found
     for wrong in (
         queue("own", "own"),
