@@ -52,11 +52,14 @@ class GangReader:
         self._on_change = on_change
         self._stores: dict[str, Store[GangContent]] = {}
         self._topologies: Store[Topology] | None = None
+        self._discovery = asyncio.Lock()
 
     async def prepare(self, kind: str) -> None:
         """Watch a kind of gangs if the server has it; raises `GroupingError` while they cannot be listed."""
-        if kind not in self._stores:
-            await self._discover(kind)
+        # One asks for all pods that name a gang for the first time.
+        async with self._discovery:
+            if kind not in self._stores:
+                await self._discover(kind)
         store = self._stores.get(kind)
         if store is None:
             return
@@ -80,8 +83,6 @@ class GangReader:
                 resource = await self._rest_mapper.resource(f"{names.PRIORITY_GROUP}/{version}", kind)
             except NotFound:
                 continue
-            if kind in self._stores:
-                return  # Another pod was quicker.
             store: Store[GangContent] = self._caches.store(resource, read_as)
             self._stores[kind] = store
             store.subscribe(lambda change: self._changed(kind, change))

@@ -81,18 +81,22 @@ async def untreated(it: BinderCluster, **annotations: str) -> JsonObject:
 
 
 async def test_a_pod_that_admission_has_not_treated_gets_its_devices_through_the_environment() -> None:
-    async with binder_cluster() as it, it.working():
-        await it.request(await untreated(it, **{names.SHARED_GPU_CONFIGMAP_ANNOTATION: "mine"}), groups=("g",))
-        await it.until_phase("Succeeded")
+    async with binder_cluster() as it:
+        # Before the binder starts: its cache may lag behind the pod's change.
+        pod = await untreated(it, **{names.SHARED_GPU_CONFIGMAP_ANNOTATION: "mine"})
+        await it.request(pod, groups=("g",))
+        async with it.working():
+            await it.until_phase("Succeeded")
         maps = await it.config_maps()
         assert maps["mine-0-evar"] == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
         assert maps["mine-0"] == {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"}
 
 
 async def test_without_a_prefix_the_bind_fails(caplog: pytest.LogCaptureFixture) -> None:
-    async with binder_cluster() as it, it.working():
+    async with binder_cluster() as it:
         await it.request(await untreated(it), groups=("g",))
-        failed = await it.until_phase("Failed")
+        async with it.working():
+            failed = await it.until_phase("Failed")
         text = "no desired configmap name found in pod ns/p annotations; the admission service adds it"
         assert text in failed["status"]["reason"]
         assert f"pod ns/p was not bound to node n1: plugin gpusharing failed in PreBind: {text}" in caplog.text
